@@ -33,15 +33,15 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
     if (change.was_assumed) return;
     queue_.add(api::key_of(change.after != nullptr ? *change.after : *change.before));
   });
-  pods_->on_change([this](const control::Cache::Change& change) { look_at_job_of_pod(change); });
+  pods_->on_change([this](const control::Cache::Change& change) { enqueue_job_of_pod(change); });
   for (control::Informer* const owned : {services_.get(), policies_.get()}) {
-    owned->on_change([this](const control::Cache::Change& change) { look_at_job_behind(change); });
+    owned->on_change([this](const control::Cache::Change& change) { enqueue_job_of(change); });
   }
   for (const kube::Versions* const kinds : {&kube::native_pod_groups(), &kube::volcano_pod_groups(),
                                             &kube::coscheduling_pod_groups(), &kube::kueue_workloads()}) {
     add_optional(*kinds, ns, of_a_job);
   }
-  if (hosts_) hosts_->on_change([this](const control::Cache::Change& change) { look_at_jobs_of_host(change); });
+  if (hosts_) hosts_->on_change([this](const control::Cache::Change& change) { enqueue_jobs_of_host(change); });
 }
 
 std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resource, const std::string& ns,
@@ -80,7 +80,7 @@ void Caches::add_optional(const kube::Versions& versions, const std::string& ns,
                                                       queue_.add(api::key_of(*job));
                                                     }
                                                   }});
-  made->on_change([this](const control::Cache::Change& change) { look_at_job_behind(change); });
+  made->on_change([this](const control::Cache::Change& change) { enqueue_job_of(change); });
   optional_.emplace(name, std::move(made));
 }
 
@@ -90,12 +90,12 @@ std::map<std::string, control::OptionalInformer*> Caches::optional() {
   return all;
 }
 
-void Caches::look_at_job_behind(const control::Cache::Change& change) {
+void Caches::enqueue_job_of(const control::Cache::Change& change) {
   if (change.was_assumed) return;
   if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue_.add(job);
 }
 
-void Caches::look_at_job_of_pod(const control::Cache::Change& change) {
+void Caches::enqueue_job_of_pod(const control::Cache::Change& change) {
   const api::ObjectKey job = job_behind(change);
   if (job.name.empty()) return;
   const bool is_gone = change.after == nullptr;
@@ -104,7 +104,7 @@ void Caches::look_at_job_of_pod(const control::Cache::Change& change) {
 }
 
 // Kubelets write their node's status all the time; jobs are reconciled only when a field that is read has changed.
-void Caches::look_at_jobs_of_host(const control::Cache::Change& change) {
+void Caches::enqueue_jobs_of_host(const control::Cache::Change& change) {
   const bool is_same = change.before != nullptr && change.after != nullptr &&
                        train::view_of_host(*change.before) == train::view_of_host(*change.after);
   if (is_same || change.before == nullptr) return;

@@ -1,4 +1,4 @@
-// Caches: what the operator watches, and which jobs a change of it concerns.
+// Caches: what the operator watches, and which jobs are reconciled when a watched object changes.
 //
 // Threads: made by one, which also starts and ends it; one thread per informer, which puts keys into the queue. The
 // caches may be read from all threads, also after the end.
@@ -47,9 +47,9 @@ class Caches {
                                               const std::string& selector, control::Cache::Trim trim,
                                               control::Cache::Index index = {});
   void add_optional(const kube::Versions& versions, const std::string& ns, const std::string& selector);
-  void look_at_job_behind(const control::Cache::Change& change);
-  void look_at_job_of_pod(const control::Cache::Change& change);
-  void look_at_jobs_of_host(const control::Cache::Change& change);
+  void enqueue_job_of(const control::Cache::Change& change);
+  void enqueue_job_of_pod(const control::Cache::Change& change);
+  void enqueue_jobs_of_host(const control::Cache::Change& change);
 
   kube::Client& client_;
   control::Workqueue& queue_;

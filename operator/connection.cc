@@ -12,10 +12,10 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kDefaultNamespace = "lockstep-system";
-// What an attempt to renew the Lease may be repeated for; below the retry period.
+// How long a request for the Lease is retried. Shorter than the retry period, at which the elector asks again anyway.
 constexpr std::chrono::milliseconds kElectionRetryFor{1'000};
 constexpr std::chrono::milliseconds kElectionTimeout{5'000};
-// Events are for people: a flood of them must not take the requests of reconcilers.
+// Events are informative only: a flood of them must not delay the reconcilers' requests.
 constexpr double kEventsPerSecond = 20.0;
 constexpr int kEventsBurst = 100;
 

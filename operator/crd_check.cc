@@ -15,9 +15,9 @@ namespace lockstep {
 namespace {
 
 // Interval at which the cluster's CRD is read while it is not the one that this operator needs.
-constexpr std::chrono::seconds kCrdLook{3};
-// An API server publishes a new CRD's schema within seconds.
-constexpr int kCrdLooksWithoutSchemaMax = 10;
+constexpr std::chrono::seconds kCrdCheckInterval{3};
+// An API server publishes a new CRD's schema within seconds. After this many checks without one, wait() returns.
+constexpr int kCrdChecksWithoutSchemaMax = 10;
 constexpr size_t kFieldsNamedMax = 8;
 
 std::string older_crd(const std::vector<std::string>& lacking) {
@@ -54,11 +54,11 @@ void CrdCheck::wait(const std::stop_token& ended) {
       const bool is_news = std::exchange(trouble_, *found) != *found;
       if (found->empty()) return;
       if (is_news) logger_.error(*found);
-    } else if (found.error().code != ErrorCode::kRetry && looks >= kCrdLooksWithoutSchemaMax) {
+    } else if (found.error().code != ErrorCode::kRetry && looks >= kCrdChecksWithoutSchemaMax) {
       logger_.warning("cannot tell whether the CRD is the one that this operator needs: " + found.error().message);
       return;
     }
-    wake.wait_for(lock, ended, kCrdLook, [] { return false; });
+    wake.wait_for(lock, ended, kCrdCheckInterval, [] { return false; });
   }
 }
 

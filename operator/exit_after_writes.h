@@ -1,4 +1,4 @@
-// ExitAfterWrites: a transport that ends the process, as SIGKILL would, once so many writes were answered.
+// ExitAfterWrites: a transport that ends the process, as SIGKILL would, after the answer to the n-th write.
 //
 // For the tests of what the operator leaves behind when it dies at any point (lockstep-operator --exit_after_writes N).
 // Counted are changes to objects; Events and Leases, which other threads write, are not.

@@ -1,4 +1,4 @@
-// kubectl-lockstep: `kubectl lockstep why JOB` and the other commands for a laptop that need a cluster.
+// kubectl-lockstep: the kubectl plug-in, `kubectl lockstep why JOB` and the other commands.
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct KubectlOptions {
   std::string command;  // "why", "status", "help"
-  std::string job;      // "" of status: all
+  std::string job;      // "" with command "status": all jobs
   std::string ns;       // empty: the context's, else default
   bool all_namespaces = false;
   std::string kubeconfig;  // empty: KUBECONFIG, the pod's service account, ~/.kube/config

@@ -43,7 +43,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// No other process may have it, also not this one's successor in the same pod.
+// A unique identity: no other process may have it, not even the next one in the same pod.
 std::string make_identity() {
   std::random_device device;
   std::array<char, 17> hex{};

@@ -1,5 +1,5 @@
-// `lockstep-operator try FILE`: makes the TrainJob of a file, says what becomes of it until it ends, and deletes it.
-// `helm test` runs it in a pod; a person may, too.
+// `lockstep-operator try FILE`: creates the TrainJob of a file, prints its progress until it ends, and deletes it.
+// `helm test` runs it in a pod; users may run it, too.
 #pragma once
 
 #include <chrono>

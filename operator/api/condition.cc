@@ -74,7 +74,7 @@ Conditions conditions_from_json(const Json& list) {
   for (const Json& entry : list) {
     if (!entry.is_object()) continue;
     const auto generation = entry.find("observedGeneration");
-    // A new type takes the time given to set(): the one that was stored.
+    // Each type is new here, so set() keeps the time that it is given: the stored lastTransitionTime.
     conditions.set({.type = string_in(entry, "type"),
                     .status = status_of_word(string_in(entry, "status")),
                     .reason = string_in(entry, "reason"),

@@ -17,7 +17,7 @@ struct Condition {
   ConditionStatus status = ConditionStatus::kUnknown;
   std::string reason;                    // CamelCase
   std::string message;                   // a sentence
-  UnixSeconds last_transition_time = 0;  // of `status`, not of the words
+  UnixSeconds last_transition_time = 0;  // when `status` last changed; a new reason or message does not count
   int64_t observed_generation = 0;
 
   bool operator==(const Condition&) const = default;
@@ -34,7 +34,7 @@ class Conditions {
   bool operator==(const Conditions&) const = default;
 
  private:
-  std::vector<Condition> list_;  // in the order of their first setting
+  std::vector<Condition> list_;  // in the order in which the types were first set
 };
 
 Json to_json(const Conditions& conditions);

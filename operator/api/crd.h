@@ -1,4 +1,4 @@
-// The CustomResourceDefinition of TrainJob, manifests/base/crd.yaml, as this library was built with it. Pure.
+// The CustomResourceDefinition of TrainJob: manifests/base/crd.yaml, which is compiled into this library. Pure.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@ namespace lockstep::api {
 
 // The file's text.
 std::string_view crd_yaml();
-// spec.versions[v1].schema of it. Made at the first call; safe from all threads.
+// Its schema, spec.versions[0].schema.openAPIV3Schema. Parsed at the first call; safe from all threads.
 const Schema& trainjob_schema();
 
 }  // namespace lockstep::api

@@ -11,10 +11,10 @@ namespace {
 constexpr UnixSeconds kSecondsPerMinute = 60;
 constexpr UnixSeconds kSecondsPerHour = 3'600;
 constexpr UnixSeconds kSecondsPerDay = 86'400;
-constexpr UnixSeconds kFirstTime = -62'167'219'200;  // 0000-01-01T00:00:00Z: the least four-digit year
+constexpr UnixSeconds kFirstTime = -62'167'219'200;  // 0000-01-01T00:00:00Z, the first year of four digits
 constexpr UnixSeconds kLastTime = 253'402'300'799;   // 9999-12-31T23:59:59Z
 
-// The member, when there is one and it is of the kind asked for; else nullptr.
+// The member if it exists and is an object, else nullptr.
 const Json* object_in(const Json& parent, const char* name) {
   if (!parent.is_object()) return nullptr;
   const auto it = parent.find(name);
@@ -178,7 +178,7 @@ std::optional<UnixSeconds> parse_time(std::string_view text) {
 
   const std::chrono::year_month_day date{std::chrono::year{*year}, std::chrono::month{static_cast<unsigned>(*month)},
                                          std::chrono::day{static_cast<unsigned>(*day)}};
-  // 60: a leap second, which Unix time gives to the next minute.
+  // Second 60 is a leap second; it becomes second 0 of the next minute.
   if (!date.ok() || *hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
   const int64_t days = std::chrono::sys_days{date}.time_since_epoch().count();
   const UnixSeconds time =

@@ -17,7 +17,7 @@
 
 namespace lockstep::api {
 
-// Names an object of one kind. `ns` is empty for objects of the whole cluster.
+// Names an object of one kind. `ns` is empty for cluster-scoped objects.
 struct ObjectKey {
   std::string ns;
   std::string name;
@@ -64,7 +64,7 @@ ObjectKey key_of(const Json& object);
 std::string format_time(UnixSeconds time);
 // Accepts fractions (cut off) and offsets, as metav1.MicroTime and people write them. Years 0000 to 9999.
 std::optional<UnixSeconds> parse_time(std::string_view text);
-// For people, the two largest units: "45s", "3m10s", "2h5m", "3d4h". Below zero counts as zero.
+// The two largest units, for display: "45s", "3m10s", "2h5m", "3d4h". A negative duration is shown as "0s".
 std::string format_duration(int64_t seconds);
 
 }  // namespace lockstep::api

@@ -208,7 +208,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-std::string meant(const std::string& nearest) {
+std::string did_you_mean(const std::string& nearest) {
   return nearest.empty() ? std::string() : std::string("; did you mean ").append(nearest).append("?");
 }
 
@@ -263,7 +263,7 @@ class StructureCheck {
     std::vector<std::string> known;
     for (const auto& [property, unused] : schema.properties) known.push_back(property);
     std::string message = "is not a field of ";
-    message.append(path.empty() ? "a TrainJob" : path).append(meant(nearest_name(name, known)));
+    message.append(path.empty() ? "a TrainJob" : path).append(did_you_mean(nearest_name(name, known)));
     add(field_below(path, name), std::move(message));
   }
 
@@ -297,7 +297,7 @@ class StructureCheck {
     const auto& text = value.get_ref<const std::string&>();
     if (!schema.words.empty() && std::find(schema.words.begin(), schema.words.end(), text) == schema.words.end()) {
       return add(path, "is " + shown(value) + ", expected one of " + joined(schema.words) +
-                           meant(nearest_name(text, schema.words)));
+                           did_you_mean(nearest_name(text, schema.words)));
     }
     const size_t length = characters(text);
     if (length < schema.length_min.value_or(0)) {
@@ -317,7 +317,7 @@ class StructureCheck {
   }
 
   void check_number(const Schema& schema, const Json& value, const std::string& path) {
-    const int64_t number = whole_number(value).value_or(0);  // has_type: it is one
+    const int64_t number = whole_number(value).value_or(0);  // check() has found it to be one
     if (schema.minimum && number < *schema.minimum) {
       add(path, "is " + shown(value) + ", expected at least " + std::to_string(*schema.minimum));
     }

@@ -76,10 +76,11 @@ struct Schema {
 // Drops nulls that stand for an absent field, then sets what has a default, as the API server does.
 void apply_defaults(const Schema& schema, Json& value);
 
-// Unknown fields, types and limits, in the order of the fields' names. `value` after apply_defaults.
+// Checks for unknown fields, wrong types and exceeded limits. The problems are in the order of the fields' names. Call
+// apply_defaults on `value` first.
 std::vector<Problem> check_structure(const Schema& schema, const Json& value, const std::string& path);
 
-// The value as a 64-bit integer; nothing: it is none. 2.0 counts as 2, as for the API server.
+// The value as a 64-bit integer; nullopt: it is no whole number, or too large. 2.0 counts as 2, as in the API server.
 std::optional<int64_t> whole_number(const Json& value);
 
 // "spec.trainer" and "image" → "spec.trainer.image".

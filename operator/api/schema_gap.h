@@ -1,5 +1,5 @@
 // Fields that one schema has and another lacks: is the CRD in a cluster older than the one that this program was built
-// with? An API server drops fields that its schema does not have, and tells the writer of a status nothing. Pure.
+// with? An API server silently drops the fields of a status that its schema does not have. Pure.
 #pragma once
 
 #include <string>

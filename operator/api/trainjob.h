@@ -32,7 +32,7 @@ enum class PodCleanup { kRunning, kAll, kNone };
 enum class NetworkPolicyMode { kNone, kIntraJob };
 enum class RuleAction { kFail, kReplacePod, kRestartGang, kIgnore };
 enum class Gang { kNone, kNative, kVolcano, kCoscheduling };
-enum class Resume { kSameConfig, kSameJob, kNever };  // contract/checkpoint_layout.h says what they do
+enum class Resume { kSameConfig, kSameJob, kNever };  // see contract/checkpoint_layout.h
 
 // The words of the API ("Lockstep", "AllNodes", …).
 const char* to_string(Launcher value);
@@ -51,7 +51,7 @@ struct Trainer {
   std::vector<Json> env;  // core/v1 EnvVar
   Launcher launcher = Launcher::kLockstep;
   int num_nodes = 1;
-  std::optional<int> num_proc_per_node;      // nothing: auto = the GPUs asked for, at least 1
+  std::optional<int> num_proc_per_node;      // nullopt: auto, one for each GPU asked for, at least 1
   Json resources_per_node = Json::object();  // core/v1 ResourceRequirements
   Json pod_template = Json::object();        // core/v1 PodTemplateSpec, merged under the fields above
 };
@@ -95,7 +95,7 @@ struct Scheduling {
   Gang gang = Gang::kNone;
   std::string queue;                // of Volcano; empty: its default
   std::string priority_class_name;  // of the pods and of their group
-  std::string topology;             // a label of Kubernetes nodes, whose value all pods' nodes share
+  std::string topology;             // key of a label; all pods run on Kubernetes nodes with the same value of it
 };
 
 struct TrainJobSpec {
@@ -121,7 +121,7 @@ const char* to_string(JobPhase phase);
 namespace condition {
 inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kAdmitted = "Admitted";
-inline constexpr std::string_view kGangScheduled = "GangScheduled";  // where spec.scheduling.gang asks for one
+inline constexpr std::string_view kGangScheduled = "GangScheduled";  // only with spec.scheduling.gang
 inline constexpr std::string_view kPodsReady = "PodsReady";
 inline constexpr std::string_view kRunning = "Running";
 inline constexpr std::string_view kRecovering = "Recovering";
@@ -141,7 +141,7 @@ struct NodeCounts {
   bool operator==(const NodeCounts&) const = default;
 };
 
-// Since the job was made. `process`: workers that agents started again (from node 0's /status).
+// Since the job was created. `process`: restarts of workers by their agents, as node 0 reports them in /status.
 struct RestartCounts {
   int64_t total = 0;
   int64_t process = 0;

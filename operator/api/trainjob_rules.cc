@@ -18,7 +18,7 @@ constexpr std::array kForeignNames = {env::kMasterAddr,      env::kMasterPort,  
                                       env::kPetNumNodes,     env::kPetNprocPerNode, env::kPetNodeRank,
                                       env::kPetMasterAddr,   env::kPetMasterPort};
 
-// CEL's has() along a path; nullptr when a step is missing.
+// The value at a path, as a chain of CEL's has() would find it; nullptr when a field of the path is missing.
 const Json* at(const Json& self, std::initializer_list<const char*> path) {
   const Json* value = &self;
   for (const char* name : path) {
@@ -30,7 +30,7 @@ const Json* at(const Json& self, std::initializer_list<const char*> path) {
   return value;
 }
 
-// has() on both sides: there or not there in both, and equal.
+// Is the field absent from both objects, or present in both and equal?
 bool same(const Json& self, const Json& stored, std::initializer_list<const char*> path) {
   const Json* now = at(self, path);
   const Json* before = at(stored, path);
@@ -43,7 +43,7 @@ std::map<std::string, Json> by_name(const Json& list) {
   return entries;
 }
 
-// Lists of type `map` are equal in any order.
+// As `same`, for a list of type `map`: the order of its entries does not matter.
 bool same_env(const Json& self, const Json& stored) {
   const Json* now = at(self, {"env"});
   const Json* before = at(stored, {"env"});
@@ -93,7 +93,7 @@ bool no_foreign_names(const Json& self, const Json& /*stored*/) {
   });
 }
 
-bool names_an_end(const Json& self, const Json& /*stored*/) {
+bool has_match_criterion(const Json& self, const Json& /*stored*/) {
   const auto has_entry = [&](const char* name) {
     const Json* list = at(self, {name});
     return list != nullptr && !list->empty();
@@ -209,7 +209,7 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
        }},
       // of spec.restartPolicy.rules[]
       {"(has(self.exitCodes) && self.exitCodes.size() > 0) || (has(self.podReasons) && self.podReasons.size() > 0)",
-       names_an_end},
+       has_match_criterion},
       {"!(self.action == 'Fail' && self.avoidNode)",
        [](const Json& self, const Json& /*stored*/) {
          return !(self.at("action") == "Fail" && self.at("avoidNode").get<bool>());

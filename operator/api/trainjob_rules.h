@@ -1,8 +1,8 @@
 // The CEL rules of TrainJob's CRD, restated in C++. Pure.
 //
-// A rule is found by its CEL text, so that a changed rule of the CRD has no counterpart here until this file changes,
-// too; a test finds such rules. Another test runs the same cases through this and through a real API server. The
-// messages are the CRD's.
+// A rule is looked up by its CEL text. When the CRD's rule changes, the lookup fails until this file is changed, too; a
+// test finds such rules. Another test runs the same cases through this code and through a real API server. The messages
+// are the CRD's.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ namespace lockstep::api {
 // that the API server has stored (null when there is none; then rules that compare with it are not run).
 using RuleHolds = bool (*)(const Json& self, const Json& stored);
 
-// nullptr: there is none with this text.
+// nullptr: no rule has this text.
 RuleHolds restated_rule(std::string_view rule);
 std::vector<std::string_view> restated_rules();
 

@@ -62,7 +62,7 @@ void check_strings(const Json& metadata, const char* field, std::vector<Problem>
   }
 }
 
-// Of metadata the schema has only the type of the name.
+// The schema has only the type of metadata.name; the other fields of metadata are checked here.
 void check_metadata(const Json& trainjob, std::vector<Problem>& problems) {
   const auto metadata = trainjob.find("metadata");
   if (metadata == trainjob.end() || !metadata->is_object()) {
@@ -130,7 +130,7 @@ class RuleCheck {
 
 void check_own_structure(const Schema& schema, const Json& complete, std::vector<Problem>& problems) {
   for (Problem& problem : check_structure(schema, complete, "")) {
-    // Of metadata the schema knows only the name; check_metadata knows all.
+    // check_metadata reports everything about metadata except the type of its name.
     const bool is_of_metadata = problem.field == "metadata" || problem.field.rfind("metadata.", 0) == 0;
     if (!is_of_metadata || problem.field == "metadata.name") problems.push_back(std::move(problem));
   }

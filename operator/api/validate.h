@@ -1,8 +1,8 @@
 // Checks a TrainJob as an API server would, without one. Pure.
 //
-// Role: `lockstep validate -f`, and files that `lockstep run` reads. It is the CRD that says what is valid
-// (manifests/base/crd.yaml, built into this library); a test runs the same cases through this and a real API server.
-// What spec.trainer.podTemplate says is not in the schema: train/pod_template.h checks it.
+// Role: `lockstep validate -f`, and files that `lockstep run` reads. The CRD defines what is valid
+// (manifests/base/crd.yaml, compiled into this library); a test runs the same cases through this code and a real API
+// server. The schema does not describe spec.trainer.podTemplate: train/pod_template.h checks that.
 #pragma once
 
 #include <vector>
@@ -12,15 +12,15 @@
 
 namespace lockstep::api {
 
-// Nothing: valid. As the API server does, rules over several fields are looked at when each field by itself is right.
-// `trainjob` as it was written, without defaults.
+// Returns the problems; empty: the TrainJob is valid. As in the API server, CEL rules run only when every field by
+// itself is valid. `trainjob` is what the user wrote, without defaults.
 std::vector<Problem> validate(const Json& trainjob);
 
-// The same, and what may not change of what is stored already, as `kubectl apply` over it would find. `stored` is valid
-// by itself, as what an API server holds is; where it is not, that is the one problem.
+// The same for an update of `stored`, as `kubectl apply` would find it: also runs the rules that compare the new object
+// with the stored one. If `stored` itself is invalid, that is the only problem returned.
 std::vector<Problem> validate_update(const Json& trainjob, const Json& stored);
 
-// Both, by another schema. `stored`: nullptr for a new object.
+// The same with another schema. `stored`: nullptr for a new object, else as for validate_update.
 std::vector<Problem> validate_by(const Schema& schema, const Json& trainjob, const Json* stored);
 
 }  // namespace lockstep::api

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kTagPrefix = "tag:yaml.org,2002:";
 constexpr std::string_view kMergeKey = "<<";
 
-// Stops the parser at the first thing that is refused.
+// Thrown to stop the parser at the first construct that is refused.
 struct Refused {
   YAML::Mark mark;
   std::string message;
@@ -97,8 +97,8 @@ bool is_not_finite(std::string_view text) {
   return text == ".nan" || text == ".NaN" || text == ".NAN";
 }
 
-// Words that are booleans by YAML 1.1 alone.
-std::optional<bool> as_old_bool(std::string_view text) {
+// The value of a word that is a boolean in YAML 1.1 but not in YAML 1.2.
+std::optional<bool> as_yaml11_bool(std::string_view text) {
   for (const std::string_view word : {"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}) {
     if (text == word) return true;
   }
@@ -108,8 +108,8 @@ std::optional<bool> as_old_bool(std::string_view text) {
   return std::nullopt;
 }
 
-// A number that YAML 1.1 reads, and YAML 1.2 reads otherwise or not at all: 012, 1_000, 0b1, -0x1f.
-bool is_old_number(std::string_view text) {
+// Is the text a number in YAML 1.1 that YAML 1.2 reads as another number or as a string? 012, 1_000, 0b1, -0x1f.
+bool is_yaml11_number(std::string_view text) {
   const std::string_view magnitude = without_sign(text);
   if (magnitude.empty() || magnitude.front() < '0' || magnitude.front() > '9') return false;
   std::string digits(magnitude);
@@ -196,7 +196,7 @@ void check_collection_tag(const YAML::Mark& mark, const std::string& tag, std::s
 
 enum class Reading {
   kYaml12,
-  kKubectl,  // with places
+  kKubectl,  // YAML 1.1, as kubectl reads it; places are recorded
 };
 
 // How large a value is when all aliases are written out.
@@ -244,8 +244,8 @@ class DocumentBuilder final : public YAML::EventHandler {
                 const std::string& text) override {
     const bool is_plain = tag == "?" || tag.empty();
     if (is_plain && reading_ == Reading::kKubectl) {
-      if (const auto value = as_old_bool(text)) return scalar(mark, anchor, *value, *value ? "true" : "false", true);
-      if (is_old_number(text)) {
+      if (const auto value = as_yaml11_bool(text)) return scalar(mark, anchor, *value, *value ? "true" : "false", true);
+      if (is_yaml11_number(text)) {
         throw Refused{mark, in_quotes(text) +
                                 " is another number to kubectl, which reads YAML 1.1, than it is by "
                                 "YAML 1.2; write it in plain digits, or in quotes if it is a word"};
@@ -289,8 +289,8 @@ class DocumentBuilder final : public YAML::EventHandler {
     YAML::Mark mark;
     YAML::anchor_t anchor;
     Built built;
-    std::optional<std::string> path;  // nothing: too long, or places are not recorded
-    std::optional<std::string> key;   // that was read, and whose value was not yet
+    std::optional<std::string> path;  // nullopt: too long, or places are not recorded
+    std::optional<std::string> key;   // the key that was read last; its value comes next
     bool key_is_merge = false;
     std::unordered_map<std::string, YAML::Mark> keys;
     std::optional<OrderedJson> merged;  // the value of `<<`
@@ -353,7 +353,7 @@ class DocumentBuilder final : public YAML::EventHandler {
 
   void scalar(const YAML::Mark& mark, YAML::anchor_t anchor, OrderedJson value, const std::string& text, bool plain) {
     grow(mark, 1, text.size());
-    // yaml-cpp makes one byte each of the escapes \_ and \N, which are two in UTF-8.
+    // yaml-cpp turns each of the escapes \_ and \N into one byte; in UTF-8 their characters have two.
     if (!is_utf8(text)) throw Refused{mark, "an escape \\_ or \\N, which is not supported; write \\u00a0 or \\u0085"};
     Built built{std::move(value), Size{.nodes = 1, .bytes = text.size(), .depth = 0}};
     if (!expects_key()) {
@@ -438,7 +438,7 @@ Error invalid_at(std::string_view what, const YAML::Mark& mark, const std::strin
   return Error{ErrorCode::kInvalid, text.append(": ").append(message)};
 }
 
-// Runs the parser for its errors alone.
+// Ignores all events. With it run_parser only finds the errors of a text.
 class Discard final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
@@ -455,7 +455,7 @@ class Discard final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// Throws what YAML::Parser throws, and Refused.
+// Throws the exceptions of YAML::Parser, and Refused from the handler.
 void run_parser(std::string_view text, YAML::EventHandler& handler) {
   std::istringstream stream{std::string(text)};
   YAML::Parser parser(stream);
@@ -548,7 +548,7 @@ std::string valid_utf8(const std::string& text) {
 }
 
 // Words that YAML 1.1, which many tools still read, takes for booleans.
-bool is_old_boolean(std::string_view text) {
+bool is_yaml11_bool_word(std::string_view text) {
   static constexpr std::string_view kWords[] = {"y", "n", "yes", "no", "on", "off"};
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -556,11 +556,11 @@ bool is_old_boolean(std::string_view text) {
   return std::find(std::begin(kWords), std::end(kWords), lower) != std::end(kWords);
 }
 
-// Can it stand without quotes, for every reader? Narrower than the grammar: whatever looks like a number, a date or
-// punctuation at the beginning is quoted.
+// Does every YAML reader take the text for a string without quotes? Stricter than the grammar: text that begins like a
+// number, a date or punctuation is quoted.
 bool is_plain(std::string_view text) {
   if (text.empty() || !is_printable(text) || needs_escape(text)) return false;
-  if (is_null(text) || as_bool(text) || is_old_boolean(text) || text == kMergeKey || text == "=") return false;
+  if (is_null(text) || as_bool(text) || is_yaml11_bool_word(text) || text == kMergeKey || text == "=") return false;
   const auto first = static_cast<unsigned char>(text.front());
   const bool is_letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first >= 0x80;
   if (!is_letter && text.front() != '/' && text.front() != '_') return false;
@@ -587,7 +587,7 @@ class Emitter {
  public:
   std::string take() { return std::move(out_); }
 
-  // At the beginning of a line, or behind "- " whose column is `indent`.
+  // Writes the value at the current position, which is column `indent` of its line.
   void value(const OrderedJson& json, size_t indent) {
     if (json.is_object() && !json.empty()) {
       map(json, indent);

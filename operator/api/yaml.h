@@ -34,21 +34,21 @@ struct YamlPlace {
 
 struct YamlDocument {
   OrderedJson value;
-  // Of every field by its path, written as schema.h's field_below does ("spec.trainer.env[0].name"): its key, or the
-  // value itself in a list. What came through an alias or a merge key stands where that does.
+  // The place of every field, by its path as schema.h's field_below writes it ("spec.trainer.env[0].name"): that of its
+  // key, or of the value itself in a list. A field that came through an alias or a merge key has the place of that.
   std::map<std::string, YamlPlace> places;
 
-  // The place of the field; of its nearest parent in the text when the text does not have it.
+  // The place of the field, or of its nearest parent if the text does not contain the field.
   [[nodiscard]] YamlPlace place_of(std::string_view field) const;
 };
 
 // Files of Kubernetes objects, with places, and read as kubectl reads them, by YAML 1.1: a plain `yes`, `on` or `y` is
-// true, also as a key. A number that means another one there (012, 1_000, 0b1) is refused, and so is a key that is
-// given twice, of which kubectl would take the last one. JSON may be indented with tabs. Empty documents are left out.
+// true, also as a key. Refused are numbers that YAML 1.1 reads differently (012, 1_000, 0b1), and keys that are given
+// twice, of which kubectl would silently use the last. JSON may be indented with tabs. Empty documents are left out.
 Result<std::vector<YamlDocument>> parse_manifests(std::string_view text, std::string_view what);
 
-// Block style, for people: what `parse_yaml` reads back as the same value (invalid UTF-8 replaced by U+FFFD). Strings
-// that YAML 1.1 would take for something else ("yes", "012") are quoted.
+// Readable text in block style, which `parse_yaml` reads back as the same value (invalid UTF-8 is replaced by U+FFFD).
+// Strings that YAML 1.1 would read as another type ("yes", "012") are quoted.
 std::string to_yaml(const OrderedJson& value);
 
 }  // namespace lockstep::api

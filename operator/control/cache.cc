@@ -30,12 +30,12 @@ struct AssumedDeletion {
 };
 
 struct Entry {
-  std::optional<State> told;  // from the watch, or a list
+  std::optional<State> seen;  // in the watch or a list
   std::optional<State> assumed;
-  Clock::time_point assumed_until;  // without end when its version can be compared with the watch's
+  Clock::time_point assumed_until;  // max() when its version can be compared with the watch's
   std::optional<AssumedDeletion> deletion;
 
-  [[nodiscard]] bool empty() const { return !told && !assumed && !deletion; }
+  [[nodiscard]] bool empty() const { return !seen && !assumed && !deletion; }
 };
 
 }  // namespace
@@ -48,8 +48,8 @@ struct Cache::Impl {
   mutable std::mutex mutex;
   // State below is protected by mutex.
   std::map<api::ObjectKey, Entry> entries;
-  // Index value → keys with the number of states (told, assumed) that have it. A key may stand here for a state that
-  // is not the visible one: `find` looks again.
+  // Index value → keys with the number of states (seen, assumed) that have it. A key may be listed for a state
+  // that is not the visible one, so `find` checks again.
   std::map<std::string, std::map<api::ObjectKey, int>> by_value;
   std::set<api::ObjectKey> provisional;  // keys with an assumption
   Clock::time_point sweep_at;
@@ -96,7 +96,7 @@ struct Cache::Impl {
   }
 
   [[nodiscard]] const State* visible(const Entry& entry, Clock::time_point at) const {
-    const State* state = entry.told ? &*entry.told : nullptr;
+    const State* state = entry.seen ? &*entry.seen : nullptr;
     if (entry.assumed && at < entry.assumed_until && !watch_is_past(*entry.assumed)) state = &*entry.assumed;
     const bool hidden = state != nullptr && entry.deletion && at < entry.deletion->until && !state->deleting &&
                         state->uid == entry.deletion->uid;
@@ -110,12 +110,12 @@ struct Cache::Impl {
     return !state.version.empty() && entry.assumed->version == state.version;
   }
 
-  // Is this a repeated event: not newer than the state that the watch told of this name, or, when there is no object of
-  // the name, not newer than the watch?
-  [[nodiscard]] bool knows(const State* told, const State& state) const {
-    if (told == nullptr) return watch_is_past(state);
-    if (state.number && told->number) return *state.number <= *told->number;
-    return !state.version.empty() && told->uid == state.uid && told->version == state.version;
+  // Is this a repeated event: not newer than the last state that was seen under this name, or, when there is no object
+  // of the name, not newer than the watch?
+  [[nodiscard]] bool is_repeated(const State* seen, const State& state) const {
+    if (seen == nullptr) return watch_is_past(state);
+    if (state.number && seen->number) return *state.number <= *seen->number;
+    return !state.version.empty() && seen->uid == state.uid && seen->version == state.version;
   }
 
   // Drops the assumptions of one key that are settled, and the key when nothing is left of it.
@@ -135,13 +135,13 @@ struct Cache::Impl {
 
   // Takes over the state of object `uid` from the watch or a list (nothing: it is gone), and drops the assumptions that
   // it settles.
-  void tell(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at) {
+  void update(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at) {
     const auto found = entries.try_emplace(key).first;
     Entry& entry = found->second;
     if (entry.assumed && !entry.assumed->number) set(entry.assumed, {});
-    const bool deletion_told = entry.deletion && entry.deletion->uid == uid && (!state || state->deleting);
-    if (deletion_told) entry.deletion.reset();
-    set(entry.told, std::move(state));
+    const bool is_deletion_confirmed = entry.deletion && entry.deletion->uid == uid && (!state || state->deleting);
+    if (is_deletion_confirmed) entry.deletion.reset();
+    set(entry.seen, std::move(state));
     settle(found, at);
   }
 
@@ -149,7 +149,7 @@ struct Cache::Impl {
   void restart_at(std::optional<uint64_t> number, const std::map<api::ObjectKey, State>& listed) {
     const std::optional<uint64_t> before = std::exchange(reached, number);
     if (!number) {
-      // At least as new as its newest object.
+      // The list's version is opaque; it is at least as new as that of its newest object.
       for (const auto& [key, state] : listed) reach(state.number);
     }
     if (!reached || !before || *reached >= *before) return;
@@ -253,31 +253,31 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
   std::vector<Change> changes;
   const std::lock_guard lock(impl_->mutex);
   impl_->synced = true;
-  // Objects that were created and deleted before the watch told of them: no event will come.
+  // Objects that were created and deleted before the watch saw them: no event will come.
   std::map<api::ObjectKey, ObjectPtr> only_assumed;
   for (const api::ObjectKey& key : impl_->provisional) {
     const Entry& entry = impl_->entries.find(key)->second;
-    if (entry.assumed && !entry.told && !listed.contains(key)) only_assumed.emplace(key, entry.assumed->object);
+    if (entry.assumed && !entry.seen && !listed.contains(key)) only_assumed.emplace(key, entry.assumed->object);
   }
   impl_->restart_at(version_number(list_version), listed);
 
   std::vector<api::ObjectKey> missing;
   for (const auto& [key, entry] : impl_->entries) {
-    if (entry.told && !listed.contains(key)) missing.push_back(key);
+    if (entry.seen && !listed.contains(key)) missing.push_back(key);
   }
   for (const api::ObjectKey& key : missing) {
-    const State& told = *impl_->entries.find(key)->second.told;
-    changes.push_back({told.object, nullptr});
-    impl_->tell(key, std::string(told.uid), std::nullopt, now);
+    const State& seen = *impl_->entries.find(key)->second.seen;
+    changes.push_back({seen.object, nullptr});
+    impl_->update(key, std::string(seen.uid), std::nullopt, now);
   }
   for (auto& [key, state] : listed) {
     const auto found = impl_->entries.find(key);
-    const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
-    const bool same = told != nullptr && told->uid == state.uid && told->version == state.version;
+    const State* seen = found != impl_->entries.end() && found->second.seen ? &*found->second.seen : nullptr;
+    const bool same = seen != nullptr && seen->uid == state.uid && seen->version == state.version;
     if (same && !state.version.empty()) continue;
-    changes.push_back({told != nullptr ? told->object : nullptr, state.object});
+    changes.push_back({seen != nullptr ? seen->object : nullptr, state.object});
     const std::string uid = state.uid;
-    impl_->tell(key, uid, std::move(state), now);
+    impl_->update(key, uid, std::move(state), now);
   }
   impl_->settle_all(now);
   for (auto& [key, object] : only_assumed) {
@@ -293,15 +293,15 @@ Cache::Change Cache::put(Json object) {
   const Clock::time_point now = impl_->now();
   const std::lock_guard lock(impl_->mutex);
   const auto found = impl_->entries.find(state.key);
-  const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
-  ObjectPtr before = told != nullptr ? told->object : nullptr;
-  if (impl_->knows(told, state)) return {before, before};
+  const State* seen = found != impl_->entries.end() && found->second.seen ? &*found->second.seen : nullptr;
+  ObjectPtr before = seen != nullptr ? seen->object : nullptr;
+  if (impl_->is_repeated(seen, state)) return {before, before};
   impl_->reach(state.number);
   const bool was_assumed = found != impl_->entries.end() && impl_->is_assumed(found->second, state, now);
   ObjectPtr after = state.object;
   const api::ObjectKey key = state.key;
   const std::string uid = state.uid;
-  impl_->tell(key, uid, std::move(state), now);
+  impl_->update(key, uid, std::move(state), now);
   return {std::move(before), std::move(after), was_assumed};
 }
 
@@ -311,13 +311,13 @@ Cache::Change Cache::erase(const Json& object) {
   const Clock::time_point now = impl_->now();
   const std::lock_guard lock(impl_->mutex);
   const auto found = impl_->entries.find(meta.key());
-  const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
-  ObjectPtr before = told != nullptr ? told->object : nullptr;
+  const State* seen = found != impl_->entries.end() && found->second.seen ? &*found->second.seen : nullptr;
+  ObjectPtr before = seen != nullptr ? seen->object : nullptr;
   // A repeated delete event of an earlier object of this name.
-  const bool of_another = told != nullptr && told->uid != meta.uid;
-  if (of_another && number && told->number && *told->number > *number) return {before, before};
+  const bool of_another = seen != nullptr && seen->uid != meta.uid;
+  if (of_another && number && seen->number && *seen->number > *number) return {before, before};
   impl_->reach(number);
-  impl_->tell(meta.key(), meta.uid, std::nullopt, now);
+  impl_->update(meta.key(), meta.uid, std::nullopt, now);
   return {std::move(before), nullptr};
 }
 

@@ -1,14 +1,14 @@
 // Cache: the read model of one resource, filled by an informer and read by reconcilers.
 //
-// It keeps what `trim` leaves of each object, so that ten thousand pods are tens of MB. What a reconciler has just
-// written can be told with `assume`, so that it reads its own writes before the watch brings them:
-//   - An assumed object is seen until the watch has come as far as its resourceVersion. One that the watch is past
-//     already is not taken: an answer that arrives late never turns the cache back, nor revives what was deleted.
-//   - An assumed deletion hides the object with that UID until the watch says the same (it is gone, or marked with a
-//     deletionTimestamp: then it is seen again, marked). Another object of the name is seen.
-// Versions are compared as numbers (resource_version.h), so what a reader sees of an object never goes back. Two kinds
-// of assumption have no version to compare and end after kAssumptionLife at the latest: a deletion (no answer has its
-// version), and an object with an opaque version (the watch's next event on this object ends it, too).
+// It keeps what `trim` leaves of each object, so that ten thousand pods take tens of MB. A reconciler puts the answers
+// to its writes into the cache (`assume`), so that it reads its own writes before the watch reports them:
+//   - Readers see an assumed object until the watch has reached its resourceVersion. If the watch is already past that
+//     version, the object is ignored: a late answer neither sets the cache back nor revives a deleted object.
+//   - An assumed deletion hides the object with that UID until the watch confirms it: the object is gone, or it has a
+//     deletionTimestamp and then is visible again. Another object of the same name stays visible.
+// Versions are compared as numbers (resource_version.h), so a reader never sees an older state of an object after a
+// newer one. Two kinds of assumption have no version to compare and end after kAssumptionLife at the latest: a deletion
+// (no answer has its version), and an object with an opaque version (which the watch's next event on it ends, too).
 // Threads: safe from all threads; objects are immutable once in the cache. `trim` and `index` run without a lock.
 #pragma once
 
@@ -26,13 +26,14 @@ namespace lockstep::control {
 
 using ObjectPtr = std::shared_ptr<const Json>;
 
-// Longer than a working watch lags behind; after a broken one the informer lists again, which ends what it contradicts.
+// Longer than the lag of a working watch. After a broken watch the informer lists again, and the list ends the
+// assumptions that it contradicts.
 inline constexpr std::chrono::seconds kAssumptionLife{30};
 
 class Cache {
  public:
-  // Keeps apiVersion, kind, and of metadata name, namespace, uid, resourceVersion and deletionTimestamp. What it is
-  // given may be trimmed already.
+  // Removes the fields of an object that nobody reads. It must keep apiVersion, kind, and metadata's name, namespace,
+  // uid, resourceVersion and deletionTimestamp. It may be called with an object that is already trimmed.
   using Trim = std::function<Json(Json)>;
   // The values under which an object can be found with `find` ("ns/job" of a pod's owner). Empty: none.
   using Index = std::function<std::vector<std::string>(const Json&)>;
@@ -49,14 +50,14 @@ class Cache {
   // Has a whole list arrived?
   [[nodiscard]] bool synced() const;
 
-  // What a reconciler learned from an answer of the API server.
+  // For reconcilers: the object as an answer of the API server has it, or a deletion that the API server has accepted.
   void assume(Json object);
   void assume_deleted(const api::ObjectKey& key, const std::string& uid);
 
-  // What the informer calls. `before` and `after` are the states known from the watch and lists (nullptr: no object),
-  // without assumptions: an assumed object is reported when the watch brings it. One exception: an object that was only
-  // assumed and that a list lacks is reported as gone, since no event will come. Two equal pointers: no news, the cache
-  // had this state or a newer one.
+  // For the informer. `before` and `after` are the states from the watch and lists (nullptr: no object), without
+  // assumptions: an assumed object is reported only when the watch reports it. One exception: an object that was only
+  // assumed and is missing in a list is reported as gone, since no event will come. If the two pointers are equal,
+  // nothing changed: the cache had this state or a newer one.
   struct Change {
     ObjectPtr before;
     ObjectPtr after;

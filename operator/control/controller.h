@@ -1,9 +1,9 @@
 // Controller: workers that take keys from a Workqueue and reconcile them.
 //
-// An error is logged once, counted, and the key comes back with backoff, after a busy server (kRetry) no sooner than
-// kBackoffOfBusyServer; after a success its failures are forgotten, and it comes back after `requeue_after` when there
-// is one. A reconcile that throws (an uncaught exception of a library) counts as failed: one unforeseen object must not
-// stop the work on all others. The names of the metrics are controller-runtime's.
+// After an error, which is logged once and counted, the key comes back with backoff, and after kRetry (a busy server)
+// no sooner than kBackoffOfBusyServer. A success resets the backoff, and the key comes back after `requeue_after` if
+// there is one. A reconcile that throws (an uncaught exception of a library) counts as failed: one unforeseen object
+// must not stop the work on all others. The names of the metrics are controller-runtime's.
 //
 // Threads: `workers` threads from `start` to `stop_and_join` or the destructor; one key is never on two of them.
 #pragma once

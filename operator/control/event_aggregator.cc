@@ -17,14 +17,14 @@ constexpr size_t kHashDigits = 16;
 
 const char* to_string(EventText::Type type) { return type == EventText::Type::kNormal ? "Normal" : "Warning"; }
 
-// With bytes that are no UTF-8 replaced, as they would be on the wire.
+// Replaces bytes that are not UTF-8, as writing the text as JSON does.
 std::string as_utf8(const std::string& text) {
   const Result<Json> read = parse_json(dump_line(Json(text)), "text");
   LOCKSTEP_CHECK(read.ok() && read->is_string(), "what was dumped can be parsed");
   return read->get<std::string>();
 }
 
-// "<object>.<hash>", the object's part cut where the name would be too long, never at the end of a label.
+// "<object>.<hash>". The object's name is cut if the result would be too long, so that it ends with a letter or digit.
 std::string event_name(const std::string& object, const std::string& hash) {
   std::string prefix = object.substr(0, kNameMax - kHashDigits - 1);
   while (!prefix.empty() && std::isalnum(static_cast<unsigned char>(prefix.back())) == 0) prefix.pop_back();
@@ -43,7 +43,7 @@ std::string cut_text(const std::string& text, size_t bytes_max) {
   static constexpr std::string_view kMore = "…";
   if (bytes_max < kMore.size()) return {};
   size_t end = bytes_max - kMore.size();
-  // A byte 10xxxxxx goes on with the character before it.
+  // A byte 10xxxxxx continues a UTF-8 character: do not cut in front of it.
   while (end > 0 && (static_cast<unsigned char>(whole[end]) & 0xC0U) == 0x80U) --end;
   return whole.substr(0, end).append(kMore);
 }
@@ -108,35 +108,35 @@ void EventAggregator::record(const ObjectReference& about, EventText text, Clock
     make_room();
     const std::string began_in = std::to_string(wall / std::chrono::seconds(kEventWindow).count());
     Series series;
-    series.told = {about, std::move(text), event_name(about.key.name, sha256_hex(id + began_in)), 0, wall, wall};
+    series.latest = {about, std::move(text), event_name(about.key.name, sha256_hex(id + began_in)), 0, wall, wall};
     found = series_.emplace(id, std::move(series)).first;
     wait(found, now);
   } else if (!found->second.due && !found->second.in_flight) {
     wait(found, now + kEventUpdateInterval);
   }
   Series& series = found->second;
-  ++series.told.count;
-  series.told.last = std::max(series.told.last, wall);
+  ++series.latest.count;
+  series.latest.last = std::max(series.latest.last, wall);
   series.last_seen = now;
-  if (line_.size() > kEventsWaitingMax) {
+  if (queue_.size() > kEventsWaitingMax) {
     const auto oldest =
-        std::min_element(line_.begin(), line_.end(), [](const Turn& a, const Turn& b) { return a.order < b.order; });
+        std::min_element(queue_.begin(), queue_.end(), [](const Turn& a, const Turn& b) { return a.order < b.order; });
     drop(series_.find(oldest->id));
   }
 }
 
 std::optional<EventWrite> EventAggregator::next(Clock::time_point now, bool all) {
-  if (line_.empty() || (!all && line_.begin()->due > now)) return std::nullopt;
-  const std::string id = line_.begin()->id;
+  if (queue_.empty() || (!all && queue_.begin()->due > now)) return std::nullopt;
+  const std::string id = queue_.begin()->id;
   Series& series = series_.find(id)->second;
   stop_waiting(series, id);
   series.in_flight = true;
-  return EventWrite{series.stored ? EventWrite::Kind::kUpdate : EventWrite::Kind::kCreate, id, series.told};
+  return EventWrite{series.stored ? EventWrite::Kind::kUpdate : EventWrite::Kind::kCreate, id, series.latest};
 }
 
 std::optional<Clock::time_point> EventAggregator::due_at() const {
-  if (line_.empty()) return std::nullopt;
-  return line_.begin()->due;
+  if (queue_.empty()) return std::nullopt;
+  return queue_.begin()->due;
 }
 
 void EventAggregator::written(const EventWrite& write, Clock::time_point now) {
@@ -151,7 +151,7 @@ void EventAggregator::exists(const EventWrite& write, int64_t count, Clock::time
   Series& series = found->second;
   series.stored = true;
   series.count_stored = count;
-  series.told.count += count;
+  series.latest.count += count;
   answered(write, found, now);
   // The create was refused because the Event exists: an update adds its count now.
   stop_waiting(series, write.id);
@@ -162,8 +162,8 @@ void EventAggregator::is_gone(const EventWrite& write, Clock::time_point now) {
   const auto found = series_.find(write.id);
   Series& series = found->second;
   // The new Event counts only what the deleted one did not have yet; the rest would be counted twice.
-  series.told.count -= series.count_stored;
-  series.told.first = series.told.last;
+  series.latest.count -= series.count_stored;
+  series.latest.first = series.latest.last;
   series.stored = false;
   series.count_stored = 0;
   answered(write, found, now);
@@ -187,23 +187,23 @@ void EventAggregator::answered(const EventWrite& write, SeriesMap::iterator seri
   series->second.in_flight = false;
   series->second.tries = 0;
   // It happened again while the write was under way.
-  if (series->second.told.count > write.series.count) wait(series, now + kEventUpdateInterval);
+  if (series->second.latest.count > write.series.count) wait(series, now + kEventUpdateInterval);
 }
 
 void EventAggregator::wait(SeriesMap::iterator series, Clock::time_point due) {
   series->second.due = due;
   series->second.order = next_order_++;
-  line_.insert({due, series->second.order, series->first});
+  queue_.insert({due, series->second.order, series->first});
 }
 
 void EventAggregator::stop_waiting(Series& series, const std::string& id) {
   if (!series.due) return;
-  line_.erase({*series.due, series.order, id});
+  queue_.erase({*series.due, series.order, id});
   series.due.reset();
 }
 
 void EventAggregator::drop(SeriesMap::iterator series) {
-  dropped_ += static_cast<uint64_t>(series->second.told.count - series->second.count_stored);
+  dropped_ += static_cast<uint64_t>(series->second.latest.count - series->second.count_stored);
   stop_waiting(series->second, series->first);
   series_.erase(series);
 }
@@ -219,7 +219,7 @@ bool EventAggregator::take_token(const ObjectReference& about, Clock::time_point
   return taken;
 }
 
-// Forgets the series that was not seen for longest: if it comes again, its Event is found by name.
+// Drops the series whose last occurrence is oldest. If it occurs again, its Event is found by its name.
 void EventAggregator::make_room() {
   if (series_.size() < kEventSeriesMax) return;
   auto quietest = series_.end();

@@ -68,25 +68,26 @@ class EventAggregator {
   [[nodiscard]] std::optional<Clock::time_point> due_at() const;
 
   void written(const EventWrite& write, Clock::time_point now);
-  // The Event of this name is there (of this operator before it was started again), with this count.
+  // The create was refused, because an Event of this name exists, with this count: this operator wrote it before it was
+  // restarted.
   void exists(const EventWrite& write, int64_t count, Clock::time_point now);
-  // The Event that was to be updated is gone (its time to live is over): it is made again.
+  // The Event that was to be updated is gone (its time to live is over): it is created again.
   void is_gone(const EventWrite& write, Clock::time_point now);
-  // `again`: worth another try, at that time.
+  // `again`: when to try again; nullopt: never.
   void failed(const EventWrite& write, std::optional<Clock::time_point> again);
 
-  [[nodiscard]] size_t waiting() const { return line_.size(); }
+  [[nodiscard]] size_t waiting() const { return queue_.size(); }
   // Occurrences that were never written: no token, too many waiting, refused.
   [[nodiscard]] uint64_t dropped() const { return dropped_; }
 
  private:
   struct Series {
-    EventSeries told;
-    bool stored = false;       // the Event is there
-    int64_t count_stored = 0;  // what it says
+    EventSeries latest;        // what the Event should contain
+    bool stored = false;       // the Event exists on the API server
+    int64_t count_stored = 0;  // its count there
     int tries = 0;             // failures in a row
     bool in_flight = false;
-    std::optional<Clock::time_point> due;  // waits
+    std::optional<Clock::time_point> due;  // set: it waits in queue_
     uint64_t order = 0;
     Clock::time_point last_seen;
   };
@@ -109,7 +110,7 @@ class EventAggregator {
   std::string component_;
   SeriesMap series_;
   std::map<std::string, TokenBucket> buckets_;  // by object
-  std::set<Turn> line_;
+  std::set<Turn> queue_;
   uint64_t next_order_ = 0;
   uint64_t dropped_ = 0;
 };

@@ -57,7 +57,7 @@ struct EventRecorder::Impl {
     const Clock::time_point until = options.now() + kFlushMax;
     while (options.now() < until) {
       const std::optional<EventWrite> write = next(true);
-      // After one failure the rest is given up: the API server will hardly answer within the 2 s that are left.
+      // After one failure the other Events are dropped: the API server will hardly answer within the 2 s that are left.
       if (!write || !carry_out(*write)) break;
     }
   }
@@ -105,7 +105,7 @@ struct EventRecorder::Impl {
 
   bool find_existing(const EventWrite& write, const api::ObjectKey& key) {
     const Result<Json> there = client.get(kube::events(), key);
-    // Gone between the two answers: made again.
+    // Deleted between the two requests: it is created again.
     if (!there.ok() && there.error().code != ErrorCode::kNotFound) return fail(write, there.error());
     failures = 0;
     const std::lock_guard lock(mutex);

@@ -46,7 +46,7 @@ class EventRecorder {
   };
   // `client` outlives the recorder.
   EventRecorder(kube::Client& client, Options options);
-  // Writes what waits; begins nothing after 2 s, and waits for the request under way.
+  // Writes waiting Events for up to 2 s, then waits for the request in flight.
   ~EventRecorder();
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;

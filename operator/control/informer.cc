@@ -76,15 +76,15 @@ struct Informer::Impl {
   }
 
   void carry_out_one(ReplaceCache& with, const std::stop_token&) {
-    for (const Cache::Change& change : cache.replace(std::move(with.objects), with.version)) tell(change);
+    for (const Cache::Change& change : cache.replace(std::move(with.objects), with.version)) notify(change);
     {
       const std::lock_guard lock(mutex);  // no waiter may be between its check and its wait now
     }
     changed.notify_all();
   }
 
-  void carry_out_one(PutIntoCache& put, const std::stop_token&) { tell(cache.put(std::move(put.object))); }
-  void carry_out_one(const EraseFromCache& erase, const std::stop_token&) { tell(cache.erase(erase.object)); }
+  void carry_out_one(PutIntoCache& put, const std::stop_token&) { notify(cache.put(std::move(put.object))); }
+  void carry_out_one(const EraseFromCache& erase, const std::stop_token&) { notify(cache.erase(erase.object)); }
   void carry_out_one(const AdvanceCache& advance, const std::stop_token&) { cache.advance(advance.version); }
 
   void carry_out_one(const WaitUntil& wait, const std::stop_token& stop) {
@@ -104,7 +104,7 @@ struct Informer::Impl {
     }
   }
 
-  void tell(const Cache::Change& change) const {
+  void notify(const Cache::Change& change) const {
     if (change.before == change.after) return;
     for (const auto& handler : handlers) handler(change);
   }

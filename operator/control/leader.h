@@ -1,15 +1,15 @@
-// Leader: who of several equal processes acts, agreed on by one coordination.k8s.io/v1 Lease. Pure.
+// Leader: which one of several replicas acts, decided by one coordination.k8s.io/v1 Lease. Pure.
 //
 // As client-go's leaderelection, in three durations: a leader renews every `retry_period`; it steps down when its last
 // renewal is `renew_deadline` old; another one takes over when it has seen no change for `lease_duration`. So there is
 // always lease_duration − renew_deadline between one leader's end and the next one's beginning, in which writes of the
 // old one that are still under way can end.
 //
-// The times in the record are for people. What counts is the own, steady clock: a renewal counts from the moment before
-// its request was sent, somebody else's change from the moment after it was seen; both err on the side of waiting, so
-// clocks may show any times (but none may run 1.5 times as fast as another). Every write carries the resourceVersion
-// that the decision was made from: of two candidates one gets a conflict. So does a process that was stopped (SIGSTOP,
-// a paused machine) with its request half sent.
+// The times in the record are informative only. Each process measures with its own steady clock: its renewal counts
+// from just before the request was sent, another process's change from just after it was seen. Both make a process wait
+// longer rather than shorter, so the clocks may show any times (but none may run 1.5 times as fast as another). Every
+// write carries the resourceVersion that the decision was made from: of two candidates one gets a conflict, and so does
+// a process that was stopped (SIGSTOP, a paused machine) with its request half sent.
 // Threads: none. Time is an argument; one request is under way at most; the caller sends LeaderTimer at WaitUntil's
 // time (a later WaitUntil replaces it), also while a request is under way.
 #pragma once
@@ -34,9 +34,9 @@ struct LeaderOptions {
   std::chrono::milliseconds lease_duration{15'000};  // whole seconds, as the API has it
   std::chrono::milliseconds renew_deadline{10'000};
   std::chrono::milliseconds retry_period{2'000};
-  double retry_jitter = 1.2;  // a candidate waits up to this share longer between its looks
+  double retry_jitter = 1.2;  // a candidate waits up to this share longer between two reads
 };
-// kInvalid unless lease_duration > renew_deadline > retry_period · (1 + retry_jitter) and names are there.
+// kInvalid unless lease_duration > renew_deadline > retry_period · (1 + retry_jitter) and no name is empty.
 Status check(const LeaderOptions& options);
 
 // ---- the record ----
@@ -89,7 +89,7 @@ struct BeginLeading {};
 struct EndLeading {
   std::string why;  // a sentence
 };
-struct LeaderSeen {  // another holder than before; empty: nobody
+struct LeaderSeen {  // the holder has changed; empty: nobody
   std::string identity;
 };
 struct ElectionProblem {
@@ -122,9 +122,9 @@ struct LeaderState {
   Clock::time_point seen_since;
   bool must_read = true;              // `lease` is not known to be what the server has
   bool read_to_release = false;       // while stopping, once
-  Clock::time_point leading_until;    // while leading: renewed, or over
+  Clock::time_point leading_until;    // while leading: the leadership ends then unless it is renewed
   Clock::time_point next_try;         // when no request is under way
-  std::optional<std::string> leader;  // as told by LeaderSeen
+  std::optional<std::string> leader;  // as last reported with LeaderSeen
 
   LeaderState(LeaderOptions leader_options, Random jitter)
       : options(std::move(leader_options)), random(std::move(jitter)) {}

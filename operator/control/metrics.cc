@@ -24,19 +24,19 @@ using prometheus::Histogram;
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// controller-runtime's.
+// The buckets of reconcile_time_seconds in controller-runtime.
 const Histogram::BucketBoundaries& reconcile_buckets() {
   static const Histogram::BucketBoundaries buckets{
       0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
       1.75,  2.0,  2.5,   3.0,  3.5, 4.0,  4.5, 5,    6,   7,    8,   9,    10,  15,  20,  25,  30,  40,  50,   60};
   return buckets;
 }
-// client-go's ExponentialBuckets(10e-9, 10, 12).
+// The buckets of the two durations in client-go, ExponentialBuckets(10e-9, 10, 12).
 const Histogram::BucketBoundaries& queue_buckets() {
   static const Histogram::BucketBoundaries buckets{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000};
   return buckets;
 }
-// component-base's.
+// The buckets of rest_client_request_duration_seconds in component-base.
 const Histogram::BucketBoundaries& request_buckets() {
   static const Histogram::BucketBoundaries buckets{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60};
   return buckets;

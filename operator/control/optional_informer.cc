@@ -13,8 +13,8 @@ namespace lockstep::control {
 namespace {
 
 constexpr std::chrono::milliseconds kSyncLook{200};
-// How long after a version is gone discovery is asked again: the server may still list it for a moment.
-constexpr std::chrono::milliseconds kGoneLook{1'000};
+// After a version is gone, discovery is asked again only after this long: it may still list the version for a moment.
+constexpr std::chrono::milliseconds kRediscoveryDelay{1'000};
 
 }  // namespace
 
@@ -46,10 +46,10 @@ struct OptionalInformer::Impl {
       if (is_served) {
         follow(**found, stop);
       } else {
-        tell({.is_known = found.ok(), .trouble = found.ok() ? "" : found.error().message});
+        publish({.is_known = found.ok(), .trouble = found.ok() ? "" : found.error().message});
       }
       std::unique_lock lock(mutex);
-      changed.wait_for(lock, stop, is_served ? std::min(kGoneLook, options.look_every) : options.look_every,
+      changed.wait_for(lock, stop, is_served ? std::min(kRediscoveryDelay, options.look_every) : options.look_every,
                        [] { return false; });
     }
   }
@@ -78,13 +78,13 @@ struct OptionalInformer::Impl {
     informer->start();
     while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
     if (!stop.stop_requested() && !gone()) {
-      tell({.is_known = true, .resource = &resource, .cache = std::shared_ptr<Cache>(informer, &informer->cache())});
+      publish({.is_known = true, .resource = &resource, .cache = std::shared_ptr<Cache>(informer, &informer->cache())});
       std::unique_lock lock(mutex);
       changed.wait(lock, stop, [this] { return is_gone; });
     }
     // Readers may still hold the cache; the thread behind it ends here.
     informer->stop_and_join();
-    if (!stop.stop_requested()) tell({.is_known = true});
+    if (!stop.stop_requested()) publish({.is_known = true});
   }
 
   bool gone() {
@@ -102,13 +102,13 @@ struct OptionalInformer::Impl {
     }
     {
       const std::lock_guard lock(mutex);
-      if (kind.cache || kind.trouble == problem.line) return;  // with a cache it goes on from what it has
+      if (kind.cache || kind.trouble == problem.line) return;  // an informer with a cache goes on
       kind = {.is_known = true, .resource = &resource, .trouble = problem.line};
     }
     if (options.on_kind_change) options.on_kind_change();
   }
 
-  void tell(Kind now) {
+  void publish(Kind now) {
     {
       const std::lock_guard lock(mutex);
       const bool is_same = kind.is_known == now.is_known && kind.resource == now.resource && kind.cache == now.cache &&

@@ -27,7 +27,7 @@ double boot_time() {
 double open_files() {
   std::error_code error;
   const std::filesystem::directory_iterator files("/proc/self/fd", error);
-  // Without the descriptor by which they are listed.
+  // The descriptor by which the folder is read does not count.
   return error ? 0 : static_cast<double>(std::distance(begin(files), end(files)) - 1);
 }
 

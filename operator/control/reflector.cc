@@ -65,7 +65,7 @@ void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorProblem pro
 
 Outputs on_listed(ReflectorState& state, Listed listed, Clock::time_point now) {
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kListing, "a list arrives while listing");
-  // The failures stay: a list that works while every watch fails must not become a storm of lists.
+  // The count of failures stays: while every list succeeds and every watch fails, the lists must still back off.
   state.version = listed.version;
   Outputs outputs;
   outputs.emplace_back(ReplaceCache{std::move(listed.version), std::move(listed.objects)});
@@ -134,8 +134,8 @@ Outputs on_watch_ended(ReflectorState& state, const Status& status, Clock::time_
       return outputs;
     case ErrorCode::kRetry:
     case ErrorCode::kUnavailable: {
-      const bool give_up_version = state.failures >= kWatchFailuresMax;
-      wait(state, give_up_version, {"WatchFailed", "the watch failed: " + error.message}, now, outputs);
+      const bool list_again = state.failures >= kWatchFailuresMax;
+      wait(state, list_again, {"WatchFailed", "the watch failed: " + error.message}, now, outputs);
       return outputs;
     }
     default:

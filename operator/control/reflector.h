@@ -25,8 +25,8 @@ namespace lockstep::control {
 inline constexpr std::chrono::seconds kHealthyWatch{1};
 inline constexpr BackoffPolicy kReflectorBackoff{
     .first = std::chrono::milliseconds(800), .max = std::chrono::seconds(30), .factor = 2.0, .jitter = 1.0};
-// After so many failures in a row to resume a watch, its version is given up: a server that was restored from a backup
-// refuses it for ever (it asks for "a too large resource version").
+// After this many failures in a row to resume a watch, the reflector lists again instead: a server that was restored
+// from a backup refuses the watch's version for ever ("Too large resource version").
 inline constexpr int kWatchFailuresMax = 8;
 
 // ---- events ----
@@ -67,12 +67,12 @@ struct EraseFromCache {
 struct AdvanceCache {
   std::string version;
 };
-// The server has no such kind, or has it no more: ReflectorProblem::reason.
+// ReflectorProblem::reason when the server does not have the kind, or no longer has it.
 inline constexpr std::string_view kNotServed = "NotServed";
-// Something went wrong, and what follows.
+// Something went wrong. `line` says what, and what the reflector does next.
 struct ReflectorProblem {
   std::string reason;  // CamelCase: "ListFailed", "WatchFailed", kNotServed, "Gone", "Corrupt", "WatchTooShort"
-  std::string line;    // for a person
+  std::string line;    // a sentence for the log and /readyz
 };
 using ReflectorOutput = std::variant<ListAll, WatchFrom, ReplaceCache, PutIntoCache, EraseFromCache, AdvanceCache,
                                      WaitUntil, ReflectorProblem>;

@@ -9,7 +9,7 @@ namespace lockstep::control {
 
 class TokenBucket {
  public:
-  // Full at `now`: `burst` at once, then one per `interval`.
+  // The bucket is full at `now`: `burst` tokens at once, then one more per `interval`.
   TokenBucket(double burst, Clock::duration interval, Clock::time_point now)
       : burst_(burst), interval_(interval), tokens_(burst), filled_at_(now) {}
 

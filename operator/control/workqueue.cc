@@ -17,7 +17,7 @@ namespace {
 constexpr BackoffPolicy kBackoff{.first = kBackoffFirst, .max = kBackoffMax};
 
 struct Entry {
-  // When the key is to be handed out; nothing: not asked for. While it is in flight: after `done`.
+  // When the key is due; nullopt: it was not added. While a worker holds the key: when it is due again after `done`.
   std::optional<Clock::time_point> due;
   uint64_t order = 0;                           // of equal deadlines: first come, first served
   std::optional<Clock::time_point> started_at;  // set: a worker holds it
@@ -26,12 +26,12 @@ struct Entry {
   [[nodiscard]] bool idle() const { return !due && !started_at && failures == 0; }
 };
 
-// The key's place in line.
-struct Turn {
+// A key that waits, ordered by its deadline.
+struct Pending {
   Clock::time_point due;
   uint64_t order = 0;
   api::ObjectKey key;
-  auto operator<=>(const Turn&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
+  auto operator<=>(const Pending&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
 };
 
 }  // namespace
@@ -45,7 +45,7 @@ struct Workqueue::Impl {
   std::condition_variable_any changed;
   // State below is protected by mutex.
   std::map<api::ObjectKey, Entry> entries;
-  std::set<Turn> line;  // of the keys that no worker holds, earliest first
+  std::set<Pending> pending;  // the keys that no worker holds, earliest deadline first
   uint64_t next_order = 0;
   uint64_t adds = 0;
   uint64_t retries = 0;
@@ -56,10 +56,10 @@ struct Workqueue::Impl {
     Entry& entry = entries[key];
     if (entry.due && *entry.due <= due) return;
     if (!entry.due) ++adds;
-    if (!entry.started_at && entry.due) line.erase({*entry.due, entry.order, key});
+    if (!entry.started_at && entry.due) pending.erase({*entry.due, entry.order, key});
     entry.due = due;
     entry.order = next_order++;
-    if (!entry.started_at) line.insert({due, entry.order, key});
+    if (!entry.started_at) pending.insert({due, entry.order, key});
   }
 
   void forget_if_idle(std::map<api::ObjectKey, Entry>::iterator found) {
@@ -71,14 +71,14 @@ struct Workqueue::Impl {
     Clock::duration waited;
   };
   std::optional<Taken> take(Clock::time_point now) {
-    if (line.empty() || line.begin()->due > now) return std::nullopt;
-    const Turn turn = *line.begin();
-    line.erase(line.begin());
-    Entry& entry = entries[turn.key];
+    if (pending.empty() || pending.begin()->due > now) return std::nullopt;
+    const Pending first = *pending.begin();
+    pending.erase(pending.begin());
+    Entry& entry = entries[first.key];
     entry.due.reset();
     entry.started_at = now;
     ++in_flight;
-    return Taken{turn.key, now - turn.due};
+    return Taken{first.key, now - first.due};
   }
 
   std::optional<api::ObjectKey> hand_out(const std::optional<Taken>& taken) const {
@@ -139,14 +139,14 @@ std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
       // The wait ends when a key is added, at the first deadline, or with `stop`; the loop checks which.
       const uint64_t seen = impl_->next_order;
       const auto something_came = [&] { return impl_->next_order != seen; };
-      if (impl_->line.empty()) {
+      if (impl_->pending.empty()) {
         impl_->changed.wait(lock, stop, something_came);
       } else {
-        impl_->changed.wait_for(lock, stop, impl_->line.begin()->due - now, something_came);
+        impl_->changed.wait_for(lock, stop, impl_->pending.begin()->due - now, something_came);
       }
     }
     // This worker may have been the one that was notified of a new deadline; it now leaves, so it notifies another one.
-    if (!impl_->line.empty()) impl_->changed.notify_one();
+    if (!impl_->pending.empty()) impl_->changed.notify_one();
   }
   return impl_->hand_out(taken);
 }
@@ -171,7 +171,7 @@ void Workqueue::done(const api::ObjectKey& key) {
     entry.started_at.reset();
     --impl_->in_flight;
     if (entry.due) {
-      impl_->line.insert({*entry.due, entry.order, key});
+      impl_->pending.insert({*entry.due, entry.order, key});
       ++impl_->next_order;  // makes waiting workers look again
     }
     impl_->forget_if_idle(found);
@@ -184,7 +184,7 @@ Workqueue::Statistics Workqueue::statistics() const {
   const Clock::time_point now = impl_->options.now();
   Statistics result;
   const std::lock_guard lock(impl_->mutex);
-  for (const Turn& turn : impl_->line) ++(turn.due <= now ? result.depth : result.delayed);
+  for (const Pending& one : impl_->pending) ++(one.due <= now ? result.depth : result.delayed);
   result.in_flight = impl_->in_flight;
   result.adds = impl_->adds;
   result.retries = impl_->retries;

@@ -1,10 +1,10 @@
 // Workqueue: keys to be reconciled, each at most once at a time.
 //
-// Level, not edge: a key says "look again", nothing else. Equal keys collapse; of two deadlines the earlier one stays;
-// a key that is added while a worker holds it comes back when that worker is done. Failures back off per key from 5 ms,
-// doubling, to 1,000 s, and start again after `forget`. The terms are those of client-go's workqueue.
-// Threads: safe from all threads. `now` is a parameter, so that tests turn the clock; who waits in `get` looks at it
-// again when a key is added.
+// Level-triggered: a key says that an object must be reconciled, but not what happened to it. Equal keys collapse; of
+// two deadlines the earlier one stays; a key that is added while a worker holds it comes back when that worker is done.
+// Failures back off per key from 5 ms, doubling, to 1,000 s, and start again after `forget`. The terms are those of
+// client-go's workqueue.
+// Threads: safe from all threads. Tests set `now`; a thread that waits in `get` reads it again when a key is added.
 #pragma once
 
 #include <chrono>
@@ -36,14 +36,14 @@ class Workqueue {
   Workqueue& operator=(const Workqueue&) = delete;
 
   void add(const api::ObjectKey& key);
-  // Within this time at the latest; an earlier turn that it has stays.
+  // The key becomes due after `delay`, or earlier if it has an earlier deadline already.
   void add_within(const api::ObjectKey& key, Clock::duration delay);
   void add_after(const api::ObjectKey& key, Clock::duration delay);  // the same, counted as a retry
-  // `at_least`: however few its failures.
+  // The delay depends on the key's failures in a row, and is at least `at_least`.
   void add_with_backoff(const api::ObjectKey& key, Clock::duration at_least = {});
-  void forget(const api::ObjectKey& key);  // its failures are over
+  void forget(const api::ObjectKey& key);  // sets its count of failures to 0
 
-  // The next key that is due; waits for one; nothing once `stop` says so. `done` follows for every key handed out.
+  // Waits for the next key that is due; nullopt when `stop` is requested. Call `done` for every key that was returned.
   std::optional<api::ObjectKey> get(const std::stop_token& stop);
   // The same without waiting: nothing when no key is due.
   std::optional<api::ObjectKey> try_get();

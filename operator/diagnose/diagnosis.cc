@@ -24,15 +24,15 @@ using api::format_duration;
 using api::UnixSeconds;
 using train::text_field;
 
-// An operator looks at a new job within a second; so much later something is wrong.
+// An operator reconciles a new job within a second. If it has not done so after this long, something is wrong.
 constexpr UnixSeconds kOperatorSlowSeconds = 30;
-// A leader renews its Lease every few seconds.
+// A leader renews its Lease every few seconds. After this long without a renewal no operator seems to run.
 constexpr UnixSeconds kLeaseStaleSeconds = 60;
-// Figures of a running job are read every few seconds.
+// The progress of a running job is read every few seconds. When it is older than this, node 0 seems not to answer.
 constexpr UnixSeconds kProgressStaleSeconds = 180;
 // Only failures that are newer than this are part of the verdict of a job that runs.
 constexpr UnixSeconds kRecentSeconds = 3600;
-// An event and a failure of the status are the same when they are this close.
+// An event and an entry of status.recentFailures that are at most this far apart are the same incident.
 constexpr UnixSeconds kSameSeconds = 10;
 constexpr size_t kLogLinesMax = 8;
 
@@ -289,7 +289,7 @@ class Diagnoser {
     advise(advice_for_ending(failed.reason, job_));
   }
 
-  // What kept the pods, by the newest warning about the job itself.
+  // Why pods could not start: the reason of the newest warning about the creation of pods.
   std::string last_wait_reason() const {
     std::string reason;
     UnixSeconds newest = 0;
@@ -413,7 +413,8 @@ class Diagnoser {
     advise(advice_for_wait(wait.first, job_, first_pod_not_ready()));
   }
 
-  // What PodsReady does not say: a gang that was asked for and is none, one that waits for its earlier pods.
+  // Two problems that PodsReady does not report: the pods are scheduled without a gang although one was asked for, or
+  // the gang waits until the pods of the earlier gang have ended.
   void add_gang() {
     const api::Condition* const gang = condition(api::condition::kGangScheduled);
     if (gang == nullptr || (gang->reason != train::kNoGang && gang->reason != train::kEarlierGangEnding)) return;
@@ -522,7 +523,7 @@ class Diagnoser {
                      [](const TimelineEntry& a, const TimelineEntry& b) { return a.time < b.time; });
   }
 
-  // Of pods only what is wrong: their ordinary life would fill the screen.
+  // Of the pods' events only the warnings are shown: their normal ones would fill the screen.
   void add_event(const Json& event) {
     const bool is_warning = text_field(event, {"type"}) == "Warning";
     const bool is_of_job = text_field(event, {"involvedObject", "kind"}) == api::kKind;

@@ -22,7 +22,7 @@ Advice run_anew(const std::string& what) {
           "lockstep validate -f trainjob.yaml"};
 }
 
-// What pods are made of changes while the job is suspended.
+// Advice to change a field of the spec that may change only while the job is suspended.
 std::vector<Advice> change_while_suspended(const std::string& what, const api::TrainJob& job) {
   if (job.status.conditions.is_true(api::condition::kFailed)) return {run_anew(what)};
   const JobName name{job.meta.ns, job.meta.name};

@@ -24,7 +24,7 @@ struct Facts {
   std::vector<std::string> unread;                // what could not be asked, and why: one sentence each
 };
 
-// The pod whose last lines say most: that of the newest bad end, else one that runs and is not ready. "": none does.
+// The pod whose log says most: the one with the newest bad end, else one that runs and is not ready; "": there is none.
 std::string pod_to_read(const Facts& facts);
 
 }  // namespace lockstep::diagnose

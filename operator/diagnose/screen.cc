@@ -46,7 +46,7 @@ class Screen {
   void heading(const std::string& text) { out_.append("\n").append(painted("1", text)).append("\n"); }
   void line(const std::string& text) { out_.append(text).append("\n"); }
 
-  // `first` begins the first line, as many blanks the others.
+  // Wraps `text`. The first line begins with `first`, the others with as many blanks.
   void prose(const std::string& first, const std::string& text, const std::string& colour = "") {
     const std::string indent(columns_of(first), ' ');
     std::string current = first;

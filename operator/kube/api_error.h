@@ -24,8 +24,8 @@ inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";  // ou
 inline constexpr std::string_view kReasonInvalidObject = "InvalidObject";
 inline constexpr std::string_view kReasonUnauthorized = "Unauthorized";
 
-// The server cannot have acted: there was no connection, or it broke before the request was written whole. Even what is
-// not idempotent may be sent again. Set by the transport.
+// The server cannot have acted: there was no connection, or it broke before the whole request was written. Even a
+// request that is not idempotent may be sent again. Set by the transport.
 inline constexpr std::string_view kReasonNotConnected = "NotConnected";
 // TLS was refused, by us or by the server: a person must act, waiting does not help. Set by the transport.
 inline constexpr std::string_view kReasonTlsRefused = "TlsRefused";

@@ -23,7 +23,7 @@ constexpr int kListRestartsMax = 2;
 constexpr int kListTimeoutFactor = 2;
 
 constexpr int kLogBytesMax = 64 * 1024;
-// Short: the API server gets a log from the kubelet, which may not answer, and callers can do without the log.
+// Short, because the API server reads the log from the kubelet, which may not answer, and callers can do without it.
 constexpr milliseconds kLogTimeout{3'000};
 
 constexpr const char* kJson = "application/json";

@@ -291,7 +291,7 @@ Error explain(const http::http_exception& exception, const std::string& server, 
   if (what.find("SSL handshake") != std::string_view::npos) {
     return unavailable("the TLS handshake failed: " + code_text(code), kReasonNotConnected);
   }
-  // A connection that the server has closed while it lay in the pool shows it only here when the request has a body;
+  // If the server has closed a connection while it was unused in the pool, a request with a body fails only here;
   // the library sends such a request again by itself only when the writing went well.
   const bool written = what.find("Failed to write") == std::string_view::npos;
   return unavailable("the connection broke: " + code_text(code) + " (" + std::string(what) + ")",
@@ -459,7 +459,7 @@ void CpprestTransport::forget(const Call& call, Silence silence) {
   call->abandon();
   const std::lock_guard lock(mutex_);
   under_way_.erase(call);
-  // Where one connection was dead, all that lie in the pool may be, and each would cost another attempt.
+  // If one connection was dead, all others in the pool may be, too, and each would cost another attempt.
   const Exchange::State state = call->state();
   const bool was_dead = silence == Silence::kYes || (state.error && state.error->reason == kReasonNotConnected);
   if (was_dead && call->client() == client_) client_ = make_client();

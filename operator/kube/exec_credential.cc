@@ -96,7 +96,7 @@ std::vector<std::string> environment_for(const ExecPlugin& plugin, std::map<std:
   return entries;
 }
 
-// For execve and its like.
+// The null-terminated array that execve and posix_spawn take; the pointers are into `texts`.
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   pointers.reserve(texts.size() + 1);

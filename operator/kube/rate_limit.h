@@ -1,7 +1,7 @@
 // RateLimit: a token bucket that hands out places in a queue. Pure: the time is an argument.
 //
-// As golang.org/x/time/rate, which client-go uses: a caller takes its tokens now and is told how long to wait for them;
-// the bucket may go below zero. First come, first served.
+// As golang.org/x/time/rate, which client-go uses: a caller takes its tokens at once, also when the bucket goes below
+// zero, and gets the time that it must wait before it uses them. First come, first served.
 // Threads: a value of one thread; the owner guards it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Whether a request is sent again, and when. Pure: the time and the draw are arguments.
+// Whether a request is sent again, and when. Pure: the time and the random number are arguments.
 #pragma once
 
 #include <chrono>

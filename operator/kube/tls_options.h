@@ -1,4 +1,4 @@
-// TlsOptions: what a TLS connection to an API server is made with, as kubeconfig says it.
+// TlsOptions: the settings of TLS connections to an API server, as a kubeconfig has them.
 #pragma once
 
 #include <string>

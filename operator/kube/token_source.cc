@@ -7,7 +7,7 @@
 namespace lockstep::kube {
 namespace {
 
-// As it stands in a header: printable ASCII without blanks.
+// Can the text be sent in a header? Printable ASCII without blanks.
 bool is_token(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }

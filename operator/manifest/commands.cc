@@ -96,7 +96,7 @@ bool is_manifest(const std::filesystem::path& path) {
 
 struct NamedFile {
   std::string path;
-  bool of_folder = false;  // found in a folder that was named: it need not hold a TrainJob
+  bool of_folder = false;  // found in a folder of the command line: it need not contain a TrainJob
 };
 
 // A folder stands for its files, by name.

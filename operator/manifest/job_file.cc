@@ -45,7 +45,7 @@ void add_items(const api::YamlDocument& document, std::vector<Item>& items) {
 bool is_trainjob(const Json& object) {
   const std::string version = text_field(object, {"apiVersion"});
   return text_field(object, {"kind"}) == api::kKind ||
-         version.substr(0, version.find('/')) == api::kGroup;  // another kind of this group is a typo
+         version.substr(0, version.find('/')) == api::kGroup;  // another kind of our group can only be a typo
 }
 
 std::string name_of(const Json& object) {
@@ -82,7 +82,7 @@ class Findings {
   std::vector<Finding> found_;
 };
 
-// The variables that a pod's arguments may name and whose values the file says.
+// The variables that a pod's arguments may name and whose values are in the file.
 std::map<std::string, std::string> variables_of(const api::TrainJobSpec& spec) {
   std::map<std::string, std::string> variables;
   for (const Json& variable : spec.trainer.env) {
@@ -107,7 +107,7 @@ void check_trainer_args(const api::TrainJobSpec& spec, const CheckArgs& check_ar
       const auto it = variables.find(name);
       return it == variables.end() ? std::nullopt : std::optional(it->second);
     }));
-    if (of.args.back().find("$(") != std::string::npos) return;  // known in the pod only
+    if (of.args.back().find("$(") != std::string::npos) return;  // its value is known only in the pod
   }
   const std::optional<ArgsProblem> problem = check_args(of);
   if (!problem) return;

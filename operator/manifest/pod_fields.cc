@@ -180,7 +180,7 @@ class FieldCheck {
   std::vector<api::Problem> problems_;
 };
 
-// Checks that involve several fields: images are there, and mounts name volumes that exist.
+// Checks that involve several fields: every container has an image, and mounts name volumes that exist.
 void check_containers(const Json& pod_spec, const char* list, const std::string& path,
                       const std::set<std::string>& volumes, FieldCheck& check) {
   const Json& containers = list_field(pod_spec, {list});

@@ -2,8 +2,8 @@
 // 0's, POST /coordinator to the others'.
 //
 // Threads: safe from all threads; calls block for at most kAgentTimeout.
-// Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is not HTTP or is too long, kRetry for
-// a status code other than 2xx.
+// Errors: kUnavailable when the agent does not answer in time, kCorrupt for an answer that is not HTTP or is too long,
+// kRetry for a status code other than 2xx.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,12 @@ inline constexpr std::chrono::seconds kAgentTimeout{2};  // of a whole exchange
 // Of an answer: a summary of /status has about 100 bytes for each pod.
 inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 
-// `ip`: of the pod, IPv4 or IPv6. An agent of an earlier version does not know the summary and answers with all of its
-// status, which has 200 bytes for each rank.
+// `ip`: the pod's IPv4 or IPv6 address. An agent of an earlier version does not know the summary and answers with its
+// whole status, which has about 200 bytes for each rank.
 Result<std::string> read_agent_status(const std::string& ip, int port);
-// With the job's token.
+// POST /nodes, with the job's token: sets the number of nodes that node 0's coordinator aims for.
 Status send_node_count(const std::string& ip, int port, const std::string& token, int nodes);
-// `address`: where node 0 is.
+// POST /coordinator, with the job's token. `address`: the IP of node 0's pod.
 Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address);
 
 }  // namespace lockstep::train

@@ -26,7 +26,7 @@ struct Recovering {
   bool operator==(const Recovering&) const = default;
 };
 
-// How often in a row a node's pod was replaced soon after it had been made.
+// How often in a row a node's pod was replaced soon after it had been created.
 struct QuickReplacements {
   int times = 0;
   api::UnixSeconds last = 0;
@@ -62,7 +62,7 @@ struct Bookkeeping {
   std::map<api::UnixSeconds, int> counted;
   int out_of_memory = 0;                                // since the newest checkpoint
   int64_t checkpoint_step = -1;                         // of the newest checkpoint that has cleared the two above
-  int64_t furthest_step = -1;                           // that any attempt is known to have committed
+  int64_t furthest_step = -1;                           // the highest that any attempt is known to have committed
   std::map<int, int> without_progress;                  // node rank → failures in a row at or before furthest_step
   std::map<int, QuickReplacements> quick_replacements;  // by node rank; kGang: of all pods together
   std::map<std::string, api::UnixSeconds> avoided;      // host → since when
@@ -78,7 +78,7 @@ struct Bookkeeping {
   bool were_ready = false;             // all pods have been ready
   bool has_stepped = false;            // a step was committed
   std::optional<Recovering> recovering;
-  std::string origin;  // where node 0's agent says that the state came from, at its start
+  std::string origin;  // RunReport::origin of node 0's agent: where the training state came from at the start
 
   // status.restarts.process: node 0's agent counts from its own start
   int64_t process_restarts_before = 0;  // by earlier agents

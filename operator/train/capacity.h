@@ -8,10 +8,10 @@ struct Capacity {
   int needed = 0;   // elastic.minNodes, or all
   int placed = 0;   // node ranks whose pod has a machine
   int waiting = 0;  // those whose pod has none yet, or that may not have a pod yet: quota, an earlier job's pod
-  int holding = 0;  // those whose pod has a machine, or a place in a quota that is used up
+  int holding = 0;  // those whose pod has a machine, or takes up a part of a quota that is exhausted
   bool is_at_fault = false;  // a container of a pod that has a machine cannot be started
 
-  // So many wait that the job could not run even if all others were ready.
+  // Do so many wait that the job could not run even if all others were ready?
   [[nodiscard]] bool is_short() const { return desired - waiting < needed; }
 };
 

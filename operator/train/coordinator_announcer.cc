@@ -32,12 +32,12 @@ struct CoordinatorAnnouncer::Impl {
   // One agent, by its pod's UID.
   struct Agent {
     std::string ip;
-    std::string told;       // the address that it was told last
-    int failures = 0;       // in a row
-    bool warned = false;    // a warning was logged that it cannot be told
-    bool is_told = false;   // a thread is telling it now
-    bool is_listed = true;  // false: the news does not name it any more; it is kept only until that thread is back, so
-                            // that no agent is told two things at a time
+    std::string told;         // the address that it acknowledged last
+    int failures = 0;         // in a row
+    bool warned = false;      // a warning was logged that it does not answer
+    bool is_sending = false;  // a thread is sending it the address now
+    bool is_listed = true;    // false: announce() does not name it any more. It is kept only until that thread is done,
+                              // so that an agent never gets two requests at a time
     std::optional<Clock::time_point> due;  // set: it stands in `waiting`, at the level of its failures
   };
   struct Job {
@@ -67,12 +67,12 @@ struct CoordinatorAnnouncer::Impl {
     changed.notify_one();
   }
 
-  // The agent has another IP, or is to be told another address: it is tried at once, however often it failed before.
+  // The agent has another IP, or is to get another address: it is tried at once, however often it failed before.
   void begin_anew(const api::ObjectKey& key, const std::string& uid, Agent& agent) {
     take_off(key, uid, agent);
     agent.failures = 0;
     agent.warned = false;
-    if (!agent.is_told) schedule(key, uid, agent);
+    if (!agent.is_sending) schedule(key, uid, agent);
   }
 
   void drop(const api::ObjectKey& key, Job& job) {
@@ -98,12 +98,12 @@ struct CoordinatorAnnouncer::Impl {
     for (auto& [uid, agent] : before) {
       take_off(key, uid, agent);
       agent.is_listed = false;
-      if (agent.is_told) job.agents.emplace(uid, std::move(agent));
+      if (agent.is_sending) job.agents.emplace(uid, std::move(agent));
     }
     job.news = std::move(news);
   }
 
-  // The first of those whose turn it is that has failed least often.
+  // Of the agents that are due, the first among those with the fewest failures.
   std::optional<Turn> next_turn() {
     const Clock::time_point now = Clock::now();
     for (std::set<Turn>& level : waiting) {
@@ -146,7 +146,7 @@ struct CoordinatorAnnouncer::Impl {
   void tell(const Turn& turn, std::unique_lock<std::mutex>& lock) {
     Agent& before = *find(turn.job, turn.pod_uid);  // an agent that has a turn is in `jobs`
     before.due.reset();
-    before.is_told = true;
+    before.is_sending = true;
     const std::string ip = before.ip;
     const std::string address = jobs.at(turn.job).news.address;
     const std::string token = jobs.at(turn.job).news.token;
@@ -154,8 +154,8 @@ struct CoordinatorAnnouncer::Impl {
     const Status told = options.tell(ip, token, address);
     lock.lock();
     Agent* const agent = find(turn.job, turn.pod_uid);
-    if (agent == nullptr || !agent->is_told) return;  // forgotten meanwhile
-    agent->is_told = false;
+    if (agent == nullptr || !agent->is_sending) return;  // forgotten meanwhile
+    agent->is_sending = false;
     if (!agent->is_listed) {
       jobs.at(turn.job).agents.erase(turn.pod_uid);
       return;

@@ -1,9 +1,9 @@
 // CoordinatorAnnouncer: tells the agents of a job where its node 0 is, each of them once per address.
 //
-// Reconcilers call announce() in each pass with all running pods of a job. An agent that has not been told this address
-// yet is told at once, and again after a while when that fails. A pod or a job that announce() no longer names is
-// forgotten. announce() only records this; it does not wait for an agent. Of the agents that are due, those that failed
-// least often are told first, so that a thousand pods that do not answer hold up no other job.
+// Reconcilers call announce() in each pass with all running pods of a job. It only records them and does not wait for
+// an agent. An agent that does not have this address yet gets it at once, and again with backoff if that fails. A pod
+// or a job that announce() no longer names is forgotten. Of the agents that are due, those with the fewest failures
+// come first, so that a thousand pods that do not answer do not delay other jobs.
 //
 // Threads: safe from all threads; `threads` of its own, from the constructor to the destructor, each in one exchange at
 // most.

@@ -1,7 +1,7 @@
-// CoordinatorNews: where node 0 of a job is, and who should know it. Pure.
+// CoordinatorNews: the address of a job's node 0, and the pods that need it. Pure.
 //
-// The agents also look node 0 up by its name, but DNS may give them an old address, or none, for another 30 s
-// (docs/decisions.md).
+// The agents also look node 0 up by its DNS name, but for up to 30 s after a change DNS may return the old address or
+// none (docs/decisions.md).
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ struct CoordinatorNews {
   bool operator==(const CoordinatorNews&) const = default;
 };
 
-// `status` names the attempt of each node rank: a pod of an older attempt is neither told anything nor named to the
-// others.
+// Only pods of the attempts in `status` count: a pod of an older attempt does not get the address, and its own is not
+// given to the others.
 CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobStatus& status);
 
 }  // namespace lockstep::train

@@ -26,7 +26,7 @@ std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParamet
 // 2^53, so that every reader of JSON keeps it exact.
 uint64_t run_number(const api::ObjectMeta& job);
 
-// Does the operator write this name for this launcher, or keep it for itself?
+// Does the operator set this variable for this launcher, or reserve its name?
 bool is_reserved(std::string_view name, api::Launcher launcher);
 
 }  // namespace lockstep::train

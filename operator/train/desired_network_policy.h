@@ -10,7 +10,7 @@ namespace lockstep::train {
 // its own pods, and DNS. Volumes are mounted by the kubelet and are not concerned.
 Json desired_network_policy(const api::TrainJob& job, const Settings& settings);
 
-// Does a NetworkPolicy say something else than `desired`?
+// Does the NetworkPolicy differ from `desired`?
 bool network_policy_differs(const Json& policy, const Json& desired);
 
 }  // namespace lockstep::train

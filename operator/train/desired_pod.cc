@@ -19,7 +19,7 @@ constexpr int64_t kGraceDefaultSeconds = 90;  // without a checkpoint: the agent
 constexpr int kReadinessPeriodSeconds = 2;
 constexpr int kReadinessFailures = 3;
 
-// A field wins over the same field of the template.
+// Fields of the TrainJob take precedence over the same fields of the template.
 void put(Json& object, const char* name, Json value) { object[name] = std::move(value); }
 void put_if_absent(Json& object, const char* name, Json value) {
   const auto it = object.find(name);
@@ -117,7 +117,7 @@ void restrict_trainer(Json& trainer, api::Launcher launcher) {
   if (!security.is_object()) security = Json::object();
   if (wants_privileges(security)) return;  // the API server refuses the combination
   put_if_absent(security, "allowPrivilegeEscalation", false);
-  // Another image may well start as root and drop its privileges by itself.
+  // With other launchers the image may need to start as root and drop its privileges itself.
   if (launcher == api::Launcher::kLockstep) put_if_absent(security, "capabilities", {{"drop", Json::array({"ALL"})}});
 }
 

@@ -13,13 +13,13 @@ namespace lockstep::train {
 // Node 0's agent is sent the number again when it has not taken it over after this long.
 inline constexpr api::UnixSeconds kResendSeconds = 10;
 
-// So many pods must be ready for the job to run: elastic.minNodes, or all of them.
+// How many pods must be ready for the job to run: elastic.minNodes, or all of them.
 int nodes_needed(const api::TrainJobSpec& spec);
 
-// Node ranks from numNodes on that have (had) a pod, highest first: in this order their pods get SIGTERM and leave.
+// Node ranks from numNodes on that have or had a pod, highest first: their pods are deleted in this order.
 std::vector<int> nodes_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
 
-// The wanted number for the coordinator, when its newest report has another one and the number was not just sent.
+// The number of nodes to send to the coordinator; nullopt: its newest report has it already, or it was just sent.
 std::optional<int> node_count_to_send(const Observed& observed);
 
 }  // namespace lockstep::train

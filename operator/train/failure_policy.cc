@@ -14,7 +14,7 @@ using api::RuleAction;
 
 // The scheduler's reason when it takes a pod away for others of higher priority.
 constexpr std::string_view kPreempted = "PreemptionByScheduler";
-// The window is kept in so many slices.
+// The window of restartPolicy is kept as this many counts of failures, so that the status does not grow with each one.
 constexpr int kWindowSlices = 60;
 
 RuleAction action_of_scope(const api::TrainJobSpec& spec) {
@@ -88,7 +88,7 @@ void count(const api::RestartPolicy& policy, api::UnixSeconds now, Bookkeeping& 
   ++book.counted[now - now % width];
 }
 
-// Returns how often in a row this node has now failed without passing the furthest step.
+// Returns how often in a row this node has now failed without a step beyond Bookkeeping::furthest_step.
 int note_progress(const PodEnd& end, int64_t known_step, Bookkeeping& book) {
   const int64_t step = std::max(known_step, end.step.value_or(-1));
   if (step > book.furthest_step) {
@@ -108,16 +108,16 @@ void avoid(const PodEnd& end, api::UnixSeconds now, Bookkeeping& book) {
 
 std::string times(int n) { return std::to_string(n) + (n == 1 ? " time" : " times"); }
 
-// The budgets of one end that counts.
-std::optional<JobFailure> check_budgets(const PodEnd& end, const api::TrainJobSpec& spec, int stuck,
-                                        const Bookkeeping& book) {
+// Why this end fails the job, if a budget is used up. `no_progress` is what note_progress returned, else 0.
+std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec,
+                                        int no_progress, const Bookkeeping& book) {
   const api::RestartPolicy& policy = spec.restart_policy;
   if (is_out_of_memory(end) && book.out_of_memory >= kOutOfMemoryMax) {
     return JobFailure{end.reason, describe(end) +
                                       "; it is out of memory for the second time with no checkpoint between: "
                                       "ask for more memory, or make the batch smaller"};
   }
-  if (stuck > policy.no_progress_restarts) {
+  if (no_progress > policy.no_progress_restarts) {
     return JobFailure{
         "NoProgress",
         describe(end) + "; " + times(policy.no_progress_restarts) + " in a row a restart of node " +
@@ -125,7 +125,9 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const api::TrainJobSp
             (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
             " (restartPolicy.noProgressRestarts)"};
   }
-  if (const int failures = failures_in_window(book); failures > policy.max_restarts) {
+  // Not at an end that does not count: the user may have lowered maxRestarts below the number of earlier failures, and
+  // some of these may be older than the window.
+  if (const int failures = failures_in_window(book); verdict.is_counted && failures > policy.max_restarts) {
     return JobFailure{"TooManyRestarts", describe(end) + "; that is failure " + std::to_string(failures) + " within " +
                                              std::to_string(policy.window_seconds) +
                                              " s without a new checkpoint, and restartPolicy.maxRestarts is " +
@@ -135,7 +137,7 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const api::TrainJobSp
 }
 
 // Does this end count for restartPolicy.noProgressRestarts? Only runs with launcher Lockstep report their steps.
-bool tells_of_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec) {
+bool counts_for_no_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec) {
   if (spec.trainer.launcher != api::Launcher::kLockstep || end.kind != EndKind::kExit) return false;
   return verdict.is_counted || code_of(end) == ExitCode::kPeerLost;
 }
@@ -149,7 +151,7 @@ std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
   return text;
 }
 
-// 0: there is none.
+// When the wait before the node rank's next replacement ends; 0: there is no wait.
 api::UnixSeconds end_of_wait(int node, const Bookkeeping& book) {
   const auto it = book.quick_replacements.find(node);
   if (it == book.quick_replacements.end() || it->second.times == 0) return 0;
@@ -191,19 +193,21 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       outcome.replacements.push_back({std::move(end), std::move(verdict), ""});
       return outcome;
     }
-    int stuck = 0;
-    if (!is_aftermath && tells_of_progress(end, verdict, spec)) stuck = note_progress(end, facts.known_step, book);
+    int no_progress = 0;
+    if (!is_aftermath && counts_for_no_progress(end, verdict, spec)) {
+      no_progress = note_progress(end, facts.known_step, book);
+    }
     if (!is_aftermath && verdict.is_counted) {
       count(spec.restart_policy, facts.now, book);
       if (is_out_of_memory(end)) ++book.out_of_memory;
     }
-    if (!is_aftermath) outcome.failure = check_budgets(end, spec, stuck, book);
+    if (!is_aftermath) outcome.failure = check_budgets(end, verdict, spec, no_progress, book);
     // The last restart that noProgressRestarts allows replaces all pods: the cause may lie in the other nodes.
-    const bool is_last_try = stuck > 1 && stuck == spec.restart_policy.no_progress_restarts;
+    const bool is_last_try = no_progress > 1 && no_progress == spec.restart_policy.no_progress_restarts;
     if (is_last_try && verdict.action == RuleAction::kReplacePod &&
         spec.restart_policy.scope == api::FailureScope::kAuto) {
       verdict.action = RuleAction::kRestartGang;
-      verdict.because = "replacing it alone came no further " + times(stuck - 1) + " in a row";
+      verdict.because = "replacing it alone came no further " + times(no_progress - 1) + " in a row";
     }
     if (verdict.action == RuleAction::kRestartGang) outcome.is_gang = true;
     std::string message = sentence_of(end, verdict);
@@ -225,7 +229,7 @@ api::UnixSeconds not_before(int node, const Bookkeeping& book) {
 }
 
 void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book) {
-  // A rank whose pod has lived long enough is forgotten: the book stays small, whatever the number of pods.
+  // Drops ranks whose pods have lived long enough, so that the book stays small with any number of pods.
   std::erase_if(book.quick_replacements, [&](const auto& entry) {
     return std::max(entry.second.last, end_of_wait(entry.first, book)) + kQuickReplacementSeconds <= now;
   });

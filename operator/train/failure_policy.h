@@ -1,8 +1,8 @@
 // restartPolicy: what follows when a pod ends badly. Pure. (architecture §3 restart ladder, §4 exit codes, §7)
 //
 // The first of `rules` that matches decides, else the table of exit codes. Then the budgets: failures that count,
-// inside windowSeconds, cleared by a new checkpoint; restarts in a row without one new step; out of memory twice. The
-// outcome is a stop of the job with the reason, or the nodes that get a new pod: that one, or all (scope).
+// within windowSeconds, cleared by a new checkpoint; restarts in a row without one new step; out of memory twice. The
+// outcome is either that the job stops, with the reason, or which nodes get a new pod: that one, or all (scope).
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ struct Verdict {
   std::string because;                     // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
   bool is_fixable_by_spec_change = false;  // with kFail: the job is suspended until somebody changes the spec
 };
-// Of one end, without looking at the budgets.
+// Decides about one end, without regard to the budgets.
 Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec);
 
 // Why a job has failed: the condition's reason and message.
@@ -51,14 +51,14 @@ struct Replacement {
 
 struct FailureOutcome {
   std::optional<JobFailure> failure;       // the job is over; nothing is replaced
-  bool is_fixable_by_spec_change = false;  // it is suspended, and not over
+  bool is_fixable_by_spec_change = false;  // the job is suspended and not failed
   std::vector<Replacement> replacements;   // ends that were judged, in the order of time
-  bool is_gang = false;                    // all nodes get a new pod, because of the first of them that says so
+  bool is_gang = false;                    // all nodes get a new pod, because of the first with kRestartGang
 };
 
-// What the policy looks at, besides the ends.
+// The inputs of the policy besides the ends.
 struct FailureFacts {
-  int64_t known_step = -1;  // furthest that node 0 has reported
+  int64_t known_step = -1;  // the highest that node 0 has reported
   api::UnixSeconds now = 0;
 };
 // Counts each end once: the caller raises the attempts of the nodes in the same write that keeps `book`.

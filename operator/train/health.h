@@ -1,10 +1,10 @@
 // health.startupTimeoutSeconds: how long too few pods may be ready. Pure. (placement_timeout has
 // placementTimeoutSeconds, pod_end notReadyTimeoutSeconds; stallTimeoutSeconds is the agents' to keep.)
 //
-// It is for what the job does wrong: an image that cannot be pulled, a program that never gets ready. A job that lacks
-// machines or quota waits for as long as it takes, and so does one whose workers load or prepare their data and come
-// further with it. And once enough pods were ready, image and program are known to be good: a registry or a mount in
-// trouble must not end a run of days; crashes are restartPolicy's.
+// It catches faults of the job itself: an image that cannot be pulled, a program that never becomes ready. The time
+// does not run while the job lacks machines or quota, or while its workers load or prepare their data and make
+// progress. Once enough pods have been ready, image and program are known to be good and the timeout no longer applies:
+// trouble with a registry or a mount must not end a run of days. Crashes are handled by restartPolicy.
 #pragma once
 
 #include <optional>
@@ -17,9 +17,9 @@ namespace lockstep::train {
 struct StartupFacts {
   int ready = 0;                  // pods that are ready, or have ended with 0
   int needed = 0;                 // elastic.minNodes, or all
-  bool were_ready = false;        // so many pods were ready at some time in the job's life
+  bool were_ready = false;        // `needed` pods were ready at some time in the job's life
   bool waits_for_others = false;  // for machines or quota, and nothing else is known to be wrong
-  bool is_loading = false;        // workers come further with their data
+  bool is_loading = false;        // workers load their data and make progress
   api::UnixSeconds now = 0;
 };
 

@@ -22,7 +22,7 @@ class JobMetrics {
   ~JobMetrics();
 
   void count(const api::ObjectKey& job, const Measurement& measurement);
-  // The job's phase, and the reason why it failed. Nothing is shown before the status has a phase.
+  // Exports the job's phase, and the reason why it failed. Does nothing before the status has a phase.
   void show(const api::ObjectKey& job, const api::TrainJobStatus& status);
   // Removes the series that have its name, and takes it out of the count of jobs of its phase.
   void forget(const api::ObjectKey& job);

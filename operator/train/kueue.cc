@@ -56,7 +56,7 @@ bool belongs_to(const Workload& workload, const api::ObjectMeta& job) {
   return owner != nullptr && owner->uid == job.uid;
 }
 
-// One status write: the conditions as a whole, for a merge patch replaces lists.
+// Collects the changes of one status write. It contains all conditions, because a merge patch replaces whole lists.
 class StatusChange {
  public:
   StatusChange(const Workload& workload, api::UnixSeconds now)
@@ -159,7 +159,7 @@ class Decision {
   QueueDecision run() {
     delete_other_workloads();
     if (!has_queue(job_) && (!workload_ || !workload_->is_reserved())) {
-      // The label was taken away. What is reserved is kept for as long as the job runs by it.
+      // The label was removed. The job keeps its reservation for as long as it runs.
       if (workload_) delete_workload("the job has no queue any more");
       return std::move(d_);
     }
@@ -220,7 +220,7 @@ class Decision {
     }
   }
 
-  // A job that runs goes on: without Kueue nobody could admit it again.
+  // Kueue is gone. A running job goes on, because nobody could admit it again after a stop.
   void go_on_without_kueue() {
     const std::string what = kueue_.why_absent.empty() ? "Kueue is not there" : kueue_.why_absent;
     if (has_pods() && !f_.was_stopped) {
@@ -257,7 +257,7 @@ class Decision {
            "the job asks queue " + queue_ + " for " + nodes_text(f_.wanted_nodes)});
   }
 
-  // False: the Workload is not one that the job could run by.
+  // False: the job cannot run with this Workload.
   bool prepare() {
     const Workload& w = *workload_;
     if (w.meta.deletion_time) {
@@ -389,7 +389,7 @@ class Decision {
     give_back_early(given);
   }
 
-  // The pods of ranks from numNodes on have ended: other jobs may have their share. The job gets it back only by
+  // The pods of ranks from numNodes on have ended: other jobs may use their quota. The job gets it back only by
   // queueing again.
   void give_back_early(int given) {
     const Workload& w = *workload_;

@@ -1,5 +1,5 @@
-// kueue: what is to be done about a TrainJob that waits in a queue of Kueue, or was admitted by one, and what is
-// written into its Workload (kueue_workload.h). Pure.
+// kueue: what the operator does about a TrainJob that waits in a queue of Kueue or was admitted by one, and what it
+// writes into the TrainJob's Workload (kueue_workload.h). Pure.
 //
 // A TrainJob that has the label kueue.x-k8s.io/queue-name waits in that LocalQueue: the operator makes a Workload,
 // which asks for the job's pods, and makes the pods when Kueue has admitted it. The contract is that of Kueue's API
@@ -49,7 +49,7 @@ struct QueueDecision {
   bool may_run = true;     // false: the job may have no pods
   std::string reason;      // CamelCase, for Admitted
   std::string message;     // a sentence
-  // Not empty: pods that run go on, but no other may be made; why, as a clause.
+  // Not empty: running pods go on, but no new one may be created; a clause that says why.
   std::string no_new_pods;
   bool is_evicted = false;
   std::vector<WorkloadWrite> writes;  // once the status is written

@@ -1,7 +1,7 @@
 // KueueReader: reads from the API server what kueue.h's decisions look at: Workloads from their cache, flavours and
 // priority classes by their names, when a Workload needs them.
 //
-// Threads: read() and release_orphans() from several at a time; a memory by one.
+// Threads: read() and release_orphans() may run on several threads at a time, but only one may use a KueueMemory.
 #pragma once
 
 #include <map>
@@ -33,13 +33,13 @@ class KueueReader {
   // `workloads` may be nullptr: then there is no Kueue. Both outlive the reader.
   KueueReader(kube::Client& client, control::OptionalInformer* workloads) : client_(client), workloads_(workloads) {}
 
-  // Nothing: it is not known yet whether the cluster has Kueue. A job that has a queue must be reconciled again soon.
+  // nullopt: it is not known yet whether the cluster has Kueue. A job with a queue must then be reconciled again soon.
   Result<std::optional<KueueView>> read(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now) const;
 
   // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`.
   Status release_orphans(const api::ObjectKey& job, const std::string& job_uid, const std::vector<PodView>& pods) const;
 
-  // A Workload that was patched, back into its cache. One that has lost its last finalizer is gone.
+  // Puts the answer to a patch of a Workload into the cache. A Workload that has lost its last finalizer is gone.
   static void assume(const Json& stored, control::Cache& cache);
 
  private:

@@ -1,5 +1,5 @@
-// kueue_workload: what Kueue's Workload of a TrainJob looks like, what an observed one says, and what its admission
-// adds to the job's pods. Pure; what is done about it is decided in kueue.h.
+// kueue_workload: makes Kueue's Workload for a TrainJob, reads an existing one, and determines what its admission adds
+// to the job's pods. Pure; kueue.h decides what is done about it.
 //
 // Field names and values are those of Kueue's API group (workloads, v1beta2 and v1beta1).
 #pragma once
@@ -83,9 +83,9 @@ std::string label_of(const api::ObjectMeta& meta, std::string_view name);
 std::string workload_api_version(const KueueView& kueue);
 // Does a queue decide when the job runs?
 bool has_queue(const api::TrainJob& job);
-// kInvalid: the label names what can be no LocalQueue.
+// kInvalid: the value of the label cannot be the name of a LocalQueue.
 Status check_queue_name(const api::ObjectMeta& job);
-// "trainjob-sasrec-3f9a1": another TrainJob of the same name has another one.
+// "trainjob-sasrec-3f9a1", with a hash of the UID: another TrainJob of the same name gets another name.
 std::string workload_name(const api::ObjectMeta& job);
 // The job's Workload among those that are known; nullptr when there is none.
 const Json* workload_of(const api::TrainJob& job, const KueueView& kueue);
@@ -96,7 +96,7 @@ Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, cons
 // What the admission adds to each pod: {"metadata": {"labels", "annotations"}, "spec": {"nodeSelector", "tolerations",
 // "schedulingGates"}}. kNotFound: a flavour does not exist.
 Result<Json> admitted_pod(const Workload& workload, const KueueView& kueue);
-// Adds them. kInvalid when the pod says otherwise.
+// Adds them to the pod. kInvalid when the pod already has another value for one of them.
 Status add_to_pod(const Json& additions, Json& pod);
 
 }  // namespace lockstep::train

@@ -36,13 +36,13 @@ struct Settings {
 struct HostView {
   bool ready = true;            // its Ready condition is True
   bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
-  bool out_of_service = false;  // tainted so by a person: it is not coming back as it was
+  bool out_of_service = false;  // an administrator has set that taint: the machine will not come back with its pods
   api::UnixSeconds since = 0;   // Ready is what it is since then; 0: not known
   bool operator==(const HostView&) const = default;
 };
 
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";  // CreateProblem::reason
-// Why a create did not make our object.
+// Why a create did not result in our object.
 struct CreateProblem {
   enum class Kind {
     kNameTaken,             // somebody else's object has the name
@@ -70,10 +70,10 @@ struct SentNodeCount {
   api::UnixSeconds time = 0;
 };
 
-// A kind that a cluster may lack, as far as it is known, and this job's objects of it.
+// A kind that a cluster may lack: what is known of it, and this job's objects of that kind.
 struct OptionalKind {
   bool is_known = false;      // the server was asked for it
-  std::string api_version;    // that it has, and we speak; empty: none
+  std::string api_version;    // one that the server has and the operator supports; empty: none
   bool is_complete = false;   // `objects` are all that there are
   std::string trouble;        // why it cannot be asked for, or listed; a sentence
   std::vector<Json> objects;  // that have the job's label, also those that the job does not control

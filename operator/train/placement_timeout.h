@@ -13,8 +13,8 @@
 
 namespace lockstep::train {
 
-// The wait after the n-th time in a row is kGiveBackFirstSeconds · 2^(n-1), at most kGiveBackMaxSeconds, and up to as
-// much again by the job's UID.
+// The wait after the n-th time in a row is kGiveBackFirstSeconds · 2^(n-1), at most kGiveBackMaxSeconds, plus a
+// pseudo-random time, drawn from the job's UID, of up to the same length.
 inline constexpr api::UnixSeconds kGiveBackFirstSeconds = 30;
 inline constexpr api::UnixSeconds kGiveBackMaxSeconds = 600;
 
@@ -26,7 +26,7 @@ struct PlacementFacts {
 };
 
 struct PlacementTimeout {
-  std::optional<std::string> gives_back;  // a sentence: all pods go now
+  std::optional<std::string> gives_back;  // a sentence: all pods are deleted now
   std::optional<api::UnixSeconds> look_again_at;
 };
 // Writes into `placement` when pods may be made again.

@@ -132,7 +132,7 @@ bool can_wait(PlanState& state) {
 
 // Does the new status only change which pods there are, how many are ready and how many have ended with 0? The next
 // operator could read the same from the pods, so the write can wait. With many small jobs most writes are of this kind.
-// A new phase does not wait: people and `try` follow it.
+// A new phase does not wait, because users and `lockstep-operator try` watch it.
 bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return false;
@@ -168,7 +168,7 @@ Plan finish(PlanState& state) {
   return std::move(state.plan);
 }
 
-// Why this operator does nothing about the job; empty: it looks after it.
+// Why this operator does nothing about the job; empty: it manages the job.
 std::string why_ignored(const Observed& o) {
   if (o.job.spec.managed_by != api::kControllerName) return "spec.managedBy is \"" + o.job.spec.managed_by + "\"";
   if (o.job.meta.deletion_time) return "the TrainJob is being deleted; the garbage collector takes its objects";

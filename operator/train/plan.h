@@ -102,7 +102,7 @@ struct Measurement {
 };
 
 struct Plan {
-  std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
+  std::optional<api::TrainJobStatus> status;  // to be written before the actions; nullopt: the stored one is right
   bool status_can_wait = false;               // it only changes which pods there are, and how many are ready or done
   std::vector<PlannedEvent> events;           // once the status is written
   std::vector<Measurement> measurements;      // likewise

@@ -62,7 +62,7 @@ void keep_deadlines(PlanState& state, const Capacity& capacity) {
   state.book.waiting_since = startup.waiting_since;
   if (startup.look_again_at) state.look_again(*startup.look_again_at);
   if (!startup.timed_out) return;
-  // What keeps the pods from being ready, as it is known now, else as the previous status said.
+  // Why the pods are not ready: the present reason, or that of the previous status if the present one is no problem.
   ConditionState ready = pods_ready_condition(state.facts());
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
   if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;

@@ -97,9 +97,9 @@ void end_recovery(PlanState& state) {
                             state.report->generation > recovering.generation &&
                             state.report->read_at >= recovering.since;
   const bool all_ready = counts.ready + counts.succeeded == counts.desired;
-  // A report of node 0 that the group does not train yet counts more than the readiness of the pods.
-  const bool is_denied = state.report != nullptr && state.report->phase == "Recovering";
-  if (!trains_again && (!all_ready || is_denied)) return;
+  // Node 0's report that the group does not train yet takes precedence over the readiness of the pods.
+  const bool still_recovering = state.report != nullptr && state.report->phase == "Recovering";
+  if (!trains_again && (!all_ready || still_recovering)) return;
   state.measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},
                 static_cast<double>(state.now - recovering.since));
   const std::string took = "The run goes on after " + std::to_string(state.now - recovering.since) + " s";

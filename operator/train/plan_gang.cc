@@ -67,7 +67,7 @@ int count_bound(const PlanState& state) {
   return bound;
 }
 
-// Why no PodGroup can be had; nothing: one can.
+// Why PodGroups cannot be used (yet); nullopt: they can.
 std::optional<Obstacle> why_no_groups(const PlanState& state) {
   const std::string gang = std::string("spec.scheduling.gang is ") + api::to_string(state.spec.scheduling.gang);
   const OptionalKind* const kind = groups(state);
@@ -123,8 +123,8 @@ bool is_seen_by_scheduler(const Json& group) {
   });
 }
 
-// Once all pods of the gang are bound: from then on a group without that condition counts as ignored. Nothing: the
-// scheduler has written the condition, or this gang is not of its kind.
+// Call once all pods of the gang have a machine. From the returned time on the scheduler counts as ignoring the group
+// if it has not written that condition. nullopt: it has written the condition, or the gang is not Native.
 std::optional<api::UnixSeconds> ignored_from(const PlanState& state) {
   const Json* const group = current_group(state);
   if (state.spec.scheduling.gang != api::Gang::kNative || group == nullptr || is_seen_by_scheduler(*group))

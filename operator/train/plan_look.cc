@@ -12,8 +12,8 @@ namespace {
 // Older reports are not used.
 constexpr api::UnixSeconds kReportFreshSeconds = 60;
 
-// Pods may be of higher attempts than the status knows: when the status was lost (restored from a backup that leaves it
-// out), or was read before the newest write, in which case this pass's write will be refused.
+// The attempts of pods may be higher than those in the status: the status was lost (a backup without it was restored),
+// or it was read before the newest write, in which case this pass's write will be refused.
 void catch_up_with_pods(PlanState& state) {
   for (const PodView& pod : state.observed.pods) {
     if (pod.attempt <= state.attempt_of(pod.node)) continue;

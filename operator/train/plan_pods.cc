@@ -34,7 +34,7 @@ void stop_serving(PlanState& state) {
   }
 }
 
-// Highest ranks first, as a job that shrinks loses them.
+// The highest ranks come first: they are the ones that a job loses when numNodes becomes smaller.
 void delete_old_pods(PlanState& state) {
   const std::set<std::string> kept = pods_kept_for_logs(state.spec, state.status, state.observed.pods);
   for (auto pod = state.observed.pods.rbegin(); pod != state.observed.pods.rend(); ++pod) {
@@ -67,7 +67,7 @@ void refuse_spec(PlanState& state, const std::string& message) {
 
 namespace {
 
-// False: no pod can be made of this spec, as far as is known.
+// False: no pod can be created from this spec, as far as is known.
 bool is_template_valid(PlanState& state) {
   if (const Result<Json> pod = desired_pod(state.observed, pod_parameters(state, 0)); !pod.ok()) {
     refuse_spec(state, pod.error().message);
@@ -93,8 +93,8 @@ std::string missing_claim(const PlanState& state) {
   return text_field(state.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"});
 }
 
-// False: pods cannot be made yet, because the object is missing. One that is created in this pass counts as there: its
-// create comes before those of the pods.
+// False: pods cannot be created yet, because the object is missing. An object that this pass creates counts as present,
+// because its create comes before those of the pods.
 bool has_object(PlanState& state, const std::string& kind, const std::optional<Json>& object, Json desired,
                 bool (*differs)(const Json& object, const Json& desired)) {
   const std::string name = kind + " " + state.observed.job.meta.name;
@@ -111,9 +111,9 @@ bool has_object(PlanState& state, const std::string& kind, const std::optional<J
   return state.observed.problems.count(name) == 0;
 }
 
-// Claim, NetworkPolicy, PodGroup, Service. Pods are made after them, except the first of a spec, which is made together
-// with the Service.
-bool has_surroundings(PlanState& state) {
+// Do the objects exist that pods need: claim, NetworkPolicy, PodGroup, Service? Pods are created after them, except the
+// first pod of a spec, which is created together with the Service.
+bool has_prerequisites(PlanState& state) {
   if (const std::string claim = missing_claim(state); !claim.empty()) {
     state.block_pods({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
                                           " in namespace " + state.observed.job.meta.ns + "; create it"});
@@ -216,7 +216,7 @@ void plan_pods(PlanState& state, bool stops_replacing_pods) {
   if (is_valid) take_answer_to_first_pod(state);
   // Also while no pod is missing, or none can be made: without the Service no agent finds a new node 0.
   const bool may_create =
-      !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_surroundings(state) && is_valid;
+      !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_prerequisites(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
   stop_serving(state);
   if (may_create) create_pods(state, ranks_that_may_be_made(state, missing));

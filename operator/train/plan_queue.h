@@ -1,4 +1,4 @@
-// What a queue says of a job, and what is written into its Workload. Pure; the policy is kueue.h's.
+// What a queue decides about a job, and what the operator writes into the job's Workload. Pure; kueue.h has the policy.
 #pragma once
 
 #include "operator/train/plan_state.h"

@@ -5,7 +5,7 @@
 namespace lockstep::train {
 namespace {
 
-// What a quota refuses is tried again after 10 s, 20 s, 40 s, then once a minute.
+// A create that a quota refused is tried again after 10 s, 20 s, 40 s, then once a minute.
 constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
 
 }  // namespace

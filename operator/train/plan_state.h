@@ -63,7 +63,7 @@ struct PlanState {
   // any more in this pass.
   void raise_attempt(int node);
 
-  // Why pods cannot be made. Of several reasons the status gives the first.
+  // Notes why pods cannot be created. The status shows only the first of several reasons.
   void block_pods(Obstacle why);
   // Was the create of this object refused, and is it too early to try again? Then that also blocks the pods.
   bool is_blocked(const std::string& object);

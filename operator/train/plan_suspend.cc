@@ -49,8 +49,8 @@ void stay_suspended(PlanState& state) {
   }
   state.book.suspending = false;
   forget_waits(state);
-  // The next pods have higher attempts than those that ran. A node that is done stays done only where its peers can go
-  // on without it.
+  // The next pods get higher attempts than those that ran. A node that is done stays done only with launcher Lockstep,
+  // where its peers can go on without it.
   const bool keeps_done = state.spec.trainer.launcher == api::Launcher::kLockstep;
   const std::set<int> created = state.book.created;
   bool are_new = false;

@@ -10,7 +10,8 @@ namespace {
 
 // An older report does not prove that a pod is alive.
 constexpr api::UnixSeconds kReportFreshSeconds = 30;
-// A pod may be seen on a new host before the host itself is. When it is still not seen this much later, it is gone.
+// The cache may show a pod on a new host before it shows the host. A host that is still missing this long after the
+// pod's start does not exist any more.
 constexpr api::UnixSeconds kHostSeenSeconds = 60;
 // Bytes kept of a termination message that is not an agent's report (an agent's has at most 4,096 bytes of JSON).
 constexpr size_t kForeignMessageBytesMax = 512;
@@ -65,7 +66,8 @@ bool is_stop_code(int code) {
   return is_stop(code) || code == kKilled || code == static_cast<int>(ExitCode::kDone);
 }
 
-// While a report is fresh that has the pod as a member of the group; nothing: there is none.
+// Until when node 0's report proves that the pod lives, because it has the pod as a member of the group; nullopt: no
+// report does.
 std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Observed& o) {
   if (!o.report) return std::nullopt;
   const bool is_member = std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
@@ -74,7 +76,7 @@ std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Ob
   return is_member ? std::optional(o.report->read_at + kReportFreshSeconds) : std::nullopt;
 }
 
-// Why the machine of a pod is taken for lost, and from when on.
+// Why the machine of a pod counts as lost, and from when on.
 struct HostLoss {
   std::string why;
   api::UnixSeconds from = 0;
@@ -86,13 +88,13 @@ struct HostLoss {
 HostLoss silent_host(const PodView& pod, const HostView& host, const Observed& o) {
   HostLoss loss{"the Kubernetes node " + pod.host + (host.unreachable ? " is unreachable" : " is not ready"), 0};
   if (o.job.spec.trainer.launcher == api::Launcher::kLockstep) return loss;
-  const int patience = o.job.spec.health.not_ready_timeout_seconds;
-  loss.why += ", for longer than health.notReadyTimeoutSeconds (" + std::to_string(patience) + ")";
-  loss.from = host.since + patience;
+  const int timeout = o.job.spec.health.not_ready_timeout_seconds;
+  loss.why += ", for longer than health.notReadyTimeoutSeconds (" + std::to_string(timeout) + ")";
+  loss.from = host.since + timeout;
   return loss;
 }
 
-// Nothing: the host is there, or this is not known.
+// nullopt: the host exists and answers, or its state is not known.
 std::optional<HostLoss> loss_of_host(const PodView& pod, const Observed& o) {
   if (!o.hosts || pod.host.empty()) return std::nullopt;
   std::optional<HostLoss> loss;

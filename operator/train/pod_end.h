@@ -34,11 +34,11 @@ struct PodEnd {
   api::UnixSeconds time = 0;
 };
 
-// Nothing: it has not ended (or has not begun). A host that is not ready is believed to be lost, unless a fresh report
-// says that the pod is a member of the group: heartbeats know better than a kubelet. Where there are no heartbeats
-// (launchers other than Lockstep) it is believed after health.notReadyTimeoutSeconds.
+// nullopt: the pod has not ended (or has not begun). A host that is not ready counts as lost, unless a fresh report of
+// node 0 has the pod as a member of the group: the agents' heartbeats are more reliable than the kubelet's. Without
+// heartbeats (launchers other than Lockstep) it counts as lost only after health.notReadyTimeoutSeconds.
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
-// When end_of will take the machine of a pod for lost if nothing else changes; nothing: it does so now, or has no
+// When end_of will count the pod's machine as lost if nothing else changes; nullopt: it does so already, or it has no
 // reason to.
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& observed);
 // The end of a pod that was seen before and does not exist any more.

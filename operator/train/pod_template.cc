@@ -46,7 +46,7 @@ Status check_metadata(const Json& pod_template) {
                                                                  std::string(kReservedLabelPrefix) +
                                                                  " are the operator's; remove it or use another name");
       }
-      // A queue would hold each pod back by itself, and the job would be counted twice.
+      // With this label on the pods Kueue would queue each pod on its own, and count the job twice.
       if (name == kQueueLabel) {
         return invalid(path + "." + kind + "[" + name + "]",
                        "a queue is the job's, not a pod's; write it into the TrainJob's own metadata.labels");

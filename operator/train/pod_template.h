@@ -27,8 +27,9 @@ Status check_pod_template(const api::TrainJobSpec& spec);
 // The container named `trainer`; -1 when the template has none. Only after check_pod_template.
 int trainer_index(const Json& pod_template);
 
-// The least terminationGracePeriodSeconds: the last checkpoint's time and a margin. 0: none is needed. A template that
-// asks for less gets this: onSuspendTimeoutSeconds may be raised at any time, the template may not.
+// The smallest terminationGracePeriodSeconds of a pod: the time for the last checkpoint, and a margin; 0: no minimum. A
+// smaller value in the template is raised to this and not refused, because onSuspendTimeoutSeconds may be raised at any
+// time, but the template may not be changed then.
 int64_t grace_period_needed(const api::TrainJobSpec& spec);
 
 // The API server's words about a pod, with the paths of the TrainJob: "spec.containers[1].image: Required value" →

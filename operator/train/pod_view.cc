@@ -61,7 +61,7 @@ std::optional<ContainerEnd> end_of_container(const Json& status) {
                       .time = time_field(*terminated, {"finishedAt"})};
 }
 
-// "ContainerCreating" and "PodInitializing" are the ordinary course of things.
+// The first container that waits for another reason than "ContainerCreating" and "PodInitializing", which are normal.
 void note_waiting(const Json& status, PodView& view) {
   const Json* const waiting = field(status, {"state", "waiting"});
   if (waiting == nullptr || view.waiting) return;

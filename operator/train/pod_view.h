@@ -22,7 +22,7 @@ struct TerminationReport {
   std::string message;
   std::optional<int> rank;
   std::optional<int64_t> step;
-  bool job_ended = false;  // no replacement of this node can do better
+  bool job_ended = false;  // the run is over for all nodes: a replacement of this pod would not help
 };
 // Nothing when `text` is not such a JSON object.
 std::optional<TerminationReport> parse_termination_report(const std::string& text);
@@ -78,7 +78,7 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods);
 // Succeeded or Failed, as its kubelet says.
 bool has_ended(const PodView& pod);
 
-// Its grace period is over and it is still there: its kubelet does not answer.
+// Its grace period is over and it still exists: its kubelet does not answer.
 bool is_overdue(const PodView& pod, api::UnixSeconds now);
 
 }  // namespace lockstep::train

@@ -55,7 +55,8 @@ struct ProgressReader::Impl {
     silent.erase({job.due, key});
   }
 
-  // Of those whose turn it is, those who answered last time come first: the others may cost a thread their time-out.
+  // Of the jobs that are due, those whose agents answered last time come first: the others may block a thread until
+  // their time-out.
   std::optional<api::ObjectKey> next_turn() {
     const Clock::time_point now = Clock::now();
     for (std::set<Due>* const jobs_by_time : {&answering, &silent}) {

@@ -54,7 +54,7 @@ class ProgressReader {
   void follow(const api::ObjectKey& job, const Target& target);
   void forget(const api::ObjectKey& job);
 
-  // What node 0 said last, even if that pod is gone by now.
+  // Node 0's newest report, even if that pod is gone by now.
   [[nodiscard]] std::optional<RunReport> newest(const api::ObjectKey& job) const;
 
  private:
@@ -62,7 +62,7 @@ class ProgressReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// From one reading to the next, of a job that has failed to answer so often in a row.
+// The time from one reading to the next, after `failures` readings in a row without an answer.
 ProgressReader::Clock::duration read_period(bool trains, int failures);
 
 }  // namespace lockstep::train

@@ -20,7 +20,7 @@
 namespace lockstep::train {
 namespace {
 
-// Each pass but the last has learned something that the next one needs; more would mean that a plan never settles.
+// A pass that has learned something is followed by another one. More than this would mean that a plan never settles.
 constexpr int kPassesMax = 6;
 // After so many conflicts the workqueue's backoff applies: another writer that writes all the time must not be raced.
 constexpr int kLostRacesMax = 1;
@@ -52,7 +52,7 @@ struct Memory {
   api::UnixSeconds unwritten_since = 0;
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
-  std::set<std::string> deleted_pods;  // UIDs of those that the cache may not show as ending yet
+  std::set<std::string> deleted_pods;  // UIDs; the cache may not have their deletionTimestamp yet
   std::optional<SentNodeCount> sent_node_count;
   std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
   std::optional<bool> claim_exists;
@@ -89,7 +89,7 @@ CreateProblem refusal(const std::string& object, const Error& error, api::UnixSe
           error.message, now};
 }
 
-// Of those labels by which the caches find an object, and the plan knows which pod it is: what `object` lacks.
+// Those of the labels that identify an object (job, node rank, attempt) that `object` lacks, with their right values.
 Json lost_labels(const Json& object, const Json& labels) {
   Json lost = Json::object();
   for (const std::string_view name : {kJobLabel, kNodeLabel, kAttemptLabel}) {
@@ -184,7 +184,7 @@ class Pass {
     if (kueue) {
       take_kueue(*std::move(kueue), observed);
     } else if (has_queue(observed.job)) {
-      return Outcome{.look_again = std::chrono::seconds(1)};  // whether there is Kueue is known in a moment
+      return Outcome{.look_again = std::chrono::seconds(1)};  // it is not known yet whether the cluster has Kueue
     }
     Plan plan = make_plan(observed);
     const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
@@ -210,7 +210,7 @@ class Pass {
     }
     p_.metrics.show(key_, status);
     // Events are writes, too: an operator that lost the Lease while the status was written must not record any.
-    if (options_.may_write()) tell(observed, plan);
+    if (options_.may_write()) record_events(observed, plan);
     TRY(carry_out(observed, plan.actions));
     return outcome_;
   }
@@ -284,7 +284,8 @@ class Pass {
     }
   }
 
-  // A pod that this operator has deleted counts as ending before the watch shows it, and is not deleted a second time.
+  // A pod that this operator has deleted may still be in the cache without a deletionTimestamp. It counts as being
+  // deleted, so that the next pass does not delete it again.
   void mark_deleted_pods(std::vector<PodView>& pods) {
     std::set<std::string> still_there;
     for (PodView& pod : pods) {
@@ -381,7 +382,7 @@ class Pass {
     return Outcome{.learned = true, .lost_race = conflict};
   }
 
-  void tell(const Observed& observed, const Plan& plan) {
+  void record_events(const Observed& observed, const Plan& plan) {
     const api::ObjectMeta& meta = observed.job.meta;
     const control::ObjectReference about{.api_version = std::string(api::kApiVersion),
                                          .kind = std::string(api::kKind),
@@ -711,7 +712,7 @@ class Pass {
     if (error.code != ErrorCode::kExists) return error;
     const Result<Json> there = p_.client.get(resource, {.ns = key_.ns, .name = api::meta_of(object).name});
     if (!there.ok() && there.error().code == ErrorCode::kNotFound) {
-      outcome_.learned = true;  // gone in between: made in the next pass
+      outcome_.learned = true;  // deleted in between: the next pass creates it
       return {};
     }
     if (!there.ok()) return there.error();
@@ -780,7 +781,7 @@ class Pass {
   const api::UnixSeconds now_;
   Outcome outcome_;
   size_t creates_at_once_ = 1;
-  bool is_blocked_ = false;  // the rest of the plan is for another pass
+  bool is_blocked_ = false;  // the other actions of the plan wait for another pass
 };
 
 }  // namespace

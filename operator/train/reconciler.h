@@ -1,9 +1,9 @@
-// Reconciler: carries a plan out. Every decision is make_plan's; this gathers what it looks at and does what it says.
+// Reconciler: gathers the input of make_plan and carries its plan out. make_plan makes every decision.
 //
 // One pass: observe (caches, node 0's newest report) → plan → write the status → events and measurements → actions in
-// their order. A status that was refused (somebody wrote meanwhile) ends the pass, and nothing of the plan happens: the
-// TrainJob is read from the API server, and planned for anew, once. A pass that learned something (a pod was
-// made, or refused) is followed by another one at once.
+// their order. When the status write is refused (somebody else has written meanwhile), nothing of the plan is carried
+// out: the TrainJob is read from the API server and planned for once more. A pass that learned something (a pod was
+// created, or refused) is followed by another one at once.
 //
 // Between passes it remembers what requests have shown about a job; all of it may be lost at any time.
 // Threads: reconcile() from several at a time, never for one job.
@@ -36,7 +36,7 @@ class Reconciler {
     control::Cache& pods;  // with pod_index
     control::Cache& services;
     control::Cache& network_policies;
-    control::Cache* hosts = nullptr;  // nullptr: not to be seen from here (one namespace only)
+    control::Cache* hosts = nullptr;  // nullptr: the operator may not read them (it manages one namespace only)
     std::map<std::string, control::OptionalInformer*> optional;  // by CRD name; each with job_index
     control::EventRecorder& events;
     ProgressReader& progress;

@@ -26,7 +26,7 @@ api::UnixSeconds time_in(const Json& object) {
   return time >= 0 && time <= kTimeMax ? time : 0;
 }
 
-// The status holds no floats: six digits are what a person reads.
+// The status has no floats; six significant digits are enough to read.
 std::string number_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -73,7 +73,7 @@ std::vector<api::MetricValue> read_metrics(const Json& report) {
   if (evaluation == nullptr || !evaluation->is_object()) return metrics;
   for (const auto& [name, value] : evaluation->items()) {
     if (metrics.size() == kReportedMetricsMax) break;
-    // Two that are cut may be equal, and the status holds no name twice.
+    // A long name is left out: two of them could be equal once cut, and the status must not contain a name twice.
     if (name.size() > kTextBytesMax) continue;
     if (value.is_number()) metrics.push_back({name, number_text(value.get<double>())});
   }
@@ -99,7 +99,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   for (const Json& node : list_field(json, {"nodes"})) {
     report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
-  // An agent of an earlier version says only there on which node a rank is.
+  // Agents of earlier versions report only in `workers` on which node a rank is.
   std::map<int, int> node_of_rank;
   for (const Json& worker : list_field(json, {"workers"})) {
     node_of_rank[int_field(worker, {"rank"})] = int_field(worker, {"node"});

@@ -1,4 +1,4 @@
-// RunReport: what the plan reads of node 0's /status (runner/contract/run_status.h is the writer). Pure.
+// RunReport: the part of node 0's /status that the plan reads (runner/contract/run_status.h writes it). Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep::train {
 
 inline constexpr size_t kReportedMetricsMax = 20;  // figures of the last evaluation, for the status
 
-// Workers that load, and have come no further for this long, may hang.
+// Workers that load their data and have made no progress for this long may hang.
 inline constexpr double kLoadingSilentSeconds = 60.0;
 
 struct ReportedNode {
@@ -25,7 +25,7 @@ struct ReportedNode {
 
 struct ReportedFailure {
   int rank = 0;
-  std::optional<int> node;  // known while the worker of that rank is
+  std::optional<int> node;  // nullopt: the worker of that rank is not known any more
   int exit_code = 0;
   std::string reason;
   std::string message;

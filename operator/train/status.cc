@@ -83,7 +83,7 @@ api::UnixSeconds scheduling_wait_is_normal_until(const PodView& pod) {
   return pod.meta.created + (pod.unschedulable.empty() ? kSchedulerWaitSeconds : kSchedulingWaitSeconds);
 }
 
-// The scheduler says only that an affinity does not match.
+// Names the machines that the job avoids, because the scheduler says only that an affinity does not match.
 std::string avoided_text(const StatusFacts& facts) {
   std::string hosts;
   const int window = facts.observed.job.spec.restart_policy.window_seconds;
@@ -97,7 +97,7 @@ std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
   const auto who = [](const PodView& pod) {
     return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
   };
-  // What the job itself does wrong comes first: that is the user's to mend.
+  // Faults of the job itself come first, because only the user can correct them.
   auto obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (!pod.waiting) return std::nullopt;
     return Obstacle{pod.waiting->reason,
@@ -301,7 +301,7 @@ void take_progress(const RunReport& report, api::TrainJobStatus& status) {
     progress.samples_per_second = p.samples_per_second;
   }
   if (!report.metrics.empty()) progress.metrics = report.metrics;
-  // A node 0 that came back has written none yet; those of its predecessor are still there.
+  // A new pod of node 0 has written no checkpoint yet; those of its predecessor still exist.
   if (report.checkpoint_step) progress.last_checkpoint_step = report.checkpoint_step;
   if (status.progress && progress == *status.progress) return;
   progress.last_updated_time = report.read_at;

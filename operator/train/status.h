@@ -1,6 +1,6 @@
 // status: conditions with reasons and sentences, counts, phase. Pure. (architecture §7)
 //
-// Reasons are stable words for programs; messages are for people and must be enough with only `kubectl describe`.
+// Reasons are stable words for programs. Messages are for users, who may have nothing but `kubectl describe`.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ struct StatusFacts {
   int nodes_with_pods = 0;              // node ranks with a pod that has not ended, old attempts included
   std::optional<Obstacle> obstacle;
   SuspendDecision suspend;
-  const RunReport* report = nullptr;  // of node 0's pod of now, and fresh
+  const RunReport* report = nullptr;  // a fresh one of node 0's current pod; nullptr: there is none
   std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
 };
 
@@ -41,12 +41,12 @@ struct ConditionState {
   api::ConditionStatus status = api::ConditionStatus::kFalse;
   std::string reason;
   std::string message;
-  std::optional<api::UnixSeconds> look_again_at = {};  // when time alone makes it say something else
+  std::optional<api::UnixSeconds> look_again_at = {};  // when it changes although nothing else does
 };
 ConditionState pods_ready_condition(const StatusFacts& facts);
 // Is a step known to have been committed since the group last formed?
 ConditionState running_condition(const StatusFacts& facts);
-// After a recovery the condition keeps its words: `before`.
+// After a recovery the condition keeps its reason and message, those of `before`.
 ConditionState recovering_condition(const StatusFacts& facts, const ConditionState& before);
 ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running);
 ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before);
@@ -57,9 +57,9 @@ inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
 inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
 // The reason of GangScheduled when the pods of the gang are scheduled one by one.
 inline constexpr std::string_view kNoGang = "NoGang";
-// And while the pods of the gang before have not ended.
+// The reason of GangScheduled while pods of the previous gang have not ended.
 inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
-// Is the reason of PodsReady a problem, that is, something else than the normal start and end of pods?
+// Is this reason of PodsReady a problem, and not part of the normal start and end of pods?
 bool is_problem(std::string_view pods_ready_reason);
 
 // phase, reason and message, from the conditions.

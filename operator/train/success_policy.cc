@@ -15,7 +15,7 @@ std::string all_done(const std::vector<NodeEnd>& nodes) {
 }
 
 // A node of a Lockstep run ends with 0 only when the whole run is complete.
-Success of_our_run(const SuccessFacts& facts) {
+Success success_of_lockstep_run(const SuccessFacts& facts) {
   Success success;
   success.stops_replacing_pods = true;
   const int done = count(facts.nodes, NodeEnd::kDone);
@@ -41,7 +41,7 @@ Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& 
     return {.complete = "Node 0 has ended with 0 (successPolicy: Node0)."};
   }
   if (!nodes.empty() && done == static_cast<int>(nodes.size())) return {.complete = all_done(nodes)};
-  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return of_our_run(facts);
+  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return success_of_lockstep_run(facts);
   return {};
 }
 

@@ -1,7 +1,7 @@
 // suspend: from a running job to one without pods, with a checkpoint in between, and back. Pure.
 //
-// spec.suspend is the user's. Where a job cannot go on as its spec stands, the operator holds it in the status instead
-// (Bookkeeping::held), until the spec changes.
+// Only users write spec.suspend. When a job cannot go on with its present spec, the operator suspends it by a note in
+// the status instead (Bookkeeping::held), until the spec changes.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the caches keep of objects: the fields that `observe` and the reconciler read, no more. Pure.
+// What the caches keep of each object: only the fields that `observe` and the reconciler read. Pure.
 //
 // Ten thousand pods are tens of MB only because of this: env, volumes and managedFields are the bulk of a pod.
 #pragma once

@@ -55,12 +55,16 @@ Result<ProgramEnd> end_of_program(const ProgramRun& run) {
   }
   const pid_t pid = ::fork();
   if (pid == 0) run_child(run, argv.data(), output[1]);
+  const int fork_error = errno;
   ::close(output[1]);
   ProgramEnd end{.said = read_all(output[0]), .code = 0};
   ::close(output[0]);
   int status = 0;
-  if (pid < 0 || ::waitpid(pid, &status, 0) != pid) {
-    return Error{ErrorCode::kUnavailable, line_of(run) + ": cannot be started: " + std::strerror(errno)};
+  while (pid > 0 && ::waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return Error{ErrorCode::kUnavailable, line_of(run) + ": waitpid: " + std::strerror(errno)};
+  }
+  if (pid < 0) {
+    return Error{ErrorCode::kUnavailable, line_of(run) + ": cannot be started: " + std::strerror(fork_error)};
   }
   end.code = exit_code_of_wait_status(status);
   if (end.code == kNotFoundCode) {

@@ -31,8 +31,12 @@ Output read_output(int fd, std::chrono::steady_clock::time_point deadline) {
   while (output.text.size() < kOutputMax) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
-    if (left.count() <= 0 || ::poll(&readable, 1, static_cast<int>(left.count())) <= 0) return output;
+    if (left.count() <= 0) return output;
+    const int ready = ::poll(&readable, 1, static_cast<int>(left.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return output;
     const ssize_t size = ::read(fd, chunk.data(), chunk.size());
+    if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
     output.text.append(chunk.data(), static_cast<size_t>(size));
   }

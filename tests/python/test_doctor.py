@@ -182,7 +182,7 @@ def test_a_worker_that_does_not_start_says_why(doctor, fake_worker, tmp_path):
     for program, told in cases:
         code, checks = doctor(LOCKSTEP_WORKER=str(program))
         assert code == 1 and told in checks["worker"]["found"], checks["worker"]
-    for lines, told in ((["kill -SEGV $$"], "signal 11"), (["echo hello"], "hello"), ([], "says nothing")):
+    for lines, told in ((["kill -SEGV $$"], "signal 11"), (["echo hello"], "hello"), ([], "printed nothing")):
         code, checks = doctor(LOCKSTEP_WORKER=str(fake_worker(*lines)))
         assert code == 1 and told in checks["worker"]["found"], checks["worker"]
     code, checks = doctor(LOCKSTEP_WORKER=str(fake_worker(f"echo '{json.dumps({**CUDA_BUILD, 'version': '9.9.9'})}'")))

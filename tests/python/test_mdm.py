@@ -143,7 +143,7 @@ def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_pa
 
 
 def test_the_guides_files_load_into_the_twin_and_the_run_goes_on_from_a_checkpoint(run, lockstep, tmp_path):
-    flags = ["--batch_scope", "total", "--batch_size", "13", "--lr", "0.001", "--val_split", "0"]
+    flags = ["--pdb_path", "generated:13:16", "--batch_scope", "total", "--batch_size", "13", "--lr", "0.001", "--val_split", "0"]
     done = train(run, lockstep, tmp_path / "run", "--num_epochs", "10", *flags)
     found = [float(value) for value in re.findall(r"Val Loss: ([0-9.]+) \(Fragment: [0-9.]+, Torsion: [0-9.]+\)", text(done))]
     assert len(found) == 10, text(done)

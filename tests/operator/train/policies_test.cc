@@ -87,6 +87,18 @@ TEST(FailurePolicy, allows_exactly_max_restarts_in_a_window) {
   EXPECT_NE(sixth.failure->message.find("failure 6 within 3600 s"), std::string::npos) << sixth.failure->message;
 }
 
+TEST(FailurePolicy, a_lowered_max_restarts_ends_nothing_before_the_next_end_that_counts) {
+  api::TrainJobSpec spec;
+  spec.restart_policy = {.max_restarts = 5, .window_seconds = 3600};
+  spec.restart_policy.no_progress_restarts = 100;
+  Bookkeeping book;
+  for (int i = 0; i < 3; ++i) apply_failure_policy(spec, {exit_with(12)}, {.now = 1000 + i}, book);
+  spec.restart_policy.max_restarts = 2;
+  EXPECT_FALSE(apply_failure_policy(spec, {exit_with(143)}, {.now = 9000}, book).failure.has_value());
+  EXPECT_FALSE(apply_failure_policy(spec, {exit_with(12)}, {.now = 9001}, book).failure.has_value())
+      << "the three are older than the window";
+}
+
 TEST(FailurePolicy, stays_small_however_many_restarts_are_allowed) {
   api::TrainJobSpec spec;
   spec.trainer.launcher = api::Launcher::kTorchrun;
