@@ -137,7 +137,8 @@ def test_proteins_are_trained_on_without_data(images, tmp_path):
     said = images.run("--rm", "--read-only", "--volume", f"{tmp_path}:/checkpoints", RUNNER, "run", "protein", "--pdb_path",
                       "generated:20:40", "--max_steps", "2", "--status_port", "0")
     assert re.search(r"structures +20 from generated:20:40", said.stdout), said.stdout + said.stderr
-    assert checkpoints(tmp_path)[-1] == "step-00000002"
+    # An epoch is one step here: the first is the best so far when it is evaluated, and the second is the last.
+    assert checkpoints(tmp_path) == ["step-00000001", "step-00000002"]
 
 
 def test_the_default_command_takes_the_data_set_of_the_volume(images, tmp_path):
