@@ -63,6 +63,21 @@ TEST(Gpt2recWorkload, begins_with_the_loss_of_a_guess) {
   }
 }
 
+TEST(Gpt2recWorkload, flops_of_a_sample_include_gpt2_only_in_phases_that_train_its_adapters) {
+  const auto cached = gpt2rec_workload();
+  const auto dynamic = gpt2rec_workload({"--use_cache", "false"});
+  const Json facts = dynamic->shared_facts();
+  const double tokens = facts.at("number of tokens").get<double>() / facts.at("number of distinct texts").get<double>();
+  // Three texts; forward, and backward once as much; multiply and add; 12 d² weights in each of 2 layers of width 32.
+  const double of_weights = 3.0 * tokens * 2.0 * 2.0 * 2.0 * 12.0 * 32.0 * 32.0;
+  const double difference = dynamic->flops_per_sample() - cached->flops_per_sample();
+  EXPECT_GT(difference, 0.9 * of_weights);  // the tokens of a text are rounded down
+  EXPECT_LT(difference, 3.0 * of_weights);  // adapters and attention
+  const std::vector<std::string> two_phases = {"--preset", "two_phase"};
+  EXPECT_EQ(gpt2rec_workload(two_phases, 0)->flops_per_sample(), cached->flops_per_sample());
+  EXPECT_EQ(gpt2rec_workload(two_phases, 1)->flops_per_sample(), dynamic->flops_per_sample());
+}
+
 TEST(Gpt2recWorkload, no_parameter_is_left_without_a_gradient) {
   for (const std::vector<std::string>& flags :
        {std::vector<std::string>{}, {"--use_attention", "false"}, {"--use_cache", "false"}}) {
