@@ -624,7 +624,7 @@ void Agent::perform(const Seek&) { link_->seek(); }
 void Agent::perform(const PlaceWorkers& output) { feed(SupervisorEvent(Placed{output.placement})); }
 
 void Agent::perform(const CutWorkers& output) {
-  feed(SupervisorEvent(CutOrdered{.generation = output.generation, .cause = output.cause, .message = output.message}));
+  feed(SupervisorEvent(CutOrdered{.generation = output.generation, .cause = output.cause}));
 }
 
 void Agent::perform(const RegroupWorkers& output) {

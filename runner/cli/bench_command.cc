@@ -75,8 +75,8 @@ void declare(CLI::App& app, BenchArguments& arguments) {
 class ScratchFolder {
  public:
   static Result<std::unique_ptr<ScratchFolder>> make(const Environment& environment) {
-    const auto named = environment.find(kTmpDir);
-    const std::string below = named == environment.end() || named->second.empty() ? "/tmp" : named->second;
+    std::string below = variable(environment, kTmpDir);
+    if (below.empty()) below = "/tmp";
     std::string pattern = below + "/lockstep-bench-XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) {
       return Error{ErrorCode::kUnavailable, "cannot make a folder in " + below + ": " + std::strerror(errno) +

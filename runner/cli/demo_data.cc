@@ -33,12 +33,10 @@ std::string value_of(const WorkloadFlags& workload, const std::string& flag, con
 
 std::vector<std::string> data_folders(const Environment& environment) {
   std::vector<std::string> folders{"data", "/data"};
-  const auto cache = environment.find(kCache);
-  const auto home = environment.find(kHome);
-  if (cache != environment.end() && !cache->second.empty()) {
-    folders.push_back(cache->second + "/data");
-  } else if (home != environment.end() && !home->second.empty()) {
-    folders.push_back(home->second + "/.cache/lockstep/data");
+  if (const std::string cache = variable(environment, kCache); !cache.empty()) {
+    folders.push_back(cache + "/data");
+  } else if (const std::string home = variable(environment, kHome); !home.empty()) {
+    folders.push_back(home + "/.cache/lockstep/data");
   }
   return folders;
 }

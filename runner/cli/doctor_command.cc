@@ -72,8 +72,7 @@ Status split_coordinator(DoctorOptions& options) {
 doctor::ReportStyle style_of(const Environment& environment) {
   doctor::ReportStyle style{.color = false, .columns = kColumnsElsewhere};
   if (::isatty(STDOUT_FILENO) != 1) return style;
-  const auto no_color = environment.find(std::string(env::kNoColor));
-  style.color = no_color == environment.end() || no_color->second.empty();
+  style.color = variable(environment, env::kNoColor).empty();
   winsize window{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) style.columns = window.ws_col;
   return style;

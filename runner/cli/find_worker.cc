@@ -12,8 +12,7 @@ constexpr const char* kWorkerName = "lockstep-worker";
 }  // namespace
 
 Result<std::string> find_worker(const Environment& environment) {
-  const auto named = environment.find(std::string(env::kWorker));
-  if (named != environment.end() && !named->second.empty()) return named->second;
+  if (std::string named = variable(environment, env::kWorker); !named.empty()) return named;
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return Error{ErrorCode::kInvalid, "cannot read /proc/self/exe: " + error.message()};

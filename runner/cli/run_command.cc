@@ -45,25 +45,23 @@ int fail(const Error& error, ExitCode code = ExitCode::kUsage) {
   return static_cast<int>(code);
 }
 
-std::optional<std::string> variable(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  if (it == environment.end()) return std::nullopt;
-  return it->second;
-}
-
-bool is_set(const Environment& environment, std::string_view name) {
-  return !variable(environment, name).value_or("").empty();
-}
+bool is_set(const Environment& environment, std::string_view name) { return !variable(environment, name).empty(); }
 
 Result<std::optional<int>> positive_variable(const Environment& environment, std::string_view name) {
-  const std::optional<std::string> text = variable(environment, name);
-  if (!text || text->empty()) return std::optional<int>();
+  const std::string text = variable(environment, name);
+  if (text.empty()) return std::optional<int>();
   int value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || value < 1) {
-    return invalid(std::string(name) + " is \"" + *text + "\", expected an integer of at least 1");
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+    return invalid(std::string(name) + " is \"" + text + "\", expected an integer of at least 1");
   }
   return std::optional<int>(value);
+}
+
+// CUDA_VISIBLE_DEVICES that is empty allows no GPU; without it all are allowed.
+std::unique_ptr<GpuMonitor> open_gpu_monitor(const Environment& environment) {
+  const auto visible = environment.find(std::string(env::kCudaVisibleDevices));
+  return GpuMonitor::open(visible == environment.end() ? std::nullopt : std::optional(visible->second));
 }
 
 // Refuses flags and variables that contradict `lockstep run`, which starts the ranks of a machine itself.
@@ -88,27 +86,25 @@ Status check_batch(const RunConfig& config, int nproc, int nnodes) {
 
 // The attempt, which is the upper half of the generation.
 Result<uint32_t> attempt_of(const Environment& environment) {
-  const std::optional<std::string> text = variable(environment, env::kPodAttempt);
-  if (!text || text->empty()) return static_cast<uint32_t>(std::time(nullptr));
+  const std::string text = variable(environment, env::kPodAttempt);
+  if (text.empty()) return static_cast<uint32_t>(std::time(nullptr));
   uint32_t attempt = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), attempt);
-  if (error != std::errc() || end != text->data() + text->size()) {
-    return invalid(std::string(env::kPodAttempt) + " is \"" + *text + "\", expected an integer from 0 to 4294967295");
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), attempt);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return invalid(std::string(env::kPodAttempt) + " is \"" + text + "\", expected an integer from 0 to 4294967295");
   }
   return attempt;
 }
 
 // The restart decision from the environment. Our own parent wrote it, so a value that cannot be parsed is ignored.
 std::optional<LadderDecision> started_because(const Environment& environment) {
-  const std::optional<std::string> line = variable(environment, env::kStartedBecause);
-  if (!line) return std::nullopt;
-  const Result<MemberMessage> message = decode_member_message(*line);
+  const Result<MemberMessage> message = decode_member_message(variable(environment, env::kStartedBecause));
   const auto* const decision = message.ok() ? std::get_if<LadderDecision>(&*message) : nullptr;
   return decision == nullptr ? std::nullopt : std::optional(*decision);
 }
 
 std::string termination_log_of(const Environment& environment) {
-  if (is_set(environment, env::kTerminationLog)) return *variable(environment, env::kTerminationLog);
+  if (std::string path = variable(environment, env::kTerminationLog); !path.empty()) return path;
   return std::filesystem::exists(kTerminationLogOfPods) ? kTerminationLogOfPods : "";
 }
 
@@ -116,10 +112,10 @@ TerminalOptions terminal_of(const Environment& environment) {
   TerminalEnvironment seen{.stdout_is_a_tty = ::isatty(STDOUT_FILENO) == 1,
                            .no_color = is_set(environment, env::kNoColor),
                            .ci = is_set(environment, env::kCi),
-                           .term = variable(environment, env::kTerm).value_or(""),
+                           .term = variable(environment, env::kTerm),
                            .locale = ""};
   for (const std::string_view name : {env::kLcAll, env::kLcCtype, env::kLang}) {
-    if (seen.locale.empty()) seen.locale = variable(environment, name).value_or("");
+    if (seen.locale.empty()) seen.locale = variable(environment, name);
   }
   return terminal_options(seen);
 }
@@ -218,7 +214,7 @@ Status set_membership(Prepared& p) {
   agent.incarnation = random_number();
   CoordinatorOptions& coordinator = agent.coordinator_options;
   coordinator.job = agent.job;
-  coordinator.token = variable(p.environment, env::kToken).value_or("");
+  coordinator.token = variable(p.environment, env::kToken);
   TRY_ASSIGN(coordinator.attempt, attempt_of(p.environment));
   coordinator.min_nodes = p.place.min_nodes;
   coordinator.max_nodes = p.place.max_nodes;
@@ -252,7 +248,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   TRY_ASSIGN(p.place, derive_agent_place(p.environment, host_name(), launch));
 
   LocalDevices devices;
-  p.gpus = GpuMonitor::open(variable(p.environment, env::kCudaVisibleDevices));
+  p.gpus = open_gpu_monitor(p.environment);
   devices.gpus = p.gpus ? p.gpus->count() : 0;
   devices.build_has_cuda = LOCKSTEP_BUILD_HAS_CUDA;
   TRY_ASSIGN(devices.nproc_of_pod, positive_variable(p.environment, env::kNprocPerNode));
@@ -264,17 +260,17 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   TRY_ASSIGN(agent.worker.program, find_worker(p.environment));
   agent.worker.arguments = arguments;
   agent.worker.environment = p.environment;
-  agent.job = variable(p.environment, env::kJob).value_or(p.config.workload);
+  agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
   agent.workload = p.config.workload;
   TRY(set_membership(p));
   agent.terminal = terminal_of(p.environment);
   agent.termination_log = termination_log_of(p.environment);
-  agent.checkpoint_mark = variable(p.environment, env::kCheckpointMark).value_or("");
+  agent.checkpoint_mark = variable(p.environment, env::kCheckpointMark);
   agent.oom_kill_path = OomKillCounter::path_of_own_cgroup();
   agent.has_page = p.config.launch.status_port != 0;
   agent.started_because = started_because(p.environment);
-  agent.run_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),
-                                   variable(p.environment, env::kJob).value_or(""));
+  agent.run_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir),
+                                   variable(p.environment, env::kJob));
   // No control socket in a pod: kubectl exec gives access there, and several jobs may share the folder.
   if (!is_set(p.environment, env::kKubernetesServiceHost)) agent.control_folder = agent.run_folder;
   return p;
@@ -349,7 +345,7 @@ int run_agent(Prepared prepared) {
 // The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
 std::vector<std::string> visible_gpu_names(const Environment& environment, int count) {
   std::vector<std::string> names;
-  std::istringstream list(variable(environment, env::kCudaVisibleDevices).value_or(""));
+  std::istringstream list(variable(environment, env::kCudaVisibleDevices));
   for (std::string name; std::getline(list, name, ',') && std::ssize(names) < count;) names.push_back(name);
   for (int i = static_cast<int>(names.size()); i < count; ++i) names.push_back(std::to_string(i));
   return names;
@@ -359,13 +355,14 @@ std::vector<std::string> visible_gpu_names(const Environment& environment, int c
 Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& arguments, RunConfig config,
                                               Environment environment) {
   LocalNodesOptions nodes;
-  nodes.command_line = variable(environment, env::kCommandLine).value_or(resume_command_of(arguments));
+  nodes.command_line = variable(environment, env::kCommandLine);
+  if (nodes.command_line.empty()) nodes.command_line = resume_command_of(arguments);
   nodes.arguments = arguments;
   nodes.environment = environment;
   const LaunchOptions launch = config.launch;
   nodes.nodes = *launch.local_nodes;
   nodes.min_nodes = launch.min_nodes.value_or(nodes.nodes);
-  const std::unique_ptr<GpuMonitor> gpus = GpuMonitor::open(variable(environment, env::kCudaVisibleDevices));
+  const std::unique_ptr<GpuMonitor> gpus = open_gpu_monitor(environment);
   const int gpu_count = gpus && LOCKSTEP_BUILD_HAS_CUDA && launch.device != DeviceChoice::kCpu ? gpus->count() : 0;
   if (!config.launch.nproc && gpu_count > 0) config.launch.nproc = std::max(1, gpu_count / nodes.nodes);
   config.launch.nnodes = nodes.nodes;

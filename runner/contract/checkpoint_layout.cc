@@ -236,24 +236,20 @@ Result<CheckpointState> parse_checkpoint_state(std::string_view text) {
 }
 
 Result<JobIdentity> job_identity(const Environment& environment) {
-  const auto value_of = [&](std::string_view name) {
-    const auto found = environment.find(std::string(name));
-    return found == environment.end() ? std::string() : found->second;
-  };
   const auto wrong = [](std::string_view name, const std::string& value, const char* expected) {
     return Error{ErrorCode::kInvalid, std::string(name) + " is \"" + value + "\", expected " + expected +
                                           ": the operator writes it; do not set it by hand"};
   };
   JobIdentity job;
-  job.uid = value_of(env::kJobUid);
+  job.uid = variable(environment, env::kJobUid);
   if (job.uid.empty()) return job;
-  job.name = value_of(env::kNamespace) + "/" + value_of(env::kJob);
-  if (const std::string run = value_of(env::kRun); !run.empty()) {
+  job.name = variable(environment, env::kNamespace) + "/" + variable(environment, env::kJob);
+  if (const std::string run = variable(environment, env::kRun); !run.empty()) {
     const std::optional<uint64_t> number = parse_digits<uint64_t>(run);
     if (!number) return wrong(env::kRun, run, "a whole number of at least 0");
     job.run = *number;
   }
-  const std::string resume = value_of(env::kResume);
+  const std::string resume = variable(environment, env::kResume);
   if (resume == "SameJob") {
     job.resume = ResumePolicy::kSameJob;
   } else if (resume == "Never") {

@@ -28,8 +28,7 @@ class Reader {
   explicit Reader(const Environment& environment) : environment_(environment) {}
 
   [[nodiscard]] std::string text(std::string_view name) const {
-    const auto it = environment_.find(std::string(name));
-    return it == environment_.end() ? std::string() : it->second;
+    return variable(environment_, name);
   }
   [[nodiscard]] bool has(std::string_view name) const { return !text(name).empty(); }
 
@@ -561,6 +560,11 @@ Environment read_environment() {
     if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;
+}
+
+std::string variable(const Environment& environment, std::string_view name) {
+  const auto it = environment.find(std::string(name));
+  return it == environment.end() ? std::string() : it->second;
 }
 
 const char* to_string(WorldSource source) {

@@ -23,6 +23,9 @@ inline constexpr int kDefaultCoordinatorPort = 29400;
 // The process's environment. The only place that reads `environ`.
 Environment read_environment();
 
+// The variable's value; empty where it is not set.
+std::string variable(const Environment& environment, std::string_view name);
+
 // kFlags: --nnodes above 1 with --node_rank, no launcher's variables.
 enum class WorldSource { kAgent, kTorchrun, kPod, kIndexedJob, kStatefulSet, kSlurm, kMpi, kFlags, kSingle };
 const char* to_string(WorldSource source);

@@ -23,7 +23,6 @@ constexpr uint64_t kFreeBytesWanted = 5 * kGiB;
 constexpr double kBytesPerSecondWanted = 50e6;
 constexpr double kStartSecondsWanted = 5;
 constexpr uint64_t kMemoryInUseMax = kGiB;  // of a GPU, by other programs
-constexpr int kStorePort = 29500;           // of torchrun's store
 
 std::string number(double value, int digits) {
   std::array<char, 64> text{};
@@ -530,7 +529,7 @@ std::vector<Check> judge(const Facts& facts) {
   for (const auto& check : {check_cpu, check_memory, check_shm, check_limits, check_clock}) {
     add("Machine", check(facts));
   }
-  for (const int port : {facts.request.status_port, facts.request.coordinator_port, kStorePort}) {
+  for (const int port : {facts.request.status_port, facts.request.coordinator_port, kTorchrunStorePort}) {
     const PortFacts* const found = find_port(facts.network, port);
     if (found != nullptr) add("Network", check_port(facts, *found));
   }

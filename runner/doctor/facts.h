@@ -75,6 +75,8 @@ struct MachineFacts {
   bool is_pod = false;
 };
 
+inline constexpr int kTorchrunStorePort = 29500;
+
 struct PortFacts {
   int port = 0;
   std::string problem;  // why no program can listen there; empty: the port is free

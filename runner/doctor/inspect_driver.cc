@@ -46,11 +46,6 @@ class Library {
   void* handle_;
 };
 
-std::string variable(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  return it == environment.end() ? std::string() : it->second;
-}
-
 // Calls an NVML function that writes a text about a device (name, UUID); empty when it fails.
 std::string text_of(const Library& nvml, const char* function, NvmlDevice device) {
   std::array<char, kNvmlTextBytes> text{};

@@ -29,13 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStorePort = 29500;  // of torchrun's store
 constexpr std::chrono::milliseconds kConnectTimeout{1500};
-
-std::string variable(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  return it == environment.end() ? std::string() : it->second;
-}
 
 std::string address_text(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -208,7 +202,7 @@ std::string own_host_name() {
 
 NetworkFacts inspect_network(const Request& request, const Environment& environment) {
   NetworkFacts facts;
-  for (const int port : {request.status_port, request.coordinator_port, kStorePort}) {
+  for (const int port : {request.status_port, request.coordinator_port, kTorchrunStorePort}) {
     if (port != 0) facts.ports.push_back(inspect_port(port));
   }
   facts.host_name = own_host_name();

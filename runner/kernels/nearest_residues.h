@@ -4,7 +4,7 @@
 // each thread holds one row of them, other devices hold a few rows of the batch. A sample's result depends neither on
 // its padding nor on the other samples.
 // Threads: as ATen operators; the CPU twin splits the rows over ATen's threads.
-// Shapes: B samples, L residues (padded), K = k.
+// Shapes: B samples, L residues (padded), K = k; all at least 1.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -872,7 +872,6 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
                         kWhatToDoWithoutStep;
       break;
     case Verdict::kWait:
-      decision.look_again = next_decision(state, now);
       decision.reason = could_be_placed(state, now) ? "pausing: " + std::to_string(state.groups_without_step) +
                                                           " groups in a row came to nothing"
                                                     : "waiting: " + who_is_missing(state);

@@ -230,10 +230,9 @@ std::vector<CoordinatorOutput> step(CoordinatorState& state, const CoordinatorEv
 
 // Which nodes would be placed now, or why none, while there is no group. Only computes the decision.
 struct MembershipDecision {
-  std::vector<int> members;             // node ranks, ascending; empty = not now
-  std::string reason;                   // in words
-  std::optional<TimePoint> look_again;  // when time alone may change the decision
-  bool gives_up = false;                // the job ends, after rendezvous_timeout without a working group
+  std::vector<int> members;  // node ranks, ascending; empty = not now
+  std::string reason;        // in words
+  bool gives_up = false;     // the job ends, after rendezvous_timeout without a working group
 };
 MembershipDecision decide_membership(const CoordinatorState& state, TimePoint now);
 

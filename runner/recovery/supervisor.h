@@ -98,7 +98,6 @@ struct Placed {
 struct CutOrdered {
   uint64_t generation = 0;
   std::string cause;
-  std::string message;
 };
 struct RegroupOrdered {
   uint64_t generation = 0;

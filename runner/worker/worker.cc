@@ -38,11 +38,6 @@
 namespace lockstep {
 namespace {
 
-std::string lookup(const Environment& environment, std::string_view name) {
-  const auto at = environment.find(std::string(name));
-  return at == environment.end() ? std::string() : at->second;
-}
-
 std::optional<int> number(const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -158,7 +153,7 @@ class Worker {
   }
 
   std::optional<Failure> find_world() {
-    const std::string fd = lookup(input_.environment, env::kAgentFd);
+    const std::string fd = variable(input_.environment, env::kAgentFd);
     if (fd.empty()) {
       Result<World> world = derive_world(input_.environment, input_.host_name, config_.launch);
       if (!world.ok()) return Failure{ExitCode::kUsage, world.error().message};
@@ -166,11 +161,11 @@ class Worker {
       return std::nullopt;
     }
     const auto descriptor = number(fd);
-    const auto local_rank = number(lookup(input_.environment, env::kLocalRank));
+    const auto local_rank = number(variable(input_.environment, env::kLocalRank));
     if (!descriptor || !local_rank) {
       return Failure{ExitCode::kUsage, "LOCKSTEP_AGENT_FD and LOCAL_RANK must be numbers: they are set by the agent"};
     }
-    if (const auto beat_fd = number(lookup(input_.environment, env::kBeatFd))) {
+    if (const auto beat_fd = number(variable(input_.environment, env::kBeatFd))) {
       Result<BeatPage*> page = map_beat_page(*beat_fd);
       if (!page.ok()) return Failure{ExitCode::kUsage, page.error().message};
       page_ = *page;
@@ -236,7 +231,7 @@ class Worker {
     threads_ = choose_threads(config_.launch, world_, node_cores_);
     apply_device_settings(config_.training, precision_.precision, threads_);
     folder_ =
-        output_folder(config_, lookup(input_.environment, env::kCheckpointDir), lookup(input_.environment, env::kJob));
+        output_folder(config_, variable(input_.environment, env::kCheckpointDir), variable(input_.environment, env::kJob));
     reporter_ = std::make_unique<Reporter>(
         Reporter::Options{.config = &config_,
                           .world = world_,
@@ -273,7 +268,7 @@ class Worker {
                                                  .precision = precision_,
                                                  .threads = threads_,
                                                  .folder = folder_,
-                                                 .locks_folder = lookup(input_.environment, env::kPodAttempt).empty(),
+                                                 .locks_folder = variable(input_.environment, env::kPodAttempt).empty(),
                                                  .host_name = input_.host_name,
                                                  .job = job_,
                                                  .resume_command = resume_command(),
@@ -319,7 +314,7 @@ class Worker {
                                .backend = backend_,
                                .device = device_,
                                .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
-                               .network_interface = lookup(input_.environment, env::kGlooInterface),
+                               .network_interface = variable(input_.environment, env::kGlooInterface),
                                .address = address_,
                                .abort = abort};
     const Watch watch(session_.get(), world_.generation, abort);
@@ -418,7 +413,7 @@ class Worker {
 
   [[nodiscard]] std::string resume_command() const {
     if (!session_) return {};  // only the launcher knows its own command line
-    const std::string given = lookup(input_.environment, env::kCommandLine);
+    const std::string given = variable(input_.environment, env::kCommandLine);
     return given.empty() ? resume_command_of(input_.arguments) : given;
   }
 

@@ -2,8 +2,8 @@
 """The operator beside Indexed Jobs and raw pods, on a real control plane with KWOK nodes.  (make bench-operator)
 
 Two shapes: one job of 1,000 pods, and 200 jobs of 4. The sides alternate on one control plane, after a round that warms it
-up; what is judged are ratios of medians of one sitting, because everything shares the machine's cores. Writes its tables
-into docs/benchmarks.md.
+up; what is judged are ratios of medians of one sitting, because everything shares the machine's cores. With --growth instead:
+what the operator takes for up to 10,000 pods of one job and up to 2,000 jobs. Writes its tables into docs/benchmarks.md.
 """
 import argparse
 import os
@@ -61,6 +61,31 @@ def judge_ratio(verdicts, target, found, what, side, limit):
     verdicts.judge(f"{target} ≤ {limit}× {side.name}", ratio <= limit, f"{ratio:.2f}×")
 
 
+GROWTH = [(1, 2500), (1, 5000), (1, 10000), (500, 4), (1000, 4), (2000, 4)]
+
+
+def measure_growth(verdicts, timeout):
+    """The operator's CPU and memory as jobs and pods grow fourfold; one run each, on one control plane."""
+    lines = [f"## The operator with 10,000 pods and with 2,000 jobs\n\nKubernetes {kubernetes_version()} and KWOK on the same "
+             f"machine ({platform.machine()}, {os.cpu_count()} cores); one run each, a fresh operator in each.\n",
+             "| jobs | pods of each | all pods exist | all Complete | operator's CPU | CPU per pod | resident, at most |",
+             "|---|---|---|---|---|---|---|"]
+    found = {}
+    with Plane(kwok_nodes=10000 // PODS_PER_NODE + 1) as plane:
+        plane.apply_base()
+        for jobs, nodes in GROWTH:
+            times, _ = run_side(plane, OURS, jobs, nodes, 2 if jobs > 1 else 60, timeout)
+            found[jobs, nodes] = times
+            print(f"{jobs} x {nodes}: {times}", flush=True)
+            lines.append(f"| {jobs:,} | {nodes:,} | {times.exist:.1f} s | {times.complete:.1f} s | {times.cpu:.1f} s | "
+                         f"{1000 * times.cpu / (jobs * nodes):.2f} ms | {times.resident / 2**20:.0f} MiB |")
+    for words, small, large in (("pods", GROWTH[0], GROWTH[2]), ("jobs", GROWTH[3], GROWTH[5])):
+        for what in ("cpu", "resident"):
+            ratio = getattr(found[large], what) / getattr(found[small], what)
+            verdicts.judge(f"four times the {words}: {what} at most 4.8 times (linear)", ratio <= 4.8, f"{ratio:.1f}")
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", type=int, default=1000, help="pods of the one large job")
@@ -70,7 +95,12 @@ def main():
     parser.add_argument("--run_seconds", type=int, default=40, help="of each pod, once it runs")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for each wait")
     parser.add_argument("--no_report", action="store_true", help="only print")
+    parser.add_argument("--growth", action="store_true", help="measure only how CPU and memory grow")
     words = parser.parse_args()
+    verdicts = Verdicts()
+    if words.growth:
+        report(verdicts, measure_growth(verdicts, max(words.timeout, 3600)), None if words.no_report else "operator growth")
+        return
     pods = max(words.large, words.jobs * words.nodes)
     with Plane(kwok_nodes=pods // PODS_PER_NODE + 1) as plane:
         plane.apply_base()
@@ -78,7 +108,6 @@ def main():
         lives = [run_life(plane, words.large, words.timeout) for _ in range(words.runs)] if words.large else []
         words.run_seconds = min(words.run_seconds, 2)
         many = measure_shape(plane, words.jobs, words.nodes, words) if words.jobs else {}
-    verdicts = Verdicts()
     lines = [
         f"## The operator beside Indexed Jobs and raw pods\n\nKubernetes {kubernetes_version()} with etcd, scheduler, "
         f"controller-manager (QPS raised) and KWOK on the same machine ({platform.machine()}, {os.cpu_count()} cores); "
@@ -102,10 +131,15 @@ def main():
         judge_ratio(verdicts, "many jobs: all exist", many, "exist", RAW, 2)
         for side in (INDEXED, INDEXED_SERVICE):
             judge_ratio(verdicts, "many jobs: all Complete", many, "complete", side, 0.8)
+    report(verdicts, lines, None if words.no_report else "operator")
+
+
+def report(verdicts, lines, part):
     text = "\n".join(lines + ["", *verdicts.table()])
-    print(text)
-    if not words.no_report:
-        write_report(text, "operator")
+    if part is None:
+        print(text)
+    else:
+        write_report(text, part)
     verdicts.end()
 
 

@@ -621,15 +621,6 @@ TEST(Coordinator, says_it_again_when_it_waits_again) {
   EXPECT_EQ(notes(job.pass(1s)), said);
 }
 
-TEST(Coordinator, says_when_to_look_again) {
-  Job job(1, 2);
-  job.join(0, true);
-  EXPECT_EQ(decide_membership(job.state, job.now).look_again, job.now + 30s);
-  EXPECT_EQ(decide_membership(job.state, job.now + 30s).members, std::vector<int>{0});
-  job.say(0, NodeReady{false, generation(0)});
-  EXPECT_EQ(decide_membership(job.state, job.now + 40s).look_again, job.now + 300s);
-}
-
 // ---- a group breaks ----
 
 TEST(Coordinator, a_broken_group_is_cut_at_every_member_once) {

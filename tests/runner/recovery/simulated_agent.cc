@@ -132,7 +132,7 @@ void Simulation::obey(int process, const MemberOutput& output) {
     feed(process, SupervisorEvent(Placed{place->placement}));
   } else if (const auto* cut = std::get_if<CutWorkers>(&output)) {
     ++counts_.cuts;
-    feed(process, SupervisorEvent(CutOrdered{cut->generation, cut->cause, cut->message}));
+    feed(process, SupervisorEvent(CutOrdered{cut->generation, cut->cause}));
   } else if (const auto* regroup = std::get_if<RegroupWorkers>(&output)) {
     feed(process, SupervisorEvent(RegroupOrdered{regroup->generation, regroup->leaving}));
   } else if (const auto* stop = std::get_if<StopWorkers>(&output)) {

@@ -388,7 +388,7 @@ TEST(Supervisor, remembers_the_kill_of_a_worker_that_still_leaves_its_group) {
   run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"});
   const TimePoint given_up_at = run.now + kKillGrace;
   run.now += 100ms;
-  run.feed(CutOrdered{.generation = run.generation, .cause = "Stalled", .message = ""});
+  run.feed(CutOrdered{.generation = run.generation, .cause = "Stalled"});
   run.leave(1, "Cut");
   run.leave(0, "Cut");
   EXPECT_EQ(run.state.deadline, given_up_at);
@@ -634,11 +634,11 @@ TEST(Supervisor, starts_the_count_anew_at_a_new_checkpoint) {
 TEST(Supervisor, cuts_the_workers_of_that_generation_once) {
   Scenario run;
   run.train();
-  EXPECT_TRUE(run.feed(CutOrdered{run.generation - 1, "NodeLost", ""}).empty());
-  const Outputs outputs = run.feed(CutOrdered{run.generation, "NodeLost", ""});
+  EXPECT_TRUE(run.feed(CutOrdered{run.generation - 1, "NodeLost"}).empty());
+  const Outputs outputs = run.feed(CutOrdered{run.generation, "NodeLost"});
   EXPECT_EQ(get<SendCut>(outputs).generation, run.generation);
   EXPECT_EQ(get<SendCut>(outputs).cause, "NodeLost");
-  EXPECT_TRUE(run.feed(CutOrdered{run.generation, "NodeLost", ""}).empty());
+  EXPECT_TRUE(run.feed(CutOrdered{run.generation, "NodeLost"}).empty());
 }
 
 TEST(Supervisor, cuts_nobody_who_has_left_already) {
@@ -646,14 +646,14 @@ TEST(Supervisor, cuts_nobody_who_has_left_already) {
   run.train();
   run.leave(0);
   run.leave(1);
-  EXPECT_TRUE(run.feed(CutOrdered{run.generation, "NodeLost", ""}).empty());
+  EXPECT_TRUE(run.feed(CutOrdered{run.generation, "NodeLost"}).empty());
   EXPECT_FALSE(run.state.deadline.has_value());
 }
 
 TEST(Supervisor, kills_a_worker_that_stays_in_a_collective_after_a_cut) {
   Scenario run;
   run.train();
-  run.feed(CutOrdered{run.generation, "NodeLost", ""});
+  run.feed(CutOrdered{run.generation, "NodeLost"});
   run.leave(1, "Cut");
   run.feed(WorkerAtStep{0, 9, true});
   EXPECT_EQ(run.state.deadline, run.now + kCutGrace);
@@ -673,7 +673,7 @@ TEST(Supervisor, kills_a_worker_that_stays_in_a_collective_after_a_cut) {
 TEST(Supervisor, waits_after_a_cut_for_one_that_computes_or_writes) {
   Scenario run;
   run.train();
-  run.feed(CutOrdered{run.generation, "NodeLost", ""});
+  run.feed(CutOrdered{run.generation, "NodeLost"});
   run.leave(1, "Cut");
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(run.tick_at_deadline().empty());
   EXPECT_TRUE(get<TellReady>(run.leave(0, "Cut")).ready);
@@ -1143,7 +1143,7 @@ TEST(Supervisor, ends_at_once_with_a_failed_job_when_nobody_is_alive) {
 TEST(Supervisor, lets_the_workers_write_down_what_they_hold_when_too_few_nodes_are_left) {
   Scenario run;
   run.train();
-  run.feed(CutOrdered{run.state.placement->generation, "NodeLost", ""});
+  run.feed(CutOrdered{run.state.placement->generation, "NodeLost"});
   for (int rank = 0; rank < 2; ++rank) run.feed(WorkerLeft{rank, run.state.placement->generation, "Cut", ""});
   const Outputs outputs = run.feed(JobEnded{10, "1 of 2 nodes are ready"});
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
@@ -1222,7 +1222,7 @@ class Storm {
         if (alive(rank) && rarely()) return WorkerEnded{rank, 1, kRareEnds[static_cast<size_t>(pick(3))], ""};
         break;
       case 5:
-        return CutOrdered{some_generation(), "NodeLost", ""};
+        return CutOrdered{some_generation(), "NodeLost"};
       case 6:
         return RegroupOrdered{some_generation(), rarely()};
       case 7:
