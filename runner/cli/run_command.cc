@@ -269,8 +269,8 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   agent.oom_kill_path = OomKillCounter::path_of_own_cgroup();
   agent.has_page = p.config.launch.status_port != 0;
   agent.started_because = started_because(p.environment);
-  agent.run_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir),
-                                   variable(p.environment, env::kJob));
+  agent.run_folder =
+      output_folder(p.config, variable(p.environment, env::kCheckpointDir), variable(p.environment, env::kJob));
   // No control socket in a pod: kubectl exec gives access there, and several jobs may share the folder.
   if (!is_set(p.environment, env::kKubernetesServiceHost)) agent.control_folder = agent.run_folder;
   return p;

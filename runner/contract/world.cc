@@ -27,9 +27,7 @@ class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
 
-  [[nodiscard]] std::string text(std::string_view name) const {
-    return variable(environment_, name);
-  }
+  [[nodiscard]] std::string text(std::string_view name) const { return variable(environment_, name); }
   [[nodiscard]] bool has(std::string_view name) const { return !text(name).empty(); }
 
   [[nodiscard]] Result<std::optional<int>> number(std::string_view name, int64_t min, int64_t max) const {

@@ -230,8 +230,8 @@ class Worker {
   void make_reporter() {
     threads_ = choose_threads(config_.launch, world_, node_cores_);
     apply_device_settings(config_.training, precision_.precision, threads_);
-    folder_ =
-        output_folder(config_, variable(input_.environment, env::kCheckpointDir), variable(input_.environment, env::kJob));
+    folder_ = output_folder(config_, variable(input_.environment, env::kCheckpointDir),
+                            variable(input_.environment, env::kJob));
     reporter_ = std::make_unique<Reporter>(
         Reporter::Options{.config = &config_,
                           .world = world_,
