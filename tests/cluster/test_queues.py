@@ -303,6 +303,7 @@ def test_kueue_leaves_the_pods_of_a_queued_job_alone(api, jobs, queues):
     if queues.is_real:  # it does hold back a pod of nobody
         bare = api.create("pods", {"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
         assert {"name": "kueue.x-k8s.io/admission"} in bare["spec"]["schedulingGates"]
+        wait_until(queues.workloads, "the bare pod's Workload")
         api.client.patch("pods", {"metadata": {"finalizers": None}}, api.namespace, "bare")
         api.client.delete("pods", api.namespace, "bare", gracePeriodSeconds=0)
         wait_until(lambda: not queues.workloads(), "end of the bare pod's Workload")
@@ -311,7 +312,7 @@ def test_kueue_leaves_the_pods_of_a_queued_job_alone(api, jobs, queues):
     pod = jobs.pods()["job-0-0"]
     assert not pod["spec"].get("schedulingGates") and not pod["metadata"].get("finalizers")
     assert QUEUE not in pod["metadata"]["labels"] and "kueue.x-k8s.io/managed" not in pod["metadata"]["labels"]
-    assert len(queues.workloads()) == 1
+    assert [w["metadata"]["ownerReferences"][0]["kind"] for w in queues.workloads()] == ["TrainJob"]
 
 
 # --- faults
