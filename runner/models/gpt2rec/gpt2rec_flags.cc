@@ -70,6 +70,8 @@ void add_data_flags(FlagTableBuilder& table) {
   };
   table.choice("neg", kMaths, {"static", "resample"}, OPTION(negatives),
                "the film that each rating is compared with is drawn once, or anew in each epoch");
+  table.integer("num_negatives", kMaths, 1, 1024, OPTION(num_negatives),
+                "films that each rating is compared with; those with higher scores count more");
 }
 
 void add_gpt2_flags(FlagTableBuilder& table) {

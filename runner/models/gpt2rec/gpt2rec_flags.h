@@ -18,7 +18,7 @@ struct SplitRatio {
   double test = 0.1;
 };
 
-// When the negative of each rating (a film that the user has not rated) is drawn: once, or anew in each epoch.
+// When the negatives of each rating (films that the user has not rated) are drawn: once, or anew in each epoch.
 enum class NegativeDraw { kStatic, kResample };
 
 // The places over which the mean of a text's hidden states is taken: its own tokens, or, as in the guide, also the
@@ -42,6 +42,7 @@ struct Gpt2recOptions {
   std::string data_path;  // required
   SplitRatio split_ratio;
   NegativeDraw negatives = NegativeDraw::kStatic;
+  int64_t num_negatives = 1;  // of each rating
 
   std::string gpt2_path;       // a folder; empty: a small random one
   std::string tokenizer_path;  // a folder; empty: gpt2_path, and if that is empty too, bytes are tokens

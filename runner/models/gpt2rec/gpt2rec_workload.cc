@@ -192,11 +192,12 @@ Status Gpt2recWorkload::enter_phase(int64_t phase, const std::function<bool()>& 
 double Gpt2recWorkload::flops_per_sample() const {
   const auto d = static_cast<double>(options_.embed_dim);
   const auto w = static_cast<double>(encoder_->width());
-  const double sides = 3.0;  // a user and two films, assuming that none occurs twice in a batch
+  const double films = 1.0 + static_cast<double>(options_.num_negatives);
+  const double sides = 1.0 + films;  // a user and the films, assuming that none occurs twice in a batch
   const double fusion = options_.use_attention ? d * d : 0.0;
   const double first = 128.0 * d * (options_.use_attention ? 1.0 : 2.0);
-  const double rest = 2.0 * (128.0 * 64.0 + 64.0);  // for two films
-  constexpr double kFlopsOfOne = 2.0 * 3.0;         // multiply and add, forward and twice that backward
+  const double rest = films * (128.0 * 64.0 + 64.0);
+  constexpr double kFlopsOfOne = 2.0 * 3.0;  // multiply and add, forward and twice that backward
   double texts = 0.0;
   if (!cached_TW_.defined()) {  // backward goes through GPT-2, whose own weights get no gradient: as much as forward
     const int64_t tokens = std::max<int64_t>(1, texts_.tokens() / texts_.size());
@@ -261,13 +262,17 @@ Result<std::unique_ptr<BatchSource>> Gpt2recWorkload::batches(const BatchOptions
 Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
   const size_t b = share.samples.size();
   std::vector<int64_t> user_rows(b);
-  std::vector<int64_t> film_rows(2 * b);
+  const auto m = static_cast<size_t>(1 + options_.num_negatives);
+  std::vector<int64_t> film_rows(b * m);
   for (size_t i = 0; i < b; ++i) {
     const int64_t sample = share.samples[i];
     const Rating& rating = data_.train()[static_cast<size_t>(sample)];
     user_rows[i] = rating.user;
-    film_rows[2 * i] = rating.item;
-    film_rows[2 * i + 1] = data_.negative(sample, options_.negatives, share.seed, share.epoch);
+    film_rows[i * m] = rating.item;
+    for (size_t k = 1; k < m; ++k) {
+      film_rows[i * m + k] =
+          data_.negative(sample, static_cast<int64_t>(k) - 1, options_.negatives, share.seed, share.epoch);
+    }
   }
   const std::vector<int64_t> users = take_distinct(user_rows);
   const std::vector<int64_t> films = take_distinct(film_rows);
@@ -298,7 +303,7 @@ Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
   batch.tensors.push_back({"user_texts_U", to_tensor(user_texts, is_pinned)});
   batch.tensors.push_back({"film_texts_I", to_tensor(film_texts, is_pinned)});
   batch.tensors.push_back({"user_rows_B", to_tensor(user_rows, is_pinned)});
-  batch.tensors.push_back({"film_rows_2B", to_tensor(film_rows, is_pinned)});
+  batch.tensors.push_back({"film_rows_BM", to_tensor(film_rows, is_pinned)});
   return batch;
 }
 
@@ -316,11 +321,15 @@ std::vector<at::Tensor> Gpt2recWorkload::loss(const DeviceBatch& batch) {
   const at::Tensor film_IH =
       model_.item_part(model_.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
   const at::Tensor user_BH = at::embedding(user_UH, batch["user_rows_B"]);
-  const at::Tensor film_2BH = at::embedding(film_IH, batch["film_rows_2B"]);
-  const at::Tensor sum_B2H = user_BH.unsqueeze(1) + film_2BH.view({-1, 2, film_2BH.size(1)});
-  const at::Tensor scores_B2 = model_.score(sum_B2H, dropouts).to(at::kFloat);
-  const at::Tensor margin_B = scores_B2.select(1, 0) - scores_B2.select(1, 1);
-  return {-at::log(at::sigmoid(margin_B) + kLogFloor).sum()};
+  const at::Tensor films_FH = at::embedding(film_IH, batch["film_rows_BM"]);
+  const at::Tensor sum_BMH =
+      user_BH.unsqueeze(1) + films_FH.view({user_BH.size(0), 1 + options_.num_negatives, user_BH.size(1)});
+  const at::Tensor scores_BM = model_.score(sum_BMH, dropouts).to(at::kFloat);
+  const at::Tensor rated_B1 = scores_BM.narrow(1, 0, 1);
+  const at::Tensor negatives_BN = scores_BM.narrow(1, 1, options_.num_negatives);
+  at::Tensor losses_BN = -at::log(at::sigmoid(rated_B1 - negatives_BN) + kLogFloor);
+  if (options_.num_negatives > 1) losses_BN = losses_BN * negatives_BN.detach().softmax(1);
+  return {losses_BN.sum()};
 }
 
 at::Tensor Gpt2recWorkload::encode_all(const std::function<bool()>& goes_on) const {

@@ -50,13 +50,14 @@ class Gpt2recWorkload final : public Workload {
 
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
   // The tensors (int64): "users_U" and "films_I", the ids of the batch's distinct users and films, so that each is
-  // computed once; "user_rows_B" and "film_rows_2B", the places in these lists of each sample's user, and of its rated
-  // film and its negative; "user_texts_U" and "film_texts_I", the rows of their texts among the cached vectors or, in a
-  // phase that is not cached, among the batch's own texts. These are then there, too, as TextTable::tensors of the
-  // groups "0", "1", … The weight is the number of samples.
+  // computed once; "user_rows_B" and "film_rows_BM", the places in these lists of each sample's user, and of its rated
+  // film and its N = --num_negatives negatives (flat, M = 1 + N); "user_texts_U" and "film_texts_I", the rows of their
+  // texts among the cached vectors or, in a phase that is not cached, among the batch's own texts. These are then
+  // there, too, as TextTable::tensors of the groups "0", "1", … The weight is the number of samples.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
   // BPR (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", 2009): -log σ(rated -
-  // negative), of the scores of the two films.
+  // negative), of the scores of the two films. Of several negatives each counts by the softmax of their scores, through
+  // which no gradient goes (Sun et al., "RotatE", 2019, equations 5 and 6).
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;

@@ -115,7 +115,8 @@ Result<RecommenderData> RecommenderData::create(const RatingData& data, const Sp
   return made;
 }
 
-int32_t RecommenderData::negative(int64_t sample, NegativeDraw draw, uint64_t seed, int64_t epoch) const {
+int32_t RecommenderData::negative(int64_t sample, int64_t index, NegativeDraw draw, uint64_t seed,
+                                  int64_t epoch) const {
   const int32_t user = train_[static_cast<size_t>(sample)].user;
   const auto films = static_cast<uint32_t>(train_items_.size());
   const uint32_t step = draw == NegativeDraw::kStatic ? 0 : static_cast<uint32_t>(epoch) + 1;
@@ -123,7 +124,7 @@ int32_t RecommenderData::negative(int64_t sample, NegativeDraw draw, uint64_t se
   uint32_t at = 0;
   Philox4 words{};
   for (uint32_t draws = 0; draws < kNegativeTries; ++draws) {
-    if (draws % 4 == 0) words = stream.block(draws / 4);
+    if (draws % 4 == 0) words = stream.block((static_cast<uint32_t>(index) * kNegativeTries + draws) / 4);
     at = static_cast<uint32_t>((static_cast<uint64_t>(words.x[draws % 4]) * films) >> 32);
     if (!trained_.has(user, train_items_[at])) return train_items_[at];
   }

@@ -63,9 +63,9 @@ class RecommenderData {
   // By film: does it have test ratings, but none in training and validation?
   [[nodiscard]] const std::vector<bool>& cold_in_test() const { return is_cold_; }
 
-  // The negative of training rating `sample`: a random film of train_items() that has no training rating of the same
-  // user. kStatic: the same film in every epoch.
-  [[nodiscard]] int32_t negative(int64_t sample, NegativeDraw draw, uint64_t seed, int64_t epoch) const;
+  // Negative number `index` of training rating `sample`: a random film of train_items() that has no training rating of
+  // the same user. Two negatives of a rating may be the same film. kStatic: the same film in every epoch.
+  [[nodiscard]] int32_t negative(int64_t sample, int64_t index, NegativeDraw draw, uint64_t seed, int64_t epoch) const;
 
  private:
   int64_t num_users_ = 0;

@@ -57,10 +57,41 @@ at::Tensor loss_of(Gpt2recWorkload& workload, const BatchShare& share, bool is_t
 }
 
 TEST(Gpt2recWorkload, begins_with_the_loss_of_a_guess) {
-  for (const char* const attention : {"true", "false"}) {
-    const auto workload = gpt2rec_workload({"--use_attention", attention});
-    EXPECT_NEAR(loss_of(*workload, share_of_samples(0, 512)).item<double>() / 512.0, std::log(2.0), 1e-3) << attention;
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{}, {"--use_attention", "false"}, {"--num_negatives", "8"}}) {
+    const auto workload = gpt2rec_workload(flags);
+    EXPECT_NEAR(loss_of(*workload, share_of_samples(0, 512)).item<double>() / 512.0, std::log(2.0), 1e-3);
   }
+}
+
+TEST(Gpt2recWorkload, of_several_negatives_each_counts_by_the_softmax_of_their_scores) {
+  const auto workload = gpt2rec_workload({"--num_negatives", "3"});
+  const torch::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : parameters_of(*workload)) {
+    if (parameter.name == "score_mlp.6.weight") parameter.tensor.mul_(1e4);  // scores that differ
+  }
+  const BatchShare share = share_of_samples(0, 20);
+  const DeviceBatch batch{.share = share, .tensors = workload->fetch(share)->tensors};
+  const at::Tensor texts_TW = workload->encode_all([] { return true; });
+  const RecommenderModel& model = workload->model();
+  const at::Tensor users_UH =
+      model.user_part(model.users(batch["users_U"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_U"]}));
+  const at::Tensor films_IH =
+      model.item_part(model.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
+  Dropouts none;
+  double expected = 0.0;
+  for (int64_t sample = 0; sample < 20; ++sample) {
+    const at::Tensor user_H = users_UH[batch["user_rows_B"][sample].item<int64_t>()];
+    std::vector<double> scores;
+    for (int64_t film = 0; film < 4; ++film) {
+      const int64_t row = batch["film_rows_BM"][4 * sample + film].item<int64_t>();
+      scores.push_back(model.score((user_H + films_IH[row]).unsqueeze(0), none).item<double>());
+    }
+    double sum = 0.0;
+    for (size_t k = 1; k < 4; ++k) sum += std::exp(scores[k]);
+    for (size_t k = 1; k < 4; ++k) expected += std::exp(scores[k]) / sum * std::log1p(std::exp(scores[k] - scores[0]));
+  }
+  EXPECT_NEAR(loss_of(*workload, share, /*is_training=*/false).item<double>(), expected, 1e-3 * expected);
 }
 
 TEST(Gpt2recWorkload, flops_of_a_sample_include_gpt2_only_in_phases_that_train_its_adapters) {

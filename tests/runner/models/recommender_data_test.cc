@@ -92,7 +92,7 @@ TEST(RecommenderData, negatives_are_trained_films_that_the_user_does_not_train_o
   const std::span<const int32_t> films = data.train_items();
   std::map<int32_t, int> drawn;
   for (int64_t sample = 0; sample < static_cast<int64_t>(data.train().size()); ++sample) {
-    const int32_t film = data.negative(sample, NegativeDraw::kStatic, 7, 0);
+    const int32_t film = data.negative(sample, 0, NegativeDraw::kStatic, 7, 0);
     EXPECT_FALSE(data.trained().has(data.train()[static_cast<size_t>(sample)].user, film));
     EXPECT_TRUE(std::binary_search(films.begin(), films.end(), film));
     ++drawn[film];
@@ -103,12 +103,15 @@ TEST(RecommenderData, negatives_are_trained_films_that_the_user_does_not_train_o
 TEST(RecommenderData, static_negatives_stay_and_resampled_ones_change_with_the_epoch) {
   const RecommenderData data = *RecommenderData::create(generated_movies(), {}, 7);
   int same = 0;
+  int equal = 0;
   for (int64_t sample = 0; sample < 1'000; ++sample) {
-    const auto drawn = [&](NegativeDraw draw, int64_t epoch) { return data.negative(sample, draw, 7, epoch); };
+    const auto drawn = [&](NegativeDraw draw, int64_t epoch) { return data.negative(sample, 0, draw, 7, epoch); };
     EXPECT_EQ(drawn(NegativeDraw::kStatic, 0), drawn(NegativeDraw::kStatic, 5));
     same += drawn(NegativeDraw::kResample, 0) == drawn(NegativeDraw::kResample, 1) ? 1 : 0;
+    equal += drawn(NegativeDraw::kStatic, 0) == data.negative(sample, 1, NegativeDraw::kStatic, 7, 0) ? 1 : 0;
   }
   EXPECT_LT(same, 50);
+  EXPECT_LT(equal, 50);  // the negatives of one rating
 }
 
 TEST(RecommenderData, who_has_seen_all_films_but_one_is_held_against_that_one) {
@@ -120,7 +123,7 @@ TEST(RecommenderData, who_has_seen_all_films_but_one_is_held_against_that_one) {
   const RecommenderData made = *RecommenderData::create(data, {.train = 1.0, .valid = 0.0, .test = 0.0}, 3);
   for (int64_t sample = 0; sample < static_cast<int64_t>(made.train().size()); ++sample) {
     if (made.train()[static_cast<size_t>(sample)].user == 1) {
-      EXPECT_EQ(made.negative(sample, NegativeDraw::kStatic, 3, 0), 101);
+      EXPECT_EQ(made.negative(sample, 0, NegativeDraw::kStatic, 3, 0), 101);
     }
   }
 }
