@@ -35,14 +35,16 @@ struct CutoffSums {
 
 class RankingSums {
  public:
-  explicit RankingSums(const RecommenderData& data)
-      : data_(data), is_candidate_(static_cast<size_t>(data.num_items()), true) {}
+  RankingSums(const RecommenderData& data, bool valid_seen)
+      : data_(data), valid_seen_(valid_seen), is_candidate_(static_cast<size_t>(data.num_items()), true) {}
 
   void add_user(int64_t user, std::span<const float> scores) {
     const std::span<const int32_t> valid = data_.validated().of(user);
     const std::span<const int32_t> test = data_.tested().of(user);
     if (!valid.empty()) {
-      const std::vector<int32_t> ranking = best_scores(scores, {}, kTopCount);
+      if (!valid_seen_) set_candidates(data_.trained().of(user), false);
+      const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
+      if (!valid_seen_) set_candidates(data_.trained().of(user), true);
       for (size_t i = 0; i < kCutoffs.size(); ++i) valid_[i].add(ranking_figures(ranking, valid, kCutoffs[i]));
       valid_users_ += 1.0;
     }
@@ -69,16 +71,18 @@ class RankingSums {
   }
 
  private:
+  void set_candidates(std::span<const int32_t> items, bool value) {
+    for (const int32_t item : items) is_candidate_[static_cast<size_t>(item)] = value;
+  }
+
   void add_test(int64_t user, std::span<const float> scores, std::span<const int32_t> test,
                 std::span<const int32_t> valid) {
     const std::span<const int32_t> trained = data_.trained().of(user);
-    const auto set_known = [&](bool is_candidate) {
-      for (const int32_t item : trained) is_candidate_[static_cast<size_t>(item)] = is_candidate;
-      for (const int32_t item : valid) is_candidate_[static_cast<size_t>(item)] = is_candidate;
-    };
-    set_known(false);
+    set_candidates(trained, false);
+    set_candidates(valid, false);
     const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
-    set_known(true);
+    set_candidates(trained, true);
+    set_candidates(valid, true);
     for (size_t i = 0; i < kCutoffs.size(); ++i) test_[i].add(ranking_figures(ranking, test, kCutoffs[i]));
     test_users_ += 1.0;
 
@@ -92,6 +96,7 @@ class RankingSums {
   }
 
   const RecommenderData& data_;
+  bool valid_seen_;
   std::vector<bool> is_candidate_;  // all true between two users
   std::array<CutoffSums, kCutoffs.size()> valid_;
   std::array<CutoffSums, kCutoffs.size()> test_;
@@ -160,12 +165,12 @@ at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_part
 }
 
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
-                                         const at::Tensor& user_parts, const at::Tensor& item_parts,
+                                         const at::Tensor& user_parts, const at::Tensor& item_parts, bool valid_seen,
                                          const EvaluationShard& shard) {
   const torch::NoGradGuard no_grad;
   const std::vector<int64_t> users = evaluated_users(data);
   const auto total = static_cast<int64_t>(users.size());
-  RankingSums sums(data);
+  RankingSums sums(data, valid_seen);
   const auto films = static_cast<size_t>(item_parts.size(0));
   for (int64_t begin = shard.rank * kUsersAtOnce; begin < total && shard.goes_on();
        begin += shard.world_size * kUsersAtOnce) {

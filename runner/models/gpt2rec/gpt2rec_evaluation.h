@@ -1,7 +1,8 @@
 // Evaluation of the recommender: scores all films for each user, and compares the 50 best with the user's films.
 //
 // Role: the guide's two evaluations, from the same scores.
-//   validation  all ids are candidates, also the films that the user trained on; NDCG and HR (1 if there is any hit)
+//   validation  all ids are candidates, also the films that the user trained on, unless --valid_seen false leaves them
+//               out; NDCG and HR (1 if there is any hit)
 //   test        candidates are all ids but the user's training and validation films; Recall, Precision and NDCG
 // NDCG@k is the DCG divided by the highest DCG that the user's films can reach in k places. Films that are in the test
 // alone are cold: "test_cold_ndcg@10" ranks these among themselves.
@@ -47,7 +48,7 @@ at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_part
 
 // `user_parts`, `item_parts`: those of all users and all films.
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
-                                         const at::Tensor& user_parts, const at::Tensor& item_parts,
+                                         const at::Tensor& user_parts, const at::Tensor& item_parts, bool valid_seen,
                                          const EvaluationShard& shard);
 
 }  // namespace lockstep

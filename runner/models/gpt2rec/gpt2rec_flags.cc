@@ -149,6 +149,8 @@ void add_phase_flags(FlagTableBuilder& table) {
 
 void add_output_flags(FlagTableBuilder& table) {
   table.group("Results");
+  table.boolean("valid_seen", kMaths, OPTION(valid_seen),
+                "a user's training films are candidates in the validation, too, as in the guide");
   table.boolean("save_model", kAllRanks, OPTION(save_model), "keep the best weights as --model_path");
   Flag& path = table.text("model_path", kAllRanks, "a file's name that ends in .pth or .pt, in the run's folder",
                           OPTION(model_path), "the best weights, for torch.load");

@@ -63,6 +63,7 @@ struct Gpt2recOptions {
   PhaseOptions phase2 = {.num_epochs = 30, .lr = 5e-5, .clip_grad_norm = 0.5};
   bool phase2_cache = false;
 
+  bool valid_seen = true;  // the validation's candidates include the user's training films
   bool save_model = true;
   std::string model_path = "model.pth";
 };

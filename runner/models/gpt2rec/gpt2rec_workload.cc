@@ -361,7 +361,7 @@ Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& 
   const auto ids = [&](int64_t count) { return at::arange(count, at::TensorOptions(at::kLong).device(device_)); };
   const at::Tensor user_parts_UH =
       model_.user_part(model_.users(ids(data_.num_users()), {.vectors_TW = texts_TW, .rows_B = user_texts_U_}));
-  return evaluate_rankings(model_, data_, user_parts_UH, film_parts(texts_TW), shard);
+  return evaluate_rankings(model_, data_, user_parts_UH, film_parts(texts_TW), options_.valid_seen, shard);
 }
 
 EvaluationMetrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {

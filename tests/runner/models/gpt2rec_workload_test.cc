@@ -237,6 +237,20 @@ TEST(Gpt2recEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks)
   for (const int world_size : {2, 3, 4, 25}) EXPECT_EQ(evaluated_by(*workload, world_size), alone) << world_size;
 }
 
+TEST(Gpt2recEvaluation, training_films_can_be_left_out_of_the_validation) {
+  const RankedSums all = evaluated_by(*gpt2rec_workload(), 1);
+  const RankedSums unseen = evaluated_by(*gpt2rec_workload({"--valid_seen", "false"}), 1);
+  for (const auto& [name, sum] : all) {
+    EXPECT_EQ(unseen.at(name).second, sum.second) << name;
+    if (name.starts_with("valid_")) {
+      EXPECT_GE(unseen.at(name).first, sum.first) << name;  // fewer films can come before those that are looked for
+    } else {
+      EXPECT_EQ(unseen.at(name).first, sum.first) << name;
+    }
+  }
+  EXPECT_GT(unseen.at("valid_ndcg@50").first, all.at("valid_ndcg@50").first);
+}
+
 TEST(Gpt2recEvaluation, the_best_come_first_ties_by_number_and_no_numbers_last) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> scores = {1.0F, nan, 3.0F, 3.0F, -2.0F};
