@@ -321,15 +321,13 @@ std::vector<at::Tensor> Gpt2recWorkload::loss(const DeviceBatch& batch) {
   const at::Tensor film_IH =
       model_.item_part(model_.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
   const at::Tensor user_BH = at::embedding(user_UH, batch["user_rows_B"]);
-  const at::Tensor films_FH = at::embedding(film_IH, batch["film_rows_BM"]);
-  const at::Tensor sum_BMH =
-      user_BH.unsqueeze(1) + films_FH.view({user_BH.size(0), 1 + options_.num_negatives, user_BH.size(1)});
-  const at::Tensor scores_BM = model_.score(sum_BMH, dropouts).to(at::kFloat);
+  const at::Tensor film_BMH = at::embedding(film_IH, batch["film_rows_BM"])
+                                  .view({user_BH.size(0), 1 + options_.num_negatives, user_BH.size(1)});
+  const at::Tensor scores_BM = model_.score(user_BH.unsqueeze(1) + film_BMH, dropouts).to(at::kFloat);
   const at::Tensor rated_B1 = scores_BM.narrow(1, 0, 1);
   const at::Tensor negatives_BN = scores_BM.narrow(1, 1, options_.num_negatives);
-  at::Tensor losses_BN = -at::log(at::sigmoid(rated_B1 - negatives_BN) + kLogFloor);
-  if (options_.num_negatives > 1) losses_BN = losses_BN * negatives_BN.detach().softmax(1);
-  return {losses_BN.sum()};
+  const at::Tensor losses_BN = -at::log(at::sigmoid(rated_B1 - negatives_BN) + kLogFloor);
+  return {(negatives_BN.detach().softmax(1) * losses_BN).sum()};  // the weight of a single negative is exactly 1
 }
 
 at::Tensor Gpt2recWorkload::encode_all(const std::function<bool()>& goes_on) const {

@@ -621,6 +621,19 @@ TEST(Coordinator, says_it_again_when_it_waits_again) {
   EXPECT_EQ(notes(job.pass(1s)), said);
 }
 
+TEST(Coordinator, decides_anew_when_time_has_passed) {
+  Job job(1, 2);
+  job.join(0, true);
+  EXPECT_TRUE(decide_membership(job.state, job.now + 29s).members.empty());
+  EXPECT_EQ(decide_membership(job.state, job.now + 30s).members, std::vector<int>{0});
+  ASSERT_TRUE(job.state.deadline);
+  EXPECT_LE(*job.state.deadline, job.now + 30s);
+  job.say(0, NodeReady{false, generation(0)});
+  EXPECT_FALSE(decide_membership(job.state, job.now + 299s).gives_up);
+  EXPECT_TRUE(decide_membership(job.state, job.now + 300s).gives_up);
+  EXPECT_LE(*job.state.deadline, job.now + 300s);
+}
+
 // ---- a group breaks ----
 
 TEST(Coordinator, a_broken_group_is_cut_at_every_member_once) {
