@@ -2,8 +2,8 @@
 """The GPT-2 recommender beside matrix factorisation with the same loss (BPR-MF; Rendle et al., 2009) and the same width.
 
 Each seed has a split of its own, the same on both sides, and both are ranked by the guide's test; of each run counts the
-evaluation with the best valid NDCG@10, where a user's training films are no candidates (--valid_seen false). The factorisation gets the best of a grid of rates and decays, chosen by the
-validation of the first seed.
+evaluation with the best valid NDCG@10, where a user's training films are no candidates (--valid_seen false). The
+factorisation gets the best of a grid of rates and decays, chosen by the validation of the first seed.
   MovieLens-100K   test NDCG@10
   generated        films that nobody is trained on (cold), ranked among themselves: only their texts say anything
 Prints a table with the ratios; with --write it goes into docs/benchmarks.md.

@@ -86,6 +86,15 @@ def measure_growth(verdicts, timeout):
     return lines
 
 
+def report(verdicts, lines, part):
+    text = "\n".join(lines + ["", *verdicts.table()])
+    if part is None:
+        print(text)
+    else:
+        write_report(text, part)
+    verdicts.end()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", type=int, default=1000, help="pods of the one large job")
@@ -132,15 +141,6 @@ def main():
         for side in (INDEXED, INDEXED_SERVICE):
             judge_ratio(verdicts, "many jobs: all Complete", many, "complete", side, 0.8)
     report(verdicts, lines, None if words.no_report else "operator")
-
-
-def report(verdicts, lines, part):
-    text = "\n".join(lines + ["", *verdicts.table()])
-    if part is None:
-        print(text)
-    else:
-        write_report(text, part)
-    verdicts.end()
 
 
 if __name__ == "__main__":
