@@ -21,6 +21,9 @@ endif()
 set(torch_root ${LOCKSTEP_LIBTORCH}/torch)
 
 add_library(lockstep_torch INTERFACE)
+# The wheel's libraries export parts of a libstdc++ of their own (std::filesystem; its remove_all in libtorch.so jumps to
+# null). A program takes a symbol from the first library that has it: the machine's libstdc++ comes before them.
+target_link_options(lockstep_torch INTERFACE "SHELL:LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state")
 if(LOCKSTEP_CUDA)
   include(LibTorchCuda)
 else()

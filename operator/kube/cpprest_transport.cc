@@ -52,6 +52,18 @@ boost::asio::io_service& pool() {
   return crossplat::threadpool::shared_instance().service();
 }
 
+// Waits until the pool has run what cancelled requests have posted to it, and what that has posted in turn: at the end of
+// the process the pool drops what is left, with its memory.
+void run_what_is_posted() {
+  constexpr int kRounds = 3;  // the cancellation, the continuations of the request, those of its body
+  for (int round = 0; round < kRounds; ++round) {
+    const auto reached = std::make_shared<std::promise<void>>();
+    std::future<void> is_reached = reached->get_future();
+    pool().post([reached] { reached->set_value(); });
+    if (is_reached.wait_for(std::chrono::seconds(1)) != std::future_status::ready) return;
+  }
+}
+
 // One request and its answer, between the pool's thread, which fills it in, and the caller, who waits for it.
 class Exchange {
  public:
@@ -314,7 +326,10 @@ class CpprestTransport final : public HttpTransport {
         look_at_files_every_(options.look_at_files_every),
         look_at_files_at_(Clock::now() + options.look_at_files_every),
         client_(make_client()) {}
-  ~CpprestTransport() override { close(); }
+  ~CpprestTransport() override {
+    close();
+    run_what_is_posted();
+  }
 
   Result<HttpResponse> send(const HttpRequest& request) override {
     TRY_ASSIGN(const Call call, begin(request, false, {}));

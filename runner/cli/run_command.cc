@@ -374,7 +374,9 @@ Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& ar
   }
   TRY_ASSIGN(const Prepared first, prepare(arguments, std::move(config), std::move(environment)));
   nodes.nproc = first.ranks.nproc;
-  const bool shares_gpus = launch.backend == BackendChoice::kGloo;
+  // NCCL from 2.30.3 on lets ranks share a GPU where this says so; an older one refuses when the group forms.
+  const bool shares_gpus =
+      launch.backend == BackendChoice::kGloo || variable(nodes.environment, "NCCL_MULTI_RANK_GPU_ENABLE") == "1";
   if (first.ranks.uses_gpus && nodes.nproc * nodes.nodes > gpu_count && !shares_gpus) {
     return invalid("--local_nodes " + std::to_string(nodes.nodes) + " with " + std::to_string(nodes.nproc) +
                    " ranks each are more than the " + std::to_string(gpu_count) +

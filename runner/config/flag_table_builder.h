@@ -12,6 +12,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <deque>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -39,7 +41,7 @@ std::string number_text(double value);
 std::string range_text(int64_t min, int64_t max);
 
 // Builds a Flag around one field of a RunConfig. `field` is called with RunConfig& and const RunConfig& alike and
-// returns a reference to the value.
+// returns a reference to the value. A Flag& that is returned is valid until take().
 class FlagTableBuilder {
  public:
   void group(std::string name) { group_ = std::move(name); }
@@ -164,7 +166,7 @@ class FlagTableBuilder {
     return add(name, scope, expects, help);
   }
 
-  std::vector<Flag> take() { return std::move(flags_); }
+  std::vector<Flag> take() { return {std::make_move_iterator(flags_.begin()), std::make_move_iterator(flags_.end())}; }
 
  private:
   Flag& add(const char* name, FlagScope scope, std::string expects, const char* help) {
@@ -178,7 +180,7 @@ class FlagTableBuilder {
   }
 
   std::string group_;
-  std::vector<Flag> flags_;
+  std::deque<Flag> flags_;  // the references that were given out stay valid while flags are added
 };
 
 }  // namespace lockstep

@@ -65,16 +65,15 @@ bool has_kernel(const Tensors&... tensors) {
   return ((tensors.is_cpu() && tensors.scalar_type() == at::kFloat) && ...);
 }
 
-// Computes in fp32, whatever x's type is.
+// In fp32, whatever x's type is: a GPU has one kernel for it where x and the weight have the same type.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight) {
-  const at::Tensor x32 = x.to(at::kFloat);
-  return (x32 * torch::rsqrt(x32.square().mean(-1, true) + kNormEps) * weight).to(x.scalar_type());
+  return at::rms_norm(x.to(at::kFloat), weight.sizes(), weight.to(at::kFloat), kNormEps);
 }
 
-// Pairs (a, b) of elements 2i and 2i + 1 become (−b, a): a rotation by 90°.
-at::Tensor turn_quarter(const at::Tensor& x_BANE) {
-  const auto pairs = x_BANE.unflatten(-1, {-1, 2}).unbind(-1);
-  return torch::stack({-pairs[1], pairs[0]}, -1).flatten(-2);
+// cos + i sin for each pair of elements: [N, 1, E / 2].
+at::Tensor turns_of(const HeadRotation& rotation) {
+  const auto of_pairs = [](const at::Tensor& x_NE) { return x_NE.unflatten(-1, {-1, 2}).select(-1, 0); };
+  return at::complex(of_pairs(rotation.cos_NE), of_pairs(rotation.sin_NE)).unsqueeze(1);
 }
 
 using torch::autograd::AutogradContext;
@@ -253,7 +252,7 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
 at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
                               const at::Tensor& scale_BD) {
   if (has_kernel(x_BND, weight_D, shift_BD, scale_BD)) return NormFunction::apply(x_BND, weight_D, shift_BD, scale_BD);
-  return rms_norm(x_BND, weight_D) * (1.0 + scale_BD.unsqueeze(1)) + shift_BD.unsqueeze(1);
+  return at::addcmul(shift_BD.unsqueeze(1), rms_norm(x_BND, weight_D), 1.0 + scale_BD.unsqueeze(1));
 }
 
 at::Tensor gated_sum(const at::Tensor& x_BND, const at::Tensor& gate_BD, const at::Tensor& change_BND) {
@@ -275,12 +274,16 @@ Heads rotated_heads(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const
     const auto heads = HeadsFunction::apply(qkv_BNF, q_norm_E, k_norm_E, rotation.cos_NE, rotation.sin_NE);
     return {.q_BANE = heads[0], .k_BANE = heads[1], .v_BANE = heads[2]};
   }
-  const auto qkv_BANE = qkv_BNF.unflatten(-1, {3, -1, e}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto turned = [&](const at::Tensor& x_BANE, const at::Tensor& norm_E) {
-    const at::Tensor normed = rms_norm(x_BANE, norm_E).to(at::kFloat);
-    return (normed * rotation.cos_NE + turn_quarter(normed) * rotation.sin_NE).to(x_BANE.scalar_type());
+  const auto qkv_BNAE = qkv_BNF.unflatten(-1, {3, -1, e}).unbind(2);
+  const at::Tensor turns = turns_of(rotation);
+  // A pair is a complex number, which one product turns.
+  const auto turned = [&](const at::Tensor& x_BNAE, const at::Tensor& norm_E) {
+    const at::Tensor pairs = at::view_as_complex(rms_norm(x_BNAE, norm_E).unflatten(-1, {-1, 2}));
+    return at::view_as_real(pairs * turns).flatten(-2).to(x_BNAE.scalar_type()).transpose(1, 2);
   };
-  return {.q_BANE = turned(qkv_BANE[0], q_norm_E), .k_BANE = turned(qkv_BANE[1], k_norm_E), .v_BANE = qkv_BANE[2]};
+  return {.q_BANE = turned(qkv_BNAE[0], q_norm_E),
+          .k_BANE = turned(qkv_BNAE[1], k_norm_E),
+          .v_BANE = qkv_BNAE[2].transpose(1, 2)};
 }
 
 }  // namespace lockstep

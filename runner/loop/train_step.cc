@@ -19,6 +19,7 @@
 #include "runner/kernels/commit_gate.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
+#include "runner/loop/upload.h"
 #include "runner/optim/grad_clip.h"
 
 namespace lockstep {
@@ -70,12 +71,13 @@ struct TrainStep::Pending {
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
-      upload_(parts.workload, parts.device),
       terms_(parts.workload.info().loss_terms),
       first_step_(parts.state.counters.step),
       first_place_(parts.state.counters.place),
       gate_at_first_(parts.gate.committed()),
-      schedule_(lr_schedule_in(parts.training, parts.state.counters, parts.steps, parts.source)) {}
+      schedule_(lr_schedule_in(parts.training, parts.state.counters, parts.steps, parts.source)) {
+  parts_.upload.drop();
+}
 
 TrainStep::~TrainStep() = default;
 
@@ -118,7 +120,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     if (planned.shares[i].samples.empty()) {
       loss = reach_every_parameter();
     } else {
-      std::vector<at::Tensor> scaled = forward(upload_.take(batch->batches[i], planned.shares[i]));
+      std::vector<at::Tensor> scaled = forward(parts_.upload.take(batch->batches[i], planned.shares[i]));
       for (size_t term = 0; term < terms_.size(); ++term) {
         scaled[term] = scaled[term] * scale_by_term[term];
         const double coefficient = terms_[term].coefficient;
@@ -268,7 +270,7 @@ TrainStep::Fetched TrainStep::fetch_next() {
 
 void TrainStep::begin_upload(const Fetched& fetched, size_t micro_batch) {
   const BatchShare& share = fetched.planned.shares[micro_batch];
-  if (!fetched.error && !share.samples.empty()) upload_.begin(fetched.batches[micro_batch], share);
+  if (!fetched.error && !share.samples.empty()) parts_.upload.begin(fetched.batches[micro_batch], share);
 }
 
 // A factor for each loss term. The reducer averages over the W ranks; with this factor (W / denominator) its result is

@@ -33,7 +33,6 @@
 #include "runner/loop/phases.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
-#include "runner/loop/upload.h"
 #include "runner/models/workload.h"
 #include "runner/telemetry/phase_clock.h"
 
@@ -44,6 +43,7 @@ class DeviceStream;
 class GradReducer;
 class InjectedFaults;
 class ProcessGroup;
+class Upload;
 
 struct StepOutcome {
   std::vector<StepReport> reports;  // of this and earlier steps, in order, as far as their figures are known by now
@@ -63,6 +63,7 @@ class TrainStep {
     BatchSource& source;  // of the training split
     BatchQueue& queue;
     PhaseClock& clock;
+    Upload& upload;
     CommitGate& gate;
     DeviceStream& stream;
     InjectedFaults& faults;
@@ -103,7 +104,6 @@ class TrainStep {
   void report_oldest();
 
   Parts parts_;
-  Upload upload_;
   const std::vector<LossTerm>& terms_;
   int64_t first_step_;     // the first step that this object runs
   DataPlace first_place_;  // the place in the data of that step

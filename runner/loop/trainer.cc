@@ -50,6 +50,7 @@ struct Trainer::Generation {
 Trainer::Trainer(const Parts& parts)
     : parts_(parts),
       state_(parts.workload, parts.config.training),
+      upload_(parts.workload, parts.device),
       gate_(parts.device),
       writer_(parts_, state_),
       queue_(parts.workload, parts.config.training.num_workers, parts.device) {}
@@ -236,6 +237,7 @@ void Trainer::begin_steps(Generation& g) {
                                                         .source = *g.source,
                                                         .queue = queue_,
                                                         .clock = parts_.clock,
+                                                        .upload = upload_,
                                                         .gate = gate_,
                                                         .stream = parts_.stream,
                                                         .faults = parts_.faults,

@@ -27,6 +27,7 @@
 #include "runner/loop/stop_token.h"
 #include "runner/loop/trainer_parts.h"
 #include "runner/loop/training_state.h"
+#include "runner/loop/upload.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -103,6 +104,7 @@ class Trainer {
   Parts parts_;
   std::vector<TrainingPhase> phases_;
   TrainingState state_;
+  Upload upload_;
   CommitGate gate_;
   RunWriter writer_;
   BatchQueue queue_;

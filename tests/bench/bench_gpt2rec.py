@@ -6,7 +6,7 @@ On ratings, users and films that are drawn here, of MovieLens-1M's form and numb
   dynamic     a training step that encodes its texts and trains the adapters: GPT-2 4x256, batch 256
   evaluation  all films ranked for a user, per user
 The sides take turns; seconds are medians over their steps after the first two. Memory is the most that was resident in the
-process. Prints a table with the ratios; with --write it goes into docs/benchmarks.md (an idle machine!).
+process; on a GPU the most that its allocator reserved (ours is read once a second: give --cached_steps 3000). Prints a table with the ratios; with --write it goes into docs/benchmarks.md (an idle machine!).
 """
 import argparse
 import json
@@ -21,6 +21,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import bench_sasrec
 from bench_sasrec import BIN, ROOT, Run, is_our_rank, machine, say
+from measured import GpuMemory
 from verdicts import Verdicts
 
 # Threads of both sides spin for some microseconds before they sleep: nobody else uses the cores.
@@ -56,44 +57,42 @@ def write_movielens(folder, users, films, ratings):
 
 
 def our_run(mode, data, tokenizer, options, *flags):
-    """(the run, metrics.jsonl as a list)"""
+    """(metrics.jsonl as a list, MiB)"""
     config, batch = SHAPES[mode]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, GpuMemory() as gpu:
         run = Run([BIN / "lockstep", "run", "gpt2rec", "--data_path", data, "--tokenizer_path", tokenizer, "--gpt2_config",
                    config, "--batch_size", batch, "--use_cache", str(mode == "cached").lower(), "--train_dir",
-                   f"{folder}/run", "--nproc", 1, "--threads", options.threads, "--device", "cpu", "--status_port", 0,
+                   f"{folder}/run", "--nproc", 1, "--threads", options.threads, "--device", options.device, "--status_port", gpu.port,
                    "--checkpoint_every", 0, "--log_every", 1, *flags], is_our_rank)
         records = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
-    return run, records
+    return records, gpu.mib or max(kib for seen in run.resident_kib.values() for _, kib in seen) / 1024
 
 
 def our_steps(mode, data, tokenizer, options):
     """(seconds of a step, MiB)"""
-    run, records = our_run(mode, data, tokenizer, options, "--max_steps", options.steps[mode], "--eval_every", 0)
+    records, mib = our_run(mode, data, tokenizer, options, "--max_steps", options.steps[mode], "--eval_every", 0)
     times = [record["time"] for record in records if "loss" in record]
-    return statistics.median(b - a for a, b in zip(times[2:], times[3:])), peak_mib(run)
+    return statistics.median(b - a for a, b in zip(times[2:], times[3:])), mib
 
 
 def our_evaluation(data, tokenizer, users, options):
     """(seconds per user, MiB): of the whole evaluation, which makes the figures of validation and test from one ranking."""
-    run, records = our_run("cached", data, tokenizer, options, "--num_epochs", 1, "--eval_every", 1)
+    records, mib = our_run("cached", data, tokenizer, options, "--num_epochs", 1, "--eval_every", 1)
     at = next(i for i, record in enumerate(records) if "valid_ndcg@10" in record)
-    return (records[at]["time"] - records[at - 1]["time"]) / users, peak_mib(run)  # since the epoch's last step
-
-
-def peak_mib(run):
-    return max(kib for seen in run.resident_kib.values() for _, kib in seen) / 1024
+    return (records[at]["time"] - records[at - 1]["time"]) / users, mib  # since the epoch's last step
 
 
 def twin(way, mode, data, tokenizer, options, eval_users):
     config, batch = SHAPES[mode]
     command = [sys.executable, TWIN, "--way", way, "--mode", mode, "--data_path", data, "--tokenizer", tokenizer,
                "--gpt2_config", config, "--batch_size", batch, "--threads", options.threads, "--eval_users", eval_users, "--drawn_cache",
+               "--device", options.device,
                "--steps", options.steps_of_guide[mode] if way == "guide" else options.steps[mode]]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found, found["gpu_peak_mib"] or found["rss_peak_mib"]
 
 
 def main():
@@ -105,11 +104,14 @@ def main():
     parser.add_argument("--cached_steps", type=int, default=60)
     parser.add_argument("--dynamic_steps", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2, help="of each side")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", choices=tuple(TARGETS), help="one of the three")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     options = parser.parse_args()
+    if options.write and options.device != "cpu":
+        parser.error("--write is for the table of the CPU")
     options.steps = {"cached": options.cached_steps, "dynamic": options.dynamic_steps}
-    options.steps_of_guide = {"cached": options.cached_steps, "dynamic": 4}
+    options.steps_of_guide = {"cached": min(60, options.cached_steps), "dynamic": 4}
     tokenizer = subprocess.run([ROOT / "scripts/get_gpt2_tokenizer"], capture_output=True, text=True, check=True).stdout.strip()
     seconds, mib = {}, {}
 
@@ -128,10 +130,10 @@ def main():
                 for way in WAYS:
                     is_ranked = mode == "cached" and options.only != "cached"
                     users = (20 if way == "guide" else 1000) if is_ranked else 0
-                    found = twin(way, mode, data, tokenizer, options, users)
-                    add(mode, way, statistics.median(found["step_seconds"][2:]), found["rss_peak_mib"])
+                    found, their_mib = twin(way, mode, data, tokenizer, options, users)
+                    add(mode, way, statistics.median(found["step_seconds"][2:]), their_mib)
                     if is_ranked:
-                        add("evaluation", way, found["user_seconds"], found["rss_peak_mib"])
+                        add("evaluation", way, found["user_seconds"], their_mib)
                 if mode == "cached" and options.only != "cached":
                     add("evaluation", "lockstep", *our_evaluation(data, tokenizer, options.users, options))
 
@@ -148,10 +150,11 @@ def main():
             if targets.get(side):
                 verdicts.judge(f"{work}: at least {targets[side]:g} times as fast as {side}", theirs / ours >= targets[side],
                                f"{theirs / ours:.2f}")
-    text = [f"{machine()}. {options.threads} threads; {options.users} users, {options.films} films, medians of "
+    memory = "peak resident MiB" if options.device == "cpu" else "peak MiB of the GPU"
+    text = [f"{machine(options.device)}. {options.threads} threads; {options.users} users, {options.films} films, medians of "
             f"{options.repetitions} runs, GOMP_SPINCOUNT={os.environ['GOMP_SPINCOUNT']}. Cached: GPT-2 {SHAPES['cached'][0]}, batch {SHAPES['cached'][1]}; dynamic: GPT-2 "
             f"{SHAPES['dynamic'][0]}, batch {SHAPES['dynamic'][1]}; evaluation: per user.", "",
-            "| work | side | ms | peak resident MiB | times as long as Lockstep |", "|---|---|---|---|---|", *table, "",
+            f"| work | side | ms | {memory} | times as long as Lockstep |", "|---|---|---|---|---|", *table, "",
             *verdicts.table()]
     if options.write:
         bench_sasrec.write_part("gpt2rec", text)

@@ -27,8 +27,7 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import jit_twin
 from bench_sasrec import BIN, machine, say, write_part
-from jobs import free_port, read_metrics
-from measured import run
+from measured import GpuMemory, run
 from verdicts import Verdicts
 
 TARGETS = {"cpu": {"eager": 1.05, "compiled": 1.0}, "cuda": {"compiled": 1.2}}
@@ -133,9 +132,8 @@ def their_steps(is_compiled, options):
 
 def our_steps(options, batch, steps):
     """(seconds of a step, MiB: the most until the last step, without the checkpoint that follows it; on a GPU the allocator's)"""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, GpuMemory() as gpu:
         metrics = pathlib.Path(folder, "run/metrics.jsonl")
-        port = free_port() if options.device == "cuda" else 0
 
         def losses():
             return [record for record in map(json.loads, metrics.read_text().rpartition("\n")[0].splitlines()) if "loss" in record]
@@ -143,21 +141,19 @@ def our_steps(options, batch, steps):
         command = [BIN / "lockstep", "run", "jit", "--data_path", f"generated:200:{CLASSES}", "--train_dir", f"{folder}/run",
                    "--batch_size", batch, "--nproc", "1", "--threads", options.threads, "--device", options.device, "--precision",
                    options.precision, "--max_steps", WARM + steps, "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
-                   "--checkpoint_every", "0", "--status_port", port]
+                   "--checkpoint_every", "0", "--status_port", gpu.port]
         child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
-        mib = 0.0
+        resident = 0.0
         while child.poll() is None:
-            if port:
-                mib = max(mib, reserved_at_most(port))
-            elif not metrics.exists() or len(losses()) < WARM + steps:
-                mib = max(mib, resident_at_most(child.pid))
+            if not metrics.exists() or len(losses()) < WARM + steps:
+                resident = max(resident, resident_at_most(child.pid))
             time.sleep(0.2)
         if child.returncode != 0:
             raise SystemExit(f"exit code {child.returncode} from: {' '.join(map(str, command))}")
-        if not mib:
+        if options.device == "cuda" and not gpu.mib:
             raise SystemExit("the run ended before its memory was seen: give more --steps")
         times = [record["time"] for record in losses()]
-    return statistics.median(b - a for a, b in zip(times[WARM - 1:], times[WARM:])), mib
+    return statistics.median(b - a for a, b in zip(times[WARM - 1:], times[WARM:])), gpu.mib or resident
 
 
 def resident_at_most(launcher):
@@ -170,15 +166,6 @@ def resident_at_most(launcher):
             continue
         found = max([found] + [int(kib) / 1024 for kib in re.findall(r"VmHWM:\s+(\d+) kB", status)])
     return found
-
-
-def reserved_at_most(port):
-    """MiB of a GPU until now; 0 before the worker has said so."""
-    try:
-        found = re.search(r'^lockstep_device_memory_bytes\{[^}]*kind="peak".*\} (\S+)', read_metrics(port), re.M)
-    except OSError:
-        return 0.0
-    return float(found[1]) / 2**20 if found else 0.0
 
 
 def their_process(way, options):
@@ -244,10 +231,9 @@ def main():
         guides_mib, how = guides_mib + (GUIDES_BATCH - options.batch) * mib_of_image, f", by {mib_of_image:.0f} MiB an image"
     guides_gb = guides_mib * 2**20 / 1e9
     bound = FLOPS * options.batch / product_speed(options)
-    hardware = machine() if options.device == "cpu" else machine().replace("no GPU used", torch.cuda.get_device_name())
     memory = "peak resident MiB" if options.device == "cpu" else "peak MiB of the GPU"
     digits = 2 if options.device == "cpu" else 4
-    lines = [f"{hardware}. JiT-B/4 at {SIDE} x {SIDE} pixels, batch {options.batch}, {options.precision}, {options.threads} threads, "
+    lines = [f"{machine(options.device)}. JiT-B/4 at {SIDE} x {SIDE} pixels, batch {options.batch}, {options.precision}, {options.threads} threads, "
              f"{options.repetitions} runs of {options.steps} steps: median (least–most). The matrix products of a step alone would take "
              f"{bound:.{digits}f} s here.",
              "", f"| side | s a step | Lockstep's speed beside it | share of the products' bound | {memory} |", "|---|---|---|---|---|"]

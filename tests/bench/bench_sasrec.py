@@ -171,10 +171,14 @@ def no_target(_):
     return "–"
 
 
-def machine():
+def machine(device="cpu"):
+    gpu = "no GPU used"
+    if device == "cuda":
+        import torch  # not every benchmark needs it
+        gpu = torch.cuda.get_device_name()
     model = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return (f"{datetime.date.today().isoformat()}, {os.cpu_count()} cores "
-            f"({model.group(1) if model else platform.machine()}), no GPU used")
+            f"({model.group(1) if model else platform.machine()}), {gpu}")
 
 
 def write_part(name, lines):

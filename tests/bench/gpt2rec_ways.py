@@ -12,7 +12,7 @@ bench_gpt2rec.py. Written from the description of the guide's code:
     python gpt2rec_ways.py --way guide --mode cached --data_path ml-1m --tokenizer FOLDER --gpt2_config 2x64 --steps 20
 
 Prints one JSON object: step_seconds and step_cpu_seconds (each step's), user_seconds and user_cpu_seconds (of the evaluation,
-per user), rss_peak_mib, loss (of the last step).
+per user), rss_peak_mib, gpu_peak_mib (that the allocator reserved), loss (of the last step).
 """
 import argparse
 import contextlib
@@ -144,7 +144,9 @@ class Guide:
         rows = torch.utils.data.TensorDataset(torch.from_numpy(self.data.train[:, 0]), torch.from_numpy(self.data.train[:, 1]),
                                               torch.from_numpy(self.data.negatives))
         while True:
-            yield from torch.utils.data.DataLoader(rows, batch_size, shuffle=True)
+            generator = torch.Generator(torch.get_default_device())
+            for batch in torch.utils.data.DataLoader(rows, batch_size, shuffle=True, generator=generator):
+                yield [part.to(torch.get_default_device()) for part in batch]
 
     def step(self, users, positives, negatives):
         self.optimizer.zero_grad()
@@ -179,8 +181,8 @@ class Vectorised:
         number = {text: i for i, text in enumerate(distinct)}
         self.numbers = {kind: torch.tensor([number[text] for text in texts])
                         for kind, texts in (("user", data.user_texts), ("item", data.item_texts))}
-        self.tokens = [torch.tensor(one.ids) for one in tokenizer.encode_batch(distinct)]
-        self.lengths = torch.tensor([len(one) for one in self.tokens])
+        self.tokens = [torch.tensor(one.ids, device="cpu") for one in tokenizer.encode_batch(distinct)]
+        self.lengths = torch.tensor([len(one) for one in self.tokens], device="cpu")
         self.cache = None
         self.optimizer = torch.optim.Adam([p for name, p in model.named_parameters() if p.requires_grad and self.is_used(name)],
                                           lr=1e-3, fused=True)
@@ -192,6 +194,7 @@ class Vectorised:
 
     def encode(self, numbers):
         """Vectors of distinct texts, in the order of `numbers`."""
+        device, numbers = numbers.device, numbers.cpu()
         order = torch.argsort(self.lengths[numbers])
         groups, vectors = [[]], []
         for number in numbers[order].tolist():
@@ -200,8 +203,9 @@ class Vectorised:
             groups[-1].append(number)
         for group in groups:
             tokens = nn.utils.rnn.pad_sequence([self.tokens[i] for i in group], batch_first=True, padding_value=END_OF_TEXT)
-            vectors.append(pooled(*hidden_of(self.model.gpt2.base_model.model.transformer, tokens, self.lengths[torch.tensor(group)])))
-        return torch.cat(vectors)[torch.argsort(order)]
+            lengths = self.lengths[torch.tensor(group, device="cpu")]
+            vectors.append(pooled(*hidden_of(self.model.gpt2.base_model.model.transformer, tokens.to(device), lengths.to(device))))
+        return torch.cat(vectors)[torch.argsort(order).to(device)]
 
     def fill_cache(self):
         self.model.eval()
@@ -213,7 +217,7 @@ class Vectorised:
         self.cache = torch.randn(len(self.tokens), self.model.gpt2.config.n_embd)
 
     def batches(self, batch_size):
-        rows = torch.from_numpy(np.column_stack([self.data.train, self.data.negatives]))
+        rows = torch.tensor(np.column_stack([self.data.train, self.data.negatives]))
         while True:
             for part in rows[torch.randperm(len(rows))].split(batch_size):
                 yield part.unbind(1)
@@ -266,7 +270,8 @@ def train_and_evaluate(options):
     data = Data(options.data_path)
     gpt2 = twin.small_gpt2(layers, width, vocabulary=END_OF_TEXT + 1, lora_dropout=0.1,
                            own_dropout=0.1 if options.way == "guide" else 0.0)
-    model = twin.Recommender(data.num_users, data.num_items, gpt2, width, dropout=0.2)
+    model = twin.Recommender(data.num_users, data.num_items, gpt2, width, dropout=0.2).to(options.device)
+    torch.set_default_device(options.device)
     if options.mode == "cached":
         for name, parameter in model.named_parameters():
             if "lora_" in name:
@@ -279,6 +284,7 @@ def train_and_evaluate(options):
     for _, batch in zip(range(options.steps), side.batches(options.batch_size)):
         began, began_cpu = time.perf_counter(), time.process_time()
         loss = side.step(*batch)
+        synchronize(options.device)
         report["step_seconds"].append(time.perf_counter() - began)
         report["step_cpu_seconds"].append(time.process_time() - began_cpu)
         report["loss"] = float(loss)
@@ -288,10 +294,17 @@ def train_and_evaluate(options):
         began, began_cpu = time.perf_counter(), time.process_time()
         with torch.no_grad():
             side.rankings(users)
+            synchronize(options.device)
         report["user_seconds"] = (time.perf_counter() - began) / len(users)
         report["user_cpu_seconds"] = (time.process_time() - began_cpu) / len(users)
     report["rss_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    report["gpu_peak_mib"] = torch.cuda.max_memory_reserved() / 2**20 if options.device == "cuda" else 0.0
     return report
+
+
+def synchronize(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def main():
@@ -306,6 +319,7 @@ def main():
     parser.add_argument("--eval_users", type=int, default=0, help="users to rank films for, with --mode cached")
     parser.add_argument("--drawn_cache", action="store_true", help="of vectors that no text has: a step takes as long")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     print(json.dumps(train_and_evaluate(parser.parse_args())))
 
 

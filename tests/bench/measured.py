@@ -1,6 +1,13 @@
 """What a program printed, and the memory that it took."""
 import os
+import pathlib
+import re
 import subprocess
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from jobs import free_port, read_metrics
 
 
 def run(command, **environment):
@@ -12,3 +19,27 @@ def run(command, **environment):
     if child.returncode != 0:
         raise SystemExit(f"exit code {child.returncode} from: {' '.join(map(str, command))}\n{output[-2000:]}")
     return output, usage.ru_maxrss / 1024
+
+
+class GpuMemory:
+    """The most MiB of a GPU that a run's allocator has reserved, read from its metrics (--status_port) while the block lasts."""
+
+    def __init__(self):
+        self.port, self.mib, self.ended = free_port(), 0.0, threading.Event()
+        self.reader = threading.Thread(target=self._read)
+
+    def __enter__(self):
+        self.reader.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.reader.join()
+
+    def _read(self):
+        while not self.ended.wait(0.2):
+            try:
+                found = re.search(r'^lockstep_device_memory_bytes\{[^}]*kind="peak".*\} (\S+)', read_metrics(self.port), re.M)
+            except OSError:  # the run has not begun, or has ended
+                continue
+            self.mib = max(self.mib, float(found[1]) / 2**20 if found else 0.0)

@@ -1,5 +1,5 @@
 """Recovery on a GPU, as far as one shows it: NCCL with one rank, several ranks over Gloo that share it, and two over an
-NCCL that lets them share it (2.30.3 or newer, by NCCL_LIBRARY or the machine's own). And JiT beside itself on the CPU.
+NCCL that lets them share it (2.30.3 or newer, by NCCL_LIBRARY or the machine's own). And each model beside itself on the CPU.
 
 Skipped where there is no GPU, or where the programs were built without CUDA (`make images-cuda`, preset cuda). In the
 order of docs/recovery.md: what is new is first.
@@ -104,11 +104,26 @@ def test_a_cut_group_gives_the_gpu_back(lockstep, small_dataset, tmp_path):
     assert max(used[5:]) <= max(used[:5]) * 1.05, used
 
 
-def test_images_are_learnt_as_on_the_cpu(run, lockstep, tmp_path):
+SASREC = ["--maxlen", "12", "--hidden_units", "16", "--num_blocks", "2", "--batch_size", "12"]
+MODELS = {
+    "sasrec": ["sasrec", "--dataset", "generated", *SASREC],
+    "tisasrec": ["sasrec", "--variant", "tisasrec", "--dataset", "generated", *SASREC],
+    "mpnn": ["protein", "--pdb_path", "generated:13:40", "--hidden_dim", "32", "--batch_tokens", "240"],
+    "mdm": ["protein", "--variant", "mdm", "--pdb_path", "generated:13:40", "--hidden_dim", "32", "--num_heads", "4",
+            "--batch_size", "6"],
+    "gpt2rec, texts encoded once": ["gpt2rec", "--data_path", "generated", "--gpt2_config", "2x32", "--batch_size", "64"],
+    "gpt2rec, adapters trained": ["gpt2rec", "--data_path", "generated", "--gpt2_config", "2x32", "--batch_size", "64",
+                                  "--use_cache", "false"],
+    "jit": ["jit", "--data_path", "generated:60:3", "--model", "3x64/4", "--img_size", "16", "--batch_size", "12",
+            "--warmup_epochs", "0", "--lr", "0.002", "--dropout", "0.1", "--sample_images", "0", "--precision", "fp32"],
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_learns_as_on_the_cpu(run, lockstep, tmp_path, model):
+    """With the dropout of its defaults: the masks are drawn in the same way on both."""
     for device in ("cpu", "cuda"):
-        done = run([lockstep, "run", "jit", "--data_path", "generated:60:3", "--train_dir", tmp_path / device, "--model", "3x64/4",
-                    "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "0", "--lr", "0.002",
-                    "--dropout", "0.1", "--max_steps", "3", "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
-                    "--precision", "fp32", "--device", device, "--status_port", "0"])
+        done = run([lockstep, "run", *MODELS[model], "--train_dir", tmp_path / device, "--batch_scope", "total", "--max_steps", "3",
+                    "--log_every", "1", "--eval_every", "0", "--device", device, "--status_port", "0"])
         assert done.returncode == 0, done.stdout + done.stderr
     close(losses(tmp_path / "cuda"), losses(tmp_path / "cpu"))

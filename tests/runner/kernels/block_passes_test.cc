@@ -144,6 +144,24 @@ TEST(BlockPasses, HaveAWayByOperatorsThatAgrees) {
   }
 }
 
+// As under autocast: a sum in fp32, and what the products give in bf16.
+TEST(BlockPasses, HaveAWayByOperatorsForMixedTypes) {
+  Example mixed = example(kSizes[0]);
+  for (at::Tensor* leaf :
+       {&mixed.change_BND, &mixed.shift_BD, &mixed.scale_BD, &mixed.gate_and_value_BNF, &mixed.qkv_BNF}) {
+    *leaf = leaf->detach().to(at::kBFloat16).requires_grad_();
+  }
+  mixed.grad_BNF = mixed.grad_BNF.to(at::kBFloat16);
+  for (at::Tensor& grad : mixed.grad_heads) grad = grad.to(at::kBFloat16);
+  const std::vector<at::Tensor> by_operators = found(mixed);
+  const std::vector<at::Tensor> theirs = expected(in_fp64(mixed));
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    const double off = (by_operators[i].to(at::kDouble) - theirs[i]).abs().max().item<double>();
+    EXPECT_LT(off, 0.02 * std::max(1.0, theirs[i].abs().max().item<double>())) << "number " << i;
+  }
+  EXPECT_EQ(by_operators[0].scalar_type(), at::kFloat);
+}
+
 TEST(BlockPasses, HaveTheSameBitsWithAnyNumberOfThreads) {
   const int before = at::get_num_threads();
   for (const Sizes& sizes : kSizes) {

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#if defined(LOCKSTEP_CUDA)
+#include <ATen/cuda/CUDAEvent.h>
+#endif
+
 #include "tests/runner/support/devices.h"
 
 namespace lockstep {
@@ -38,10 +42,10 @@ TEST_P(CommitGateOnEachDevice, says_with_each_step_how_many_were_let_through_by_
   CommitGate gate{at::Device(GetParam())};
   const CommitGate::Passed first = gate.pass(flag(0.0F));
   const CommitGate::Passed second = gate.pass(flag(0.0F));
-  gate.shut();
-  const CommitGate::Passed third = gate.pass(flag(0.0F));
   EXPECT_EQ(first.committed.item<double>(), 1.0);
   EXPECT_EQ(second.committed.item<double>(), 2.0);
+  gate.shut();  // after the reads: it holds back what is still queued
+  const CommitGate::Passed third = gate.pass(flag(0.0F));
   EXPECT_EQ(third.committed.item<double>(), 2.0);
 }
 
@@ -62,12 +66,18 @@ TEST_F(CommitGateOnCuda, shut_while_the_step_still_waits_in_the_stream_it_holds_
   CommitGate gate{at::Device(at::kCUDA)};
   const at::Tensor found_inf = flag();
   const at::Tensor parameter = torch::ones({1000}, torch::TensorOptions().device(at::kCUDA));
-  EXPECT_EQ(gate.pass(found_inf).skip.item<float>(), 0.0F);
+  const auto step = [&](const at::Tensor& skip) { return torch::where(skip.eq(0), parameter + 1, parameter); };
   at::Tensor busy = torch::rand({4096, 4096}, torch::TensorOptions().device(at::kCUDA));
-  for (int i = 0; i < 200; ++i) busy = torch::matmul(busy, busy) / 4096;  // tenths of a second
+  // Once before it counts: CUDA loads a kernel when it is first launched, and the host may wait for the device then.
+  busy = torch::matmul(busy, busy) / 4096;
+  EXPECT_TRUE(torch::equal(step(gate.pass(found_inf).skip), parameter + 1));
+  for (int i = 0; i < 400; ++i) busy = torch::matmul(busy, busy) / 4096;  // a second
+  at::cuda::CUDAEvent is_idle;
+  is_idle.record();
   const at::Tensor skip = gate.pass(found_inf).skip;
-  const at::Tensor updated = torch::where(skip.eq(0), parameter + 1, parameter);
+  const at::Tensor updated = step(skip);
   gate.shut();
+  ASSERT_FALSE(is_idle.query()) << "the device was done before the gate was shut: it has more to do in a longer test";
   EXPECT_EQ(gate.committed(), 1);
   EXPECT_EQ(skip.item<float>(), 1.0F);
   EXPECT_TRUE(torch::equal(updated, parameter));

@@ -15,6 +15,7 @@
 #include "runner/kernels/commit_gate.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/loop/train_step.h"
+#include "runner/loop/upload.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/asynchronous_device.h"
 #include "tests/runner/support/ranks_as_threads.h"
@@ -49,6 +50,7 @@ struct Rank {
               .source = sampler,
               .queue = queue,
               .clock = clock,
+              .upload = upload,
               .gate = gate,
               .stream = stream,
               .faults = faults,
@@ -70,6 +72,7 @@ struct Rank {
   Sampler sampler;
   BatchQueue queue{workload, 1, at::kCPU};
   PhaseClock clock{Phase::kStartup, PhaseClock::TimePoint{}};
+  Upload upload{workload, at::kCPU};
   CommitGate gate{at::kCPU};
   InjectedFaults faults;
   GradReducer reducer;
@@ -224,6 +227,7 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
                        .source = rank.sampler,
                        .queue = rank.queue,
                        .clock = rank.clock,
+                       .upload = rank.upload,
                        .gate = rank.gate,
                        .stream = device,
                        .faults = rank.faults,

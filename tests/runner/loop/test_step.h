@@ -14,6 +14,7 @@
 #include "runner/kernels/commit_gate.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/loop/train_step.h"
+#include "runner/loop/upload.h"
 
 namespace lockstep {
 
@@ -36,6 +37,7 @@ struct TestStep {
       : clock(Phase::kStartup, PhaseClock::TimePoint{}, options.now),
         reducer(options.state.reduced(), options.group, options.on_last_gradient),
         queue(options.workload, options.fetch_threads, at::kCPU),
+        upload(options.workload, at::kCPU),
         step({.training = options.training,
               .workload = options.workload,
               .state = options.state,
@@ -44,6 +46,7 @@ struct TestStep {
               .source = options.source,
               .queue = queue,
               .clock = clock,
+              .upload = upload,
               .gate = gate,
               .stream = *stream,
               .faults = faults,
@@ -57,6 +60,7 @@ struct TestStep {
   InjectedFaults faults;
   GradReducer reducer;
   BatchQueue queue;
+  Upload upload;
   TrainStep step;
 };
 
