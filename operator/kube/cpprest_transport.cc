@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -52,8 +53,8 @@ boost::asio::io_service& pool() {
   return crossplat::threadpool::shared_instance().service();
 }
 
-// Waits until the pool has run what cancelled requests have posted to it, and what that has posted in turn: at the end of
-// the process the pool drops what is left, with its memory.
+// Waits until the pool has run what cancelled requests have posted to it, and what that has posted in turn: at the end
+// of the process the pool drops what is left, with its memory.
 void run_what_is_posted() {
   constexpr int kRounds = 3;  // the cancellation, the continuations of the request, those of its body
   for (int round = 0; round < kRounds; ++round) {

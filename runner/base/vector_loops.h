@@ -7,8 +7,8 @@
 #include <cstdint>
 
 // Put before a function: it is compiled once for each vector width, and the widest that the processor supports is
-// chosen when the program starts.
-#if defined(__x86_64__)
+// chosen when the program starts. Not for ThreadSanitizer: the choice is made before it is ready, and it would crash.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define LOCKSTEP_VECTOR_CLONES

@@ -57,12 +57,14 @@ Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevi
   const int usable_gpus = may_use_gpus ? devices.gpus : 0;
   TRY_ASSIGN(const int nproc, choose_nproc(launch, devices, usable_gpus));
   if (usable_gpus == 0) return describe_cpu(launch, devices, nproc);
-  if (nproc > usable_gpus && launch.backend != BackendChoice::kGloo) {
+  const bool may_share_gpus = launch.backend == BackendChoice::kGloo || devices.nccl_shares_gpus;
+  if (nproc > usable_gpus && !may_share_gpus) {
     return invalid("--nproc " + std::to_string(nproc) + " is more than the " + counted(usable_gpus, "GPU") +
                    " visible: lower --nproc, share GPUs with --backend gloo, or use --device cpu");
   }
   return LocalRanks{.nproc = nproc,
                     .uses_gpus = true,
+                    .may_share_gpus = may_share_gpus,
                     .is_warning = false,
                     .line = counted(usable_gpus, "GPU") + " detected, training on " + counted(nproc, "rank")};
 }

@@ -252,6 +252,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   devices.gpus = p.gpus ? p.gpus->count() : 0;
   devices.build_has_cuda = LOCKSTEP_BUILD_HAS_CUDA;
   TRY_ASSIGN(devices.nproc_of_pod, positive_variable(p.environment, env::kNprocPerNode));
+  devices.nccl_shares_gpus = variable(p.environment, kNcclSharesGpus) == "1";
   TRY_ASSIGN(p.ranks, plan_local_ranks(launch, devices));
   TRY(check_batch(p.config, p.ranks.nproc, p.place.max_nodes));
   if (!p.ranks.uses_gpus) p.gpus.reset();
@@ -374,10 +375,7 @@ Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& ar
   }
   TRY_ASSIGN(const Prepared first, prepare(arguments, std::move(config), std::move(environment)));
   nodes.nproc = first.ranks.nproc;
-  // NCCL from 2.30.3 on lets ranks share a GPU where this says so; an older one refuses when the group forms.
-  const bool shares_gpus =
-      launch.backend == BackendChoice::kGloo || variable(nodes.environment, "NCCL_MULTI_RANK_GPU_ENABLE") == "1";
-  if (first.ranks.uses_gpus && nodes.nproc * nodes.nodes > gpu_count && !shares_gpus) {
+  if (first.ranks.uses_gpus && nodes.nproc * nodes.nodes > gpu_count && !first.ranks.may_share_gpus) {
     return invalid("--local_nodes " + std::to_string(nodes.nodes) + " with " + std::to_string(nodes.nproc) +
                    " ranks each are more than the " + std::to_string(gpu_count) +
                    " GPUs visible: lower one of them, share GPUs with --backend gloo, or use --device cpu");

@@ -133,6 +133,7 @@ TEST_F(OptionalInformerTest, a_kind_that_is_removed_is_gone_and_may_come_again_i
   state();
   ASSERT_TRUE(journal_.wait_for("v1 with 1"));
   const std::shared_ptr<Cache> held = kind_->wanted().cache;
+  ASSERT_TRUE(server_->wait_for_watches(1));  // a watch that opens after the cut would stay open
   serve({});
   ASSERT_TRUE(journal_.wait_for("none"));
   EXPECT_EQ(held->size(), 1U) << "whoever holds the cache may go on reading it";

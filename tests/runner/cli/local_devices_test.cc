@@ -42,7 +42,7 @@ TEST(LocalRanks, come_from_the_pod_when_no_flag_says_otherwise) {
   EXPECT_EQ(plan_local_ranks(launch, devices)->nproc, 2);
 }
 
-TEST(LocalRanks, above_the_gpus_are_refused_unless_gloo_or_cpu) {
+TEST(LocalRanks, above_the_gpus_are_refused_unless_these_are_shared_or_not_used) {
   LaunchOptions launch;
   launch.nproc = 3;
   const Result<LocalRanks> refused = plan_local_ranks(launch, gpus(2));
@@ -51,6 +51,9 @@ TEST(LocalRanks, above_the_gpus_are_refused_unless_gloo_or_cpu) {
   launch.backend = BackendChoice::kGloo;
   EXPECT_TRUE(plan_local_ranks(launch, gpus(2))->uses_gpus);
   launch.backend = BackendChoice::kAuto;
+  LocalDevices shared = gpus(2);
+  shared.nccl_shares_gpus = true;
+  EXPECT_TRUE(plan_local_ranks(launch, shared)->uses_gpus);
   launch.device = DeviceChoice::kCpu;
   EXPECT_FALSE(plan_local_ranks(launch, gpus(2))->uses_gpus);
 }
