@@ -624,10 +624,11 @@ void Agent::perform(const Seek&) { link_->seek(); }
 void Agent::perform(const PlaceWorkers& output) { feed(SupervisorEvent(Placed{output.placement})); }
 
 void Agent::perform(const CutWorkers& output) {
-  // Node 0 has it from its coordinator; the other nodes' logs say it too.
-  if (!is_first())
+  // Node 0's coordinator prints why the group is broken; on every other node its agent does.
+  if (!is_first()) {
     terminal_.err_line("lockstep: leaving the group of generation " + std::to_string(counter_of(output.generation)) +
                        " (" + output.cause + "): " + output.message);
+  }
   feed(SupervisorEvent(CutOrdered{.generation = output.generation, .cause = output.cause}));
 }
 

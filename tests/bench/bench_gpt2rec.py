@@ -59,7 +59,7 @@ def write_movielens(folder, users, films, ratings):
 def our_run(mode, data, tokenizer, options, *flags):
     """(metrics.jsonl as a list, MiB)"""
     config, batch = SHAPES[mode]
-    with tempfile.TemporaryDirectory() as folder, GpuMemory() as gpu:
+    with tempfile.TemporaryDirectory() as folder, GpuMemory(options.device) as gpu:
         run = Run([BIN / "lockstep", "run", "gpt2rec", "--data_path", data, "--tokenizer_path", tokenizer, "--gpt2_config",
                    config, "--batch_size", batch, "--use_cache", str(mode == "cached").lower(), "--train_dir",
                    f"{folder}/run", "--nproc", 1, "--threads", options.threads, "--device", options.device, "--status_port", gpu.port,

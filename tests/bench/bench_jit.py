@@ -132,7 +132,7 @@ def their_steps(is_compiled, options):
 
 def our_steps(options, batch, steps):
     """(seconds of a step, MiB: the most until the last step, without the checkpoint that follows it; on a GPU the allocator's)"""
-    with tempfile.TemporaryDirectory() as folder, GpuMemory() as gpu:
+    with tempfile.TemporaryDirectory() as folder, GpuMemory(options.device) as gpu:
         metrics = pathlib.Path(folder, "run/metrics.jsonl")
 
         def losses():

@@ -22,19 +22,22 @@ def run(command, **environment):
 
 
 class GpuMemory:
-    """The most MiB of a GPU that a run's allocator has reserved, read from its metrics (--status_port) while the block lasts."""
+    """The most MiB of a GPU that a run's allocator has reserved, read from its metrics (--status_port) while the block lasts.
+    For a run on a CPU the port is 0 and nothing is read: it would take time from the run."""
 
-    def __init__(self):
-        self.port, self.mib, self.ended = free_port(), 0.0, threading.Event()
+    def __init__(self, device):
+        self.port, self.mib, self.ended = free_port() if device == "cuda" else 0, 0.0, threading.Event()
         self.reader = threading.Thread(target=self._read)
 
     def __enter__(self):
-        self.reader.start()
+        if self.port:
+            self.reader.start()
         return self
 
     def __exit__(self, *_):
         self.ended.set()
-        self.reader.join()
+        if self.port:
+            self.reader.join()
 
     def _read(self):
         while not self.ended.wait(0.2):

@@ -134,6 +134,7 @@ def test_two_workers_killed_at_once(lockstep, small_dataset, tmp_path, undisturb
     for rank in (0, 3):
         os.kill(workers[rank], signal.SIGKILL)
     finish(job, tmp_path / "run", undisturbed)
+    assert re.search(r"\[node 1\] lockstep: leaving the group of generation 1 \(SignalKILL\): .*rank \d", job.output()), job.output()
 
 
 def test_a_stopped_worker_is_found_by_its_silence(lockstep, small_dataset, tmp_path, undisturbed):

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <vector>
 
+#include "runner/config/flag_table_builder.h"
 #include "runner/config/workload_flags.h"
 #include "runner/models/workload_flags.h"
 
@@ -21,6 +24,15 @@ TEST(FlagTable, has_no_name_twice) {
       for (const std::string& alias : flag.aliases) EXPECT_TRUE(names.insert(alias).second) << alias;
     }
   }
+}
+
+TEST(FlagTable, a_flag_can_be_completed_after_others_were_added) {
+  FlagTableBuilder table;
+  const auto field = [](auto& config) -> auto& { return config.training.num_workers; };
+  Flag& first = table.integer("first", FlagScope::kMaths, 0, 1, field, "");
+  for (int i = 0; i < 100; ++i) table.integer("another", FlagScope::kMaths, 0, 1, field, "");
+  first.aliases = {"completed"};
+  EXPECT_EQ(table.take().front().aliases, std::vector<std::string>{"completed"});
 }
 
 TEST(FlagTable, without_a_workload_has_the_flags_that_every_workload_has) {

@@ -37,7 +37,6 @@ TEST(Upload, runs_on_a_stream_of_its_own_which_the_step_that_takes_it_waits_for)
   EXPECT_EQ(batch.share, kTwoSentences);
 }
 
-// A new group has other shares.
 TEST(Upload, of_another_share_is_dropped) {
   StayingToy workload;
   Upload upload(workload, at::kCPU);
@@ -47,6 +46,10 @@ TEST(Upload, of_another_share_is_dropped) {
   upload.begin(*workload.fetch(kTwoSentences), kTwoSentences);
   EXPECT_EQ(upload.take(*workload.fetch(kTwoSentences), kTwoSentences)["words_NT"].size(0), 2);
   EXPECT_EQ(workload.uploads, 3) << "it was begun";
+  upload.begin(*workload.fetch(kTwoSentences), kTwoSentences);
+  upload.drop();
+  EXPECT_EQ(upload.take(*workload.fetch(kTwoSentences), kTwoSentences)["words_NT"].size(0), 2);
+  EXPECT_EQ(workload.uploads, 5) << "a new group begins anew, also with an equal share";
 }
 
 }  // namespace
