@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "runner/base/vector_loops.h"
+#include "runner/data/images/pixel_vectors.h"
 
 namespace lockstep {
 namespace {
@@ -73,10 +73,6 @@ std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered
   return static_cast<uint8_t>(std::clamp((sum + (1 << (kWeightBits - 1))) >> kWeightBits, 0, 255));
 }
 
-// The three channels of a pixel and one more byte, so that they can be processed as a vector of four.
-using FourBytes [[gnu::vector_size(4)]] = uint8_t;
-using FourSums [[gnu::vector_size(16)]] = int32_t;
-
 // Resizes a row. `row` must have one readable byte after its last pixel, and `out` one writable byte after its last.
 LOCKSTEP_VECTOR_CLONES
 void narrow_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* out) {
@@ -84,16 +80,13 @@ void narrow_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* o
     const uint8_t* pixel = row + static_cast<size_t>(column.begin) * kChannels;
     FourSums sums = {};
     for (const int32_t weight : column.weights) {
-      FourBytes bytes;
-      std::memcpy(&bytes, pixel, sizeof bytes);
-      sums += weight * __builtin_convertvector(bytes, FourSums);
+      sums += weight * widened(pixel);
       pixel += kChannels;
     }
     sums = (sums + (1 << (kWeightBits - 1))) >> kWeightBits;
     sums = sums < 0 ? FourSums{} : sums;
     sums = sums > 255 ? FourSums{} + 255 : sums;
-    const FourBytes bytes = __builtin_convertvector(sums, FourBytes);
-    std::memcpy(out, &bytes, sizeof bytes);
+    store_narrowed(sums, out);
     out += kChannels;
   }
 }

@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/vector_loops.h"
+#include "runner/data/images/pixel_vectors.h"
 
 namespace lockstep {
 namespace {
@@ -150,6 +152,16 @@ class JpegDecoder {
   std::vector<uint8_t> cmyk_;  // a row
 };
 
+// RGBA → RGB, in place. Each new pixel is written with a fourth byte, which lies in a pixel that was read already.
+LOCKSTEP_VECTOR_CLONES
+void blend_with_white(uint8_t* samples, int64_t pixels) {
+  for (int64_t i = 0; i < pixels; ++i) {
+    const int32_t alpha = samples[4 * i + 3];
+    const FourSums sums = widened(samples + 4 * i) * alpha + (255 * (255 - alpha) + 127);
+    store_narrowed((sums + 1 + (sums >> 8)) >> 8, samples + 3 * i);  // sums / 255, exactly
+  }
+}
+
 class PngDecoder {
  public:
   explicit PngDecoder(std::string_view bytes) : rest_(bytes) {}
@@ -180,7 +192,11 @@ class PngDecoder {
     for (size_t y = 0; y < height; ++y) rows_.push_back(samples_.data() + y * row_bytes);
     if (!read_rows()) return damaged(message_.data());
     Image image{.width = static_cast<int64_t>(width), .height = static_cast<int64_t>(height), .rgb = {}};
-    image.rgb = channels == 3 ? std::move(samples_) : on_white(std::move(samples_));
+    if (channels == 4) {
+      blend_with_white(samples_.data(), static_cast<int64_t>(width * height));
+      samples_.resize(width * height * kChannels);
+    }
+    image.rgb = std::move(samples_);
     return image;
   }
 
@@ -214,20 +230,6 @@ class PngDecoder {
     png_read_image(png_, rows_.data());
     png_read_end(png_, nullptr);
     return true;
-  }
-
-  // RGBA → RGB, in place.
-  static std::vector<uint8_t> on_white(std::vector<uint8_t> samples) {
-    const size_t pixels = samples.size() / 4;
-    for (size_t i = 0; i < pixels; ++i) {
-      const unsigned alpha = samples[4 * i + 3];
-      for (size_t c = 0; c < kChannels; ++c) {
-        samples[kChannels * i + c] =
-            static_cast<uint8_t>((samples[4 * i + c] * alpha + 255 * (255 - alpha) + 127) / 255);
-      }
-    }
-    samples.resize(pixels * kChannels);
-    return samples;
   }
 
   png_structp png_ = nullptr;
