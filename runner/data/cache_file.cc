@@ -1,10 +1,10 @@
 #include "runner/data/cache_file.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <cerrno>
 
@@ -62,8 +62,6 @@ Result<std::vector<SkippedFile>> parse_skipped(std::string_view text) {
   return skipped;
 }
 
-uint32_t crc32_of(std::string_view bytes) {
-  return static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
+uint32_t crc32_of(std::string_view bytes) { return ::libdeflate_crc32(0, bytes.data(), bytes.size()); }
 
 }  // namespace lockstep

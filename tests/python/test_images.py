@@ -142,14 +142,14 @@ def test_sixteen_bits_become_eight(tmp_path):
     assert np.array_equal(one(tmp_path / "sixteen.png", tmp_path), expected(tmp_path / "eight.png"))
 
 
-def png_of_16_bits(pixels):
-    """The bytes of a PNG file: Pillow writes 16 bits in grey only."""
+def png_of(pixels, rows, interlaced=False):
+    """The bytes of a PNG file: Pillow writes 16 bits in grey only, and nothing interlaced."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     height, width, channels = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels.astype(">u2"))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    header = struct.pack(">IIBBBBB", width, height, 8 * pixels.itemsize, {3: 2, 4: 6}[channels], 0, 0, interlaced)
+    data = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("kind", ["rgb", "rgba"])
@@ -157,8 +157,20 @@ def test_sixteen_bits_of_each_colour_become_eight(tmp_path, kind):
     save_png(photo(120, 90), kind, tmp_path / "eight.png")
     pixels = np.array(Image.open(tmp_path / "eight.png"))
     assert pixels.shape == (90, 120, len(kind))
-    (tmp_path / "sixteen.png").write_bytes(png_of_16_bits(pixels.astype(np.uint16) * 257))
+    sixteen = (pixels.astype(np.uint16) * 257).astype(">u2")
+    (tmp_path / "sixteen.png").write_bytes(png_of(sixteen, sixteen))
     assert difference(one(tmp_path / "sixteen.png", tmp_path), expected(tmp_path / "eight.png")).max() <= 1
+
+
+@pytest.mark.parametrize("size", [(120, 90), (1, 1), (3, 70)])
+def test_an_interlaced_png_is_that_without_interlacing(tmp_path, size):
+    pixels = np.array(photo(*size))
+    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]  # Adam7
+    rows = [row for x, y, dx, dy in passes for row in pixels[y::dy, x::dx] if len(row) > 0]
+    file = tmp_path / "interlaced.png"
+    file.write_bytes(png_of(pixels, rows, interlaced=True))
+    assert Image.open(file).info["interlace"] == 1
+    assert np.array_equal(one(file, tmp_path), adm_crop(photo(*size), SIDE))
 
 
 def test_of_an_animated_png_the_first_picture_is_taken_and_a_gif_is_named(tmp_path):

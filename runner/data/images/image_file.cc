@@ -17,6 +17,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/vector_loops.h"
+#include "runner/data/images/inflated_png.h"
 #include "runner/data/images/pixel_vectors.h"
 
 namespace lockstep {
@@ -164,7 +165,8 @@ void blend_with_white(uint8_t* samples, int64_t pixels) {
 
 class PngDecoder {
  public:
-  explicit PngDecoder(std::string_view bytes) : rest_(bytes) {}
+  // is_checked: the checksums in the file are not compared.
+  PngDecoder(std::string_view bytes, bool is_checked) : rest_(bytes), is_checked_(is_checked) {}
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
   ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
@@ -205,6 +207,10 @@ class PngDecoder {
     if (setjmp(on_error_) != 0) return false;  // NOLINT(cert-err52-cpp)
     // Sizes are checked by too_many_pixels.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    if (is_checked_) {
+      png_set_crc_action(png_, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
+      png_set_option(png_, PNG_IGNORE_ADLER32, PNG_OPTION_ON);
+    }
     png_set_read_fn(png_, this, [](png_structp png, png_bytep into, size_t bytes) {
       auto* self = static_cast<PngDecoder*>(png_get_io_ptr(png));
       if (bytes > self->rest_.size()) png_error(png, "the file is cut off");
@@ -237,9 +243,15 @@ class PngDecoder {
   std::jmp_buf on_error_ = {};
   std::array<char, 200> message_ = {};
   std::string_view rest_;  // bytes of the file that were not read yet
+  bool is_checked_;
   std::vector<uint8_t> samples_;
   std::vector<png_bytep> rows_;
 };
+
+Result<Image> decode_png(std::string_view bytes) {
+  const std::optional<std::string> inflated = inflated_png(bytes);
+  return PngDecoder(inflated ? *inflated : bytes, inflated.has_value()).decode();
+}
 
 constexpr std::string_view kJpegMagic = "\xFF\xD8\xFF";
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1A\n";
@@ -278,7 +290,7 @@ Error neither(std::string_view bytes) {
 Result<Image> decode_image(std::string_view bytes, int64_t side) {
   if (bytes.empty()) return Error{ErrorCode::kInvalid, "is empty"};
   if (bytes.starts_with(kJpegMagic)) return JpegDecoder().decode(bytes, side);
-  if (bytes.starts_with(kPngMagic)) return PngDecoder(bytes).decode();
+  if (bytes.starts_with(kPngMagic)) return decode_png(bytes);
   if (kPngMagic.starts_with(bytes) || kJpegMagic.starts_with(bytes)) return damaged("the file is cut off");
   return neither(bytes);
 }

@@ -11,6 +11,7 @@
 
 #include "runner/data/cache_file.h"
 #include "runner/data/images/centre_crop.h"
+#include "runner/data/images/inflated_png.h"
 #include "tests/runner/data/image_bytes.h"
 
 namespace lockstep {
@@ -143,6 +144,59 @@ TEST(DecodeImage, absurd_sizes_are_refused_by_the_header_alone) {
   }
   EXPECT_THAT(decode_image(png_that_says(100000, 100000), 64).error().message, HasSubstr("100000 x 100000 pixels"));
   EXPECT_THAT(decode_image(png_that_says(0, 5), 64).error().message, HasSubstr("cannot be decoded"));
+}
+
+TEST(DecodeImage, of_a_png_libpng_says_what_is_damaged) {
+  const std::string whole = test_png(40, 30);
+  const size_t pixels = whole.find("IDAT");
+  std::string changed = whole;
+  changed[whole.size() - 12 - 1] ^= 1;  // its checksum
+  EXPECT_EQ(decode_image(changed, 64).error().message, "cannot be decoded: IDAT: CRC error");
+  // The right checksum of pixels that are not deflated, and of pixels that are too few.
+  const std::string head = whole.substr(0, pixels - 4);
+  const std::string end = png_chunk("IEND", "");
+  EXPECT_THAT(decode_image(head + png_chunk("IDAT", "no zlib stream") + end, 64).error().message, HasSubstr("IDAT: "));
+  const std::string small = test_png(40, 29);
+  const std::string too_few = small.substr(small.find("IDAT") - 4);
+  EXPECT_EQ(decode_image(head + too_few, 64).error().message, "cannot be decoded: Not enough image data");
+}
+
+TEST(InflatedPng, has_the_same_chunks_but_for_the_pixels_in_stored_blocks) {
+  const Image image = test_image(300, 200);  // three blocks
+  const std::string png = png_bytes(image.rgb, 300, 200);
+  const std::optional<std::string> inflated = inflated_png(png);
+  ASSERT_TRUE(inflated);
+  const size_t pixels = png.find("IDAT");
+  EXPECT_EQ(inflated->substr(0, pixels - 4), png.substr(0, pixels - 4));
+  const size_t stream = 2 + 3 * 5 + 200 * (1 + 300 * 3) + 4;
+  EXPECT_EQ(inflated->substr(pixels - 4, 8), big_endian(stream) + "IDAT");
+  EXPECT_EQ(inflated->substr(pixels + 4 + stream + 4), png_chunk("IEND", ""));
+}
+
+TEST(InflatedPng, joins_pixels_that_lie_in_several_chunks) {
+  const Image image = test_image(64, 48);
+  const std::string png = png_bytes(image.rgb, 64, 48);
+  const size_t pixels = png.find("IDAT");
+  const std::string head = png.substr(0, pixels - 4);
+  const std::string data = png.substr(pixels + 4, png.size() - pixels - 4 - 4 - 12);
+  const std::string first = png_chunk("IDAT", data.substr(0, 5)) + png_chunk("IDAT", "");
+  const std::string second = png_chunk("IDAT", data.substr(5)) + png_chunk("IEND", "");
+  EXPECT_TRUE(inflated_png(head + first + second));
+  EXPECT_EQ(decode_image(head + first + second, 64)->rgb, image.rgb);
+  EXPECT_FALSE(inflated_png(head + first + png_chunk("tEXt", "between") + second));
+}
+
+TEST(InflatedPng, leaves_to_libpng_what_is_damaged_or_claims_to_be_large) {
+  const std::string png = test_png(40, 30);
+  for (size_t at = 0; at < png.size(); ++at) EXPECT_FALSE(inflated_png(png.substr(0, at))) << at;
+  for (size_t at = 8; at < png.size(); ++at) {
+    std::string changed = png;
+    changed[at] ^= 1;
+    EXPECT_FALSE(inflated_png(changed)) << at;
+  }
+  EXPECT_FALSE(inflated_png(png_that_says(100000, 100000)));
+  EXPECT_FALSE(inflated_png(png_that_says(0xFFFFFFFF, 0xFFFFFFFF)));
+  EXPECT_FALSE(inflated_png(png_that_says(0, 0)));
 }
 
 TEST(DecodeImage, other_files_are_called_what_they_are) {
