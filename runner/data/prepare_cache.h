@@ -186,6 +186,7 @@ class Preparation {
     }
     auto bytes = std::make_shared<const std::string>(kind_.cache_bytes(pieces, skipped));
     if (in_memory()) {
+      parts_bytes_ += bytes->size();
       TRY_ASSIGN(parts_[part], Cache::from_bytes(std::move(bytes), "memory"));
       return {};
     }
@@ -207,6 +208,7 @@ class Preparation {
     if (size == 0) return preparation::nothing_read(kind_.source.summary(), skipped);
     if (in_memory()) {
       std::string bytes;
+      bytes.reserve(parts_bytes_);
       TRY(kind_.write_cache(parts, [&](const void* data, size_t count) {
         bytes.append(static_cast<const char*>(data), count);
         return Status();
@@ -230,6 +232,7 @@ class Preparation {
   size_t first_ = 0;
   std::atomic<size_t> next_ = 0;
   std::vector<std::optional<Cache>> parts_;  // each is set by the thread that took the part
+  std::atomic<size_t> parts_bytes_ = 0;      // of those in memory
 
   std::mutex mutex_;
   std::condition_variable changed_;
