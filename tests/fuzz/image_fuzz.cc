@@ -1,12 +1,15 @@
 // Any bytes are either refused or give images whose every pixel can be read. The first byte says whether they are taken
-// as a cache or as the file of an image, and at which side; an image that is read is cropped, cached and read again.
+// as a cache or as the file of an image, whether its checksums are mended, and at which side; an image that is read is
+// cropped, cached and read again.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runner/base/check.h"
+#include "runner/data/cache_file.h"
 #include "runner/data/images/centre_crop.h"
 #include "runner/data/images/image_cache.h"
 #include "runner/data/images/image_file.h"
@@ -14,7 +17,7 @@
 namespace {
 
 // Larger ones are read too, but take the fuzzer's time.
-constexpr int64_t kFuzzPixels = 1 << 20;
+constexpr uint64_t kFuzzPixels = 1 << 20;
 
 void read_all(const lockstep::ImageCache& cache) {
   unsigned sum = 0;
@@ -30,18 +33,33 @@ void read_all(const lockstep::ImageCache& cache) {
 }
 
 // The size that the header says, by offsets; 0 where it says none.
-int64_t png_pixels(const std::string& bytes) {
+uint64_t png_pixels(const std::string& bytes) {
   if (bytes.size() < 24) return 0;
   const auto word = [&](size_t at) {
-    int64_t value = 0;
+    uint64_t value = 0;
     for (size_t i = 0; i < 4; ++i) value = value * 256 + static_cast<uint8_t>(bytes[at + i]);
     return value;
   };
   return bytes.starts_with("\x89PNG") ? word(16) * (word(20) + 1) : 0;
 }
 
+// A PNG with the right checksum in each chunk: a changed file would rarely have one.
+std::string with_checksums(std::string bytes) {
+  const auto put = [&](size_t at, uint32_t value) {
+    for (size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<char>(value >> (24 - 8 * i));
+  };
+  for (size_t at = 8; at + 12 <= bytes.size();) {
+    uint32_t size = 0;
+    for (size_t i = 0; i < 4; ++i) size = size << 8 | static_cast<uint8_t>(bytes[at + i]);
+    if (size > bytes.size() - at - 12) break;
+    put(at + 8 + size, lockstep::crc32_of(std::string_view(bytes).substr(at + 4, 4 + size)));
+    at += 12 + size;
+  }
+  return bytes;
+}
+
 void check_image(const std::string& bytes, int64_t side) {
-  if (png_pixels(bytes) > kFuzzPixels && png_pixels(bytes) < 2 * lockstep::kImagePixelsMax) return;
+  if (png_pixels(bytes) > kFuzzPixels && png_pixels(bytes) < uint64_t{2} * lockstep::kImagePixelsMax) return;
   lockstep::Result<lockstep::Image> image = lockstep::decode_image(bytes, side);
   if (!image.ok()) {
     LOCKSTEP_CHECK(!image.error().message.empty(), "a refusal says why");
@@ -65,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto cache = lockstep::ImageCache::from_bytes(std::make_shared<const std::string>(bytes), "fuzz");
     if (cache.ok()) read_all(*cache);
   } else {
-    check_image(bytes, 1 + data[0] / 4);
+    check_image(data[0] % 4 == 3 ? with_checksums(bytes) : bytes, 1 + data[0] / 4);
   }
   return 0;
 }
