@@ -207,6 +207,9 @@ class PngDecoder {
     if (setjmp(on_error_) != 0) return false;  // NOLINT(cert-err52-cpp)
     // Sizes are checked by too_many_pixels.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    // Only the chunks that make the picture are read. For a text or a profile, libpng would allocate the up to 2 GiB
+    // that it says it has, before it finds that the file ends.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     if (is_checked_) {
       png_set_crc_action(png_, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
       png_set_option(png_, PNG_IGNORE_ADLER32, PNG_OPTION_ON);
