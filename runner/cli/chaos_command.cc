@@ -14,7 +14,6 @@
 
 #include "runner/agent/control_socket.h"
 #include "runner/base/clock.h"
-#include "runner/base/nearest.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/network_namespaces.h"
 #include "runner/cli/parse_command.h"
@@ -274,18 +273,10 @@ constexpr FaultCommand kFaultCommands[] = {
     {"fill-disk", "let the writes of rank 0, or --rank, find the disk full for --seconds (10)", fill_disk, true, true},
 };
 
-std::string command_problem(const std::string& word) {
+std::vector<std::string> fault_names() {
   std::vector<std::string> names;
-  std::string list;
-  for (const FaultCommand& fault : kFaultCommands) {
-    if (word == fault.name) return "";
-    names.emplace_back(fault.name);
-    list += (list.empty() ? "" : ", ") + names.back();
-  }
-  if (word.empty()) return "expected one of " + list + ", found nothing";
-  const std::string nearest = nearest_name(word, names);
-  return "unknown command \"" + word + "\", " +
-         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
+  for (const FaultCommand& fault : kFaultCommands) names.emplace_back(fault.name);
+  return names;
 }
 
 void declare(CLI::App& app, ChaosOptions& options) {
@@ -372,7 +363,7 @@ CommandShape chaos_shape() {
 
 int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();
-  const std::string problem = word.starts_with("-") ? "" : command_problem(word);
+  const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word, fault_names());
   if (!problem.empty()) {
     err << "lockstep chaos: " << problem << "; see lockstep chaos --help\n";
     return static_cast<int>(ExitCode::kUsage);
