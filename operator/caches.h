@@ -28,7 +28,7 @@ class Caches {
 
   void start();
   void stop_and_join();
-  // Until each has a whole list, or `ended`.
+  // Blocks until every cache has received its first complete list, or a stop is requested on `ended`.
   void wait_until_synced(const std::stop_token& ended);
   // One per informer.
   std::vector<control::HealthCheck> readiness();
@@ -37,7 +37,7 @@ class Caches {
   [[nodiscard]] control::Cache& pods() { return pods_->cache(); }
   [[nodiscard]] control::Cache& services() { return services_->cache(); }
   [[nodiscard]] control::Cache& network_policies() { return policies_->cache(); }
-  // Kinds that the cluster may lack, by CRD name. None of them is a reason not to be ready.
+  // Kinds that the cluster may lack, by CRD name. A missing kind does not make the operator unready.
   [[nodiscard]] std::map<std::string, control::OptionalInformer*> optional();
   // nullptr: an operator of a single namespace has no rights on nodes.
   [[nodiscard]] control::Cache* hosts() { return hosts_ ? &hosts_->cache() : nullptr; }

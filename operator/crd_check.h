@@ -20,9 +20,9 @@ class CrdCheck {
   // `client` outlives the check.
   CrdCheck(kube::Client& client, Logger logger) : client_(client), logger_(std::move(logger)) {}
 
-  // Returns when the CRD has all fields, or with `ended`. When the server publishes no schema it returns, too.
+  // Blocks until the CRD has all fields, the server turns out to publish no schema, or a stop is requested on `ended`.
   void wait(const std::stop_token& ended);
-  // What is wrong with the CRD, as far as it was looked at.
+  // What the newest check found wrong with the CRD; nullopt: nothing, or it has not been checked yet.
   [[nodiscard]] std::optional<std::string> trouble() const;
 
  private:

@@ -166,8 +166,8 @@ RELIABILITY = [
           [query(f"sum by (part) ({counted('lockstep_recovery_duration_seconds_sum{<selector>}')}) / sum by (part) "
                  f"({counted('lockstep_recovery_duration_seconds_count{<selector>}')})", "{{part}}")], width=6,
           thresholds=rising((60, ORANGE))),
-    graph("Workers started again", "Within the last hour, by the rung of the restart ladder and the reason of their end; "
-          "and how often a rung gave up, so that the next one had to help, or the job ended.", "locale",
+    graph("Workers started again", "Within the last hour, by level of restart (process, pod, gang) and reason of their end; "
+          "and how often a level gave up, so that the next one restarted or the job ended.", "locale",
           [query(f"sum by (rung, reason) ({within_an_hour('lockstep_restarts_total{<selector>}')})",
                  "{{rung}}: {{reason}}"),
            query(f"sum by (rung, reason) ({within_an_hour('lockstep_gave_up_total{<selector>}')})",

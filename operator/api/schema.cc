@@ -9,6 +9,7 @@
 
 #include "operator/api/object_meta.h"
 #include "runner/base/nearest.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::api {
 namespace {
@@ -146,22 +147,12 @@ Result<Schema> parse_node(const Json& json) {
 
 std::string as_line(const Json& value) {
   constexpr size_t kShownMax = 80;
-  std::string text = dump_line(value);
-  if (text.size() <= kShownMax) return text;
-  size_t length = kShownMax;
-  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0U) == 0x80U) --length;  // not within a character
-  return text.substr(0, length).append("…");
+  return shortened(dump_line(value), kShownMax);
 }
 
 std::string shown(const Json& value) {
   if (value.is_object()) return "an object";
   return value.is_array() ? "a list" : as_line(value);
-}
-
-// Code points of UTF-8, not bytes.
-size_t characters(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 bool is_whole(const Json& value) { return whole_number(value).has_value(); }
@@ -299,7 +290,7 @@ class StructureCheck {
       return add(path, "is " + shown(value) + ", expected one of " + joined(schema.words) +
                            did_you_mean(nearest_name(text, schema.words)));
     }
-    const size_t length = characters(text);
+    const size_t length = num_characters(text);
     if (length < schema.length_min.value_or(0)) {
       return add(path,
                  has(length, "character", "characters") + ", expected at least " + std::to_string(*schema.length_min));

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "operator/api/schema.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::api {
 namespace {
@@ -31,20 +32,6 @@ std::string in_quotes(std::string_view text) {
   std::string shown(text.substr(0, kShownMax));
   if (text.size() > kShownMax) shown += "…";
   return dump_line(Json(shown));
-}
-
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-bool is_utf8(std::string_view text) {
-  if (is_ascii(text)) return true;
-  try {
-    static_cast<void>(Json(text).dump());
-  } catch (const Json::exception&) {
-    return false;
-  }
-  return true;
 }
 
 // --- YAML 1.2's core schema (chapter 10.3) ---
@@ -541,10 +528,6 @@ std::string double_quoted(const std::string& text) {
     }
   }
   return out;
-}
-
-std::string valid_utf8(const std::string& text) {
-  return is_ascii(text) ? text : OrderedJson::parse(dump_line(OrderedJson(text))).get<std::string>();
 }
 
 // Words that YAML 1.1, which many tools still read, takes for booleans.

@@ -7,6 +7,7 @@
 #include "operator/kube/resource.h"
 #include "runner/base/check.h"
 #include "runner/base/sha256.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::control {
 
@@ -16,13 +17,6 @@ constexpr size_t kNameMax = 253;  // of an object, a DNS subdomain
 constexpr size_t kHashDigits = 16;
 
 const char* to_string(EventText::Type type) { return type == EventText::Type::kNormal ? "Normal" : "Warning"; }
-
-// Replaces bytes that are not UTF-8, as writing the text as JSON does.
-std::string as_utf8(const std::string& text) {
-  const Result<Json> read = parse_json(dump_line(Json(text)), "text");
-  LOCKSTEP_CHECK(read.ok() && read->is_string(), "what was dumped can be parsed");
-  return read->get<std::string>();
-}
 
 // "<object>.<hash>". The object's name is cut if the result would be too long, so that it ends with a letter or digit.
 std::string event_name(const std::string& object, const std::string& hash) {
@@ -38,14 +32,11 @@ std::string object_id(const ObjectReference& about) {
 }  // namespace
 
 std::string cut_text(const std::string& text, size_t bytes_max) {
-  const std::string whole = as_utf8(text);
+  const std::string whole = valid_utf8(text);
   if (whole.size() <= bytes_max) return whole;
   static constexpr std::string_view kMore = "…";
   if (bytes_max < kMore.size()) return {};
-  size_t end = bytes_max - kMore.size();
-  // A byte 10xxxxxx continues a UTF-8 character: do not cut in front of it.
-  while (end > 0 && (static_cast<unsigned char>(whole[end]) & 0xC0U) == 0x80U) --end;
-  return whole.substr(0, end).append(kMore);
+  return cut_utf8(whole, bytes_max - kMore.size()).append(kMore);
 }
 
 Json event_object(const EventSeries& series, const EventRecorder::Options& options) {

@@ -26,7 +26,7 @@ inline constexpr double kEventBurst = 25;
 inline constexpr std::chrono::minutes kEventRefill{5};
 inline constexpr std::chrono::seconds kEventUpdateInterval{10};
 inline constexpr size_t kEventsWaitingMax = 1000;
-inline constexpr size_t kEventSeriesMax = 4096;  // remembered; also of the buckets
+inline constexpr size_t kEventSeriesMax = 4096;  // kept in memory; the same limit for token buckets
 inline constexpr int kEventTriesMax = 12;        // as client-go's
 
 // At most `bytes_max` bytes, cut between characters and ended by "…" when something is missing. Bytes that are not

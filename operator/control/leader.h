@@ -102,8 +102,8 @@ using LeaderOutput = std::variant<ReadLease, CreateLease, UpdateLease, WaitUntil
 // ---- state ----
 
 struct LeaderTime {
-  Clock::time_point now;             // decides
-  std::chrono::microseconds wall{};  // since 1970: written into the record
+  Clock::time_point now;             // every decision uses this clock
+  std::chrono::microseconds wall{};  // since 1970; only written into the record
 };
 
 enum class LeaseRequest { kNone, kRead, kWrite, kRelease };
@@ -118,10 +118,10 @@ struct LeaderState {
   LeaseRequest request = LeaseRequest::kNone;  // under way
   Clock::time_point request_began;
   Json lease;                       // as last read or written; null: none
-  std::optional<LeaseRecord> seen;  // the record that `seen_since` is of
+  std::optional<LeaseRecord> seen;  // the newest record, first seen at `seen_since`
   Clock::time_point seen_since;
-  bool must_read = true;              // `lease` is not known to be what the server has
-  bool read_to_release = false;       // while stopping, once
+  bool must_read = true;              // `lease` may differ from what the server has
+  bool read_to_release = false;       // while stopping: the lease was read once more, to release it
   Clock::time_point leading_until;    // while leading: the leadership ends then unless it is renewed
   Clock::time_point next_try;         // when no request is under way
   std::optional<std::string> leader;  // as last reported with LeaderSeen

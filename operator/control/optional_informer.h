@@ -1,9 +1,9 @@
 // OptionalInformer: an Informer for a kind that the cluster may have or not, in one of several versions: a CRD that is
 // installed later or removed, an API that is off by default.
 //
-// It costs nothing until the first call of `wanted`. From then on it looks every `look_every` for the best version that
-// the server has, keeps a cache of it, and begins anew when the server does not have that version any more. It is no
-// part of the operator's readiness; Kind::trouble says why the kind cannot be read.
+// It sends no request before the first call of `wanted`. From then on it asks the server every `look_every` which of
+// the versions it has, keeps a cache of the best one, and searches again when the server no longer has that version. It
+// does not count for /readyz; Kind::trouble says why the kind cannot be read.
 // Threads: one of its own, and the informer's; handlers run on these. The rest is safe from all threads.
 #pragma once
 
@@ -23,7 +23,7 @@ class OptionalInformer {
     std::vector<kube::Resource> versions;  // of one group and plural, the best first
     Informer::Options informer;            // on_problem is not used
     std::chrono::milliseconds look_every = std::chrono::seconds(10);
-    // Called when the kind has come, with all its objects, or has gone, or when Kind::trouble has changed.
+    // Called when the cache of the kind is complete, when the kind was removed, and when Kind::trouble has changed.
     std::function<void()> on_kind_change;
   };
   // `client` outlives this.
@@ -41,7 +41,7 @@ class OptionalInformer {
     bool is_known = false;  // the server was asked
     // The version that the server has; nullptr: none of them. Lives as long as this object.
     const kube::Resource* resource = nullptr;
-    std::shared_ptr<Cache> cache = {};  // whole; nullptr while it is not
+    std::shared_ptr<Cache> cache = {};  // nullptr until its first list is complete
     std::string trouble = {};           // why it cannot be asked, or listed
   };
   // What the cluster has of the kind. The first call starts the search for it.

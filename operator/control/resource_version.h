@@ -1,7 +1,7 @@
 // resourceVersion: the order of an object's states. Pure.
 //
 // Versions of one resource are decimal numbers that grow with time (promised by the API's conventions since 1.35, true
-// of etcd's revisions always). One that is no number is opaque: it can only be equal to another or not.
+// of etcd's revisions always). One that is not a number is opaque: it can only be compared for equality.
 #pragma once
 
 #include <cstdint>

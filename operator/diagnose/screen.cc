@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "operator/train/field.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::diagnose {
 namespace {
@@ -16,19 +17,6 @@ constexpr size_t kTimelineEntriesMax = 10;
 constexpr size_t kNodesMax = 8;
 constexpr size_t kWidthMin = 40;
 constexpr size_t kTextBytesMax = 400;  // of one entry or detail: a program's last words may be pages
-
-// Terminals count characters, not bytes.
-size_t columns_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
-
-std::string cut(const std::string& text) {
-  if (text.size() <= kTextBytesMax) return text;
-  size_t end = kTextBytesMax;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end) + "…";
-}
 
 // Text from pods must not contain control characters for the terminal.
 std::string printable(std::string text) {
@@ -48,12 +36,12 @@ class Screen {
 
   // Wraps `text`. The first line begins with `first`, the others with as many blanks.
   void prose(const std::string& first, const std::string& text, const std::string& colour = "") {
-    const std::string indent(columns_of(first), ' ');
+    const std::string indent(num_characters(first), ' ');
     std::string current = first;
     bool has_words = false;
-    std::istringstream words(printable(cut(text)));
+    std::istringstream words(printable(shortened(text, kTextBytesMax)));
     for (std::string word; words >> word;) {
-      if (has_words && columns_of(current) + 1 + columns_of(word) > width_) {
+      if (has_words && num_characters(current) + 1 + num_characters(word) > width_) {
         line(painted(colour, current));
         current = indent;
         has_words = false;
@@ -82,7 +70,7 @@ std::string clock_text(UnixSeconds time, UnixSeconds now) {
 }
 
 std::string padded(std::string text, size_t width) {
-  text.append(width - std::min(width, columns_of(text)), ' ');
+  text.append(width - std::min(width, num_characters(text)), ' ');
   return text;
 }
 
@@ -133,7 +121,7 @@ void show_advice(const std::vector<Advice>& advice, Screen& screen) {
 std::string table_text(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
   std::vector<size_t> widths(rows.front().size(), 0);
   for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], num_characters(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
@@ -156,7 +144,7 @@ std::string to_screen(const Diagnosis& diagnosis, const ScreenOptions& options) 
   show_nodes(diagnosis.nodes, screen);
   if (!diagnosis.log.empty()) {
     screen.heading("Last lines of " + diagnosis.log_pod);
-    for (const std::string& line : diagnosis.log) screen.line("  " + printable(cut(line)));
+    for (const std::string& line : diagnosis.log) screen.line("  " + printable(shortened(line, kTextBytesMax)));
   }
   show_advice(diagnosis.advice, screen);
   for (const std::string& note : diagnosis.notes) screen.prose("note: ", note);

@@ -58,8 +58,8 @@ struct WatchOptions {
   std::string field_selector;
   std::string resource_version;  // go on after this one
   std::chrono::seconds server_timeout{290};
-  // A watch that brings no byte for this long counts as ended: a dead connection reports nothing. The server sends a
-  // bookmark about every minute; where it sends none, going on from the last version costs little.
+  // A watch that receives no byte for this long counts as ended, because a dead connection reports no error. The
+  // server sends a bookmark about every minute; if it does not, to watch again from the last version costs little.
   std::chrono::milliseconds silence_max{100'000};
 };
 
@@ -144,15 +144,15 @@ class Client {
   // started) or does not answer.
   Result<std::string> pod_log(const api::ObjectKey& pod, const std::string& container, int lines);
 
-  // Events until the server ends the watch or falls silent (ok: go on from the last version), the stop token says so
-  // (kCancelled), the version is too old (kGone: list again), or a line cannot be read (kCorrupt: list again).
-  // `on_event` runs on the caller's thread.
+  // Calls `on_event` on the caller's thread for each event. Returns ok when the server ends the watch or sends nothing
+  // for silence_max: the caller watches again from the last version. Errors: kCancelled (`stop`), kGone (the version is
+  // too old) and kCorrupt (a line cannot be read): after the last two the caller lists again.
   Status watch(const Resource& resource, const WatchOptions& options, const std::function<void(WatchEvent)>& on_event,
                const std::stop_token& stop);
 
   // The namespace is the object's own. Returns the object as stored.
   Result<Json> create(const Resource& resource, const Json& object, const CreateOptions& options = {});
-  // Side by side; answers in the order of the requests.
+  // Sends the requests in parallel, at most in_flight_max at a time; the answers are in the order of the requests.
   std::vector<Result<Json>> send_all(std::span<const Request> requests);
   // Server-side apply with kFieldManager. `object` needs apiVersion, kind and metadata.name.
   Result<Json> apply(const Resource& resource, const Json& object, const ApplyOptions& options = {});

@@ -6,9 +6,9 @@
 // failed (the message says what of it: unknown authority, expired, wrong name, refused client certificate); its reason
 // is kReasonNotConnected or kReasonTlsRefused (api_error.h) where that is known. kCorrupt: an answer that is too large.
 // kCancelled after `shut_down` or when the stop token says so. kInvalid: a request that cannot be sent.
-// Sent twice: a request may be sent again on a new connection, whatever its method, when the server has closed the old
-// one while it lay unused (the server may have read it all the same). Callers that create objects therefore name them:
-// the second request is answered with AlreadyExists.
+// A request may be sent twice, whatever its method: when the server closes an idle connection just as a request is sent
+// on it, the request is sent again on a new one, although the server may have read the first. So callers that create
+// objects give them names: the second request is then answered with AlreadyExists.
 #pragma once
 
 #include <chrono>
@@ -46,15 +46,15 @@ class HttpTransport {
 
   virtual Result<HttpResponse> send(const HttpRequest& request) = 0;
 
-  // Answers in the order of the requests, at most `in_flight_max` of which are under way at a time. Once `stop` says so
-  // none is begun: those that were not are kCancelled, and those under way are waited for.
+  // Answers in the order of the requests, at most `in_flight_max` of which are under way at a time. After a stop is
+  // requested on `stop`, no request is begun: those not yet sent are kCancelled, and those under way are waited for.
   virtual std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max,
                                                      const std::stop_token& stop) = 0;
 
-  // Hands over what arrives of a 2xx answer's body, as soon as it arrives; `on_bytes` runs on the caller's thread and
-  // returns false to end the stream. The response holds status and headers, and the body when the status is not 2xx.
-  // The end of the stream, clean or broken or by the time-out, is an ordinary return once the headers of a 2xx answer
-  // were there. While `on_bytes` does not return, no more is read from the server than a small buffer holds.
+  // Calls `on_bytes` on the caller's thread with each part of a 2xx answer's body as it arrives; it returns false to
+  // end the stream. The response holds status and headers, and the body when the status is not 2xx. After the headers
+  // of a 2xx answer every end of the stream (by the server, a broken connection, the time-out) returns ok. While
+  // `on_bytes` has not returned, at most a small buffer is read from the server.
   virtual Result<HttpResponse> stream(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes,
                                       const std::stop_token& stop) = 0;
 

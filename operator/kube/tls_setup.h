@@ -27,9 +27,9 @@ class TlsSetup {
 
   Status configure(SSL_CTX* context) const;
 
-  // Reads files again that have changed since. True: new connections will differ from the old ones, which should be
-  // dropped. What cannot be read, or does not fit together (a key already new, its certificate not yet), stays as it
-  // was and is looked at again at the next call.
+  // Reads the files that have changed. True: new connections will differ from the old ones, which should be dropped.
+  // Files that cannot be read, or do not match (the key is replaced already, its certificate is not), leave everything
+  // as it was; the next call reads them again.
   bool refresh();
 
   // The last refusal, by us or by the server: "the server's certificate has expired (…)". Empty when there was none.

@@ -1,4 +1,4 @@
-// WatchDecoder: the bytes of a watch, cut anywhere, as events. Pure.
+// WatchDecoder: turns the bytes of a watch, in pieces of any length, into events. Pure.
 //
 // A watch is one JSON object per line (Kubernetes API conventions, "Watch"). Bytes after the last newline are ignored
 // when the watch ends: an event that was cut off comes again when the watch goes on from the last version.

@@ -1,9 +1,9 @@
 // Checks a pod's fields as Kubernetes would, as far as that is possible without a cluster. Pure.
 //
-// Role: names, types, words and required fields of spec.trainer.podTemplate, env, resourcesPerNode and
-// checkpoint.volume, which the CRD leaves open (an expanded schema would not fit into an annotation of kubectl apply),
-// by pod_fields.yaml, which is made from an API server's OpenAPI document. In a cluster such a fault only shows when
-// the operator makes the first pod.
+// Role: checks spec.trainer.podTemplate, env, resourcesPerNode and checkpoint.volume against pod_fields.yaml, made from
+// an API server's OpenAPI document: names, types, allowed words and required fields. The CRD leaves these fields open,
+// because an expanded schema would not fit into an annotation of kubectl apply, so that in a cluster an error shows
+// only when the operator makes the first pod.
 #pragma once
 
 #include <string_view>

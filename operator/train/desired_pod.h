@@ -26,7 +26,7 @@ struct PodParameters {
 
 // kInvalid names the field of the TrainJob.
 Result<Json> desired_pod(const Observed& observed, const PodParameters& parameters);
-// The same without what a queue's admission adds: what the queue is asked for.
+// The same without what a queue's admission adds. The Workload asks the queue for pods like this one.
 Result<Json> unadmitted_pod(const Observed& observed, const PodParameters& parameters);
 
 // spec.trainer.numProcPerNode; for auto the GPUs that the pod asks for, at least 1.

@@ -1,8 +1,8 @@
 // restartPolicy: what follows when a pod ends badly. Pure. (architecture §3 restart ladder, §4 exit codes, §7)
 //
-// The first of `rules` that matches decides, else the table of exit codes. Then the budgets: failures that count,
-// within windowSeconds, cleared by a new checkpoint; restarts in a row without one new step; out of memory twice. The
-// outcome is either that the job stops, with the reason, or which nodes get a new pod: that one, or all (scope).
+// The first of `rules` that matches decides, else the table of exit codes. Then three limits apply: on the counted
+// failures within windowSeconds (a new checkpoint resets the count), on restarts in a row without one new step, and on
+// ends for lack of memory. The outcome: the job stops, with a reason, or one node or all nodes get a new pod (scope).
 #pragma once
 
 #include <map>

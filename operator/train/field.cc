@@ -44,12 +44,4 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return number;
 }
 
-std::string shortened(std::string text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  text.resize(end);
-  return text + "…";
-}
-
 }  // namespace lockstep::train

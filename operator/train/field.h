@@ -25,7 +25,4 @@ const Json& list_field(const Json& object, std::initializer_list<std::string_vie
 // A whole decimal number and nothing else.
 std::optional<int64_t> parse_number(std::string_view text);
 
-// The text, or if it is longer than `bytes_max` bytes, its beginning up to the end of a character, and "…".
-std::string shortened(std::string text, size_t bytes_max);
-
 }  // namespace lockstep::train

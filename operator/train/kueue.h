@@ -62,12 +62,12 @@ int nodes_of(const api::TrainJob& job, const KueueView& kueue);
 
 // PodsReady of an admitted Workload, when it is to be written.
 std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now);
-// Of a job that has ended, once its last pod has: first writes Finished, then, in a later pass, takes the finalizer
-// away.
+// For a job that has ended, after the end of its last pod: the first pass writes Finished, a later one removes the
+// finalizer.
 std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succeeded, const std::string& message,
                                            bool has_pods, api::UnixSeconds now);
-// Takes the finalizer from Workloads that are being deleted and whose TrainJob (by UID) has no pods any more.
-// `job_uid`: of the TrainJob of today, whose own Workload apply_queue looks after; empty: there is none.
+// Removes the finalizer of Workloads that are being deleted and whose TrainJob (by UID) has no pods any more.
+// `job_uid`: UID of the existing TrainJob, whose own Workload is left to apply_queue; empty: there is no such TrainJob.
 std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
                                            const std::string& job_uid);
 

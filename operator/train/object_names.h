@@ -15,8 +15,8 @@ namespace lockstep::train {
 inline constexpr std::string_view kJobLabel = "lockstep.dev/job";
 inline constexpr std::string_view kNodeLabel = "lockstep.dev/node";        // node rank
 inline constexpr std::string_view kAttemptLabel = "lockstep.dev/attempt";  // pod attempt of that rank
-// The Service selects pods that have it, of all nodes or of node 0 (desired_service.h). A pod that it selects and that
-// is replaced loses it first, so that its DNS record goes before its successor's comes.
+// The Service selects the pods with this label: those of all nodes, or of node 0 only (desired_service.h). Before such
+// a pod is replaced the operator removes the label, so that its DNS record is gone before its successor's appears.
 inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
 // The number of nodes in the pod's environment. An annotation and not a label: nothing selects by it.

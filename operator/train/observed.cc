@@ -45,7 +45,7 @@ HostView view_of_host(const Json& node) {
     const std::string status = text_field(condition, {"status"});
     host.ready = status == "True";
     if (status == "Unknown") host.unreachable = true;
-    host.since = api::parse_time(text_field(condition, {"lastTransitionTime"})).value_or(0);
+    if (!host.ready) host.not_ready_since = api::parse_time(text_field(condition, {"lastTransitionTime"})).value_or(0);
   }
   for (const Json& taint : list_field(node, {"spec", "taints"})) {
     const std::string key = text_field(taint, {"key"});

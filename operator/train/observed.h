@@ -37,7 +37,7 @@ struct HostView {
   bool ready = true;            // its Ready condition is True
   bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
   bool out_of_service = false;  // an administrator has set that taint: the machine will not come back with its pods
-  api::UnixSeconds since = 0;   // Ready is what it is since then; 0: not known
+  api::UnixSeconds not_ready_since = 0;  // 0: the Ready condition is True, is missing, or has no time
   bool operator==(const HostView&) const = default;
 };
 

@@ -36,23 +36,23 @@ struct LookUpPod {
 };
 // Objects beside the pods: Service, NetworkPolicy, and those of kinds that a cluster may lack (Observed::kinds), whose
 // apiVersion is the one that was observed.
-struct CreateObject {  // not applied, which would take over somebody else's
+struct CreateObject {  // a create and not an apply, which would take over an object that somebody else made
   Json object;
 };
-struct ApplyObject {  // ours, and changed by somebody
+struct ApplyObject {  // restores an object of ours that somebody has changed
   Json object;
 };
-struct ApplyStatus {  // our fields of its status; those of others stay. With metadata.uid only this very object's
+struct ApplyStatus {  // our status fields; with metadata.uid: not those of a later object of the same name
   Json object;
 };
-struct PatchObject {  // a merge patch of the version that was seen: refused when somebody wrote meanwhile
+struct PatchObject {  // a merge patch with the resourceVersion that was read: refused if somebody wrote since
   std::string api_version;
   std::string kind;
   std::string name;
   Json patch;
   std::string subresource;  // "status", or ""
 };
-struct DeleteObject {  // only this very object; one with finalizers is seen again, marked
+struct DeleteObject {  // by UID; an object with finalizers stays for now, with a deletionTimestamp
   std::string api_version;
   std::string kind;
   std::string name;
@@ -62,7 +62,7 @@ struct SendNodeCount {
   std::string ip;  // of node 0's pod
   int nodes = 0;
 };
-struct StopServing {  // the Service's label goes, and with it the DNS record
+struct StopServing {  // removes the Service's label from the pod, which ends its DNS record
   std::string name;
   std::string uid;
 };
@@ -75,7 +75,7 @@ struct CreatePod {
   bool is_first = false;
   int64_t generation = 0;  // of the spec
 };
-struct DeletePod {  // with its own grace period, and only this very pod
+struct DeletePod {  // by UID, with its own grace period
   std::string name;
   std::string uid;
 };
@@ -103,7 +103,7 @@ struct Measurement {
 
 struct Plan {
   std::optional<api::TrainJobStatus> status;  // to be written before the actions; nullopt: the stored one is right
-  bool status_can_wait = false;               // it only changes which pods there are, and how many are ready or done
+  bool status_can_wait = false;               // only numbers of pods change in it: made, ready, done
   std::vector<PlannedEvent> events;           // once the status is written
   std::vector<Measurement> measurements;      // likewise
   std::vector<Action> actions;

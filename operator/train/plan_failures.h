@@ -7,8 +7,8 @@ namespace lockstep::train {
 
 // Raises the attempts of the node ranks whose pods get successors, or fails the job, or holds it.
 void react_to_ends(PlanState& state);
-// The affinity of a pod cannot be changed. A pod that still waits for a machine when the one that it avoids may be used
-// again gets a successor that may go there.
+// A pod that waits for a machine gets a successor when a machine that it avoids may be used again, because the affinity
+// of an existing pod cannot be changed.
 void release_avoided_hosts(PlanState& state);
 // Ends Bookkeeping::recovering when node 0 reports that a newer group trains, or, without a report, when all pods are
 // ready again.

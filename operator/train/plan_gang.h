@@ -10,7 +10,7 @@ namespace lockstep::train {
 
 // Is there a PodGroup of the current number?
 bool is_pod_group_made(const PlanState& state);
-// Counts the PodGroup's number up, when all pods of the gang get successors: these are a group of their own.
+// Increments the PodGroup's number when all pods of the gang get successors, because these need a new group.
 void next_pod_group(PlanState& state);
 // Is there a PodGroup that pods can join, or one that is made in this pass? If not, PlanState::gang_obstacle says why.
 bool has_pod_group(PlanState& state);

@@ -84,13 +84,15 @@ struct HostLoss {
 
 // The kubelet does not answer. With launcher Lockstep the pod's peers know whether it lives, so its machine counts as
 // lost at once. With other launchers nobody else knows, all pods must start anew for a lost one, and most kubelets come
-// back: there the machine counts as lost only after health.notReadyTimeoutSeconds.
-HostLoss silent_host(const PodView& pod, const HostView& host, const Observed& o) {
+// back: there the machine counts as lost only after health.notReadyTimeoutSeconds. nullopt: nobody says since when the
+// kubelet is silent. If it stays so, Kubernetes deletes the pod, which then counts as lost when it is overdue.
+std::optional<HostLoss> silent_host(const PodView& pod, const HostView& host, const Observed& o) {
   HostLoss loss{"the Kubernetes node " + pod.host + (host.unreachable ? " is unreachable" : " is not ready"), 0};
   if (o.job.spec.trainer.launcher == api::Launcher::kLockstep) return loss;
+  if (host.not_ready_since == 0) return std::nullopt;
   const int timeout = o.job.spec.health.not_ready_timeout_seconds;
   loss.why += ", for longer than health.notReadyTimeoutSeconds (" + std::to_string(timeout) + ")";
-  loss.from = host.since + timeout;
+  loss.from = host.not_ready_since + timeout;
   return loss;
 }
 

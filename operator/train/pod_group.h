@@ -33,7 +33,7 @@ std::vector<std::string> pod_group_versions(const api::TrainJobSpec& spec);
 
 // "sasrec-0f6a2c11-2", with the beginning of the job's UID: at most 63 bytes, as a label's value has.
 std::string pod_group_name(const api::ObjectMeta& job, int number);
-// Nothing: the name is no group's of this job.
+// nullopt: it is not the name of a group of this job.
 std::optional<int> pod_group_number(const api::ObjectMeta& job, std::string_view name);
 
 // Is the gang preempted as a whole? Otherwise pod by pod, because the others go on without those that are lost.
@@ -47,7 +47,7 @@ void join_pod_group(const api::TrainJob& job, int number, Json& pod);
 // The group that a pod is in, whichever scheduler's; empty: none.
 std::string pod_group_of(const Json& pod);
 
-// Does the template leave to the operator what scheduling says? kInvalid names the field.
+// kInvalid: a topology that nothing would use, or a template that sets what spec.scheduling decides; names the field.
 Status check_scheduling(const api::TrainJob& job);
 
 }  // namespace lockstep::train

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "operator/train/field.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::train {
 namespace {

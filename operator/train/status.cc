@@ -7,6 +7,7 @@
 #include "operator/train/failure_policy.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::train {
 namespace {

@@ -67,11 +67,11 @@ void summarise(const StatusFacts& facts, api::TrainJobStatus& status);
 
 // Copies what node 0 reported into progress. lastUpdatedTime changes only when something else in it does.
 void take_progress(const RunReport& report, api::TrainJobStatus& status);
-// Adds failures of processes that an agent started again, those that are not there yet.
+// Adds the failures of workers that an agent restarted and that the status does not list yet.
 void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
                            api::TrainJobStatus& status);
 // "Node 1 (pod job-1-0): the worker of rank 3 ended with 139 (SignalSEGV: segmentation fault), and 1 more. …" The
-// newest that status knows; `restarts`: of how many.
+// newest restart in the status; `restarts`: the number of new restarts that the text is about.
 std::string worker_restarted_text(const api::TrainJobStatus& status, const std::vector<const PodView*>& current,
                                   int64_t restarts);
 void add_failure(api::RecentFailure failure, api::TrainJobStatus& status);

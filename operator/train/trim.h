@@ -1,6 +1,6 @@
 // What the caches keep of each object: only the fields that `observe` and the reconciler read. Pure.
 //
-// Ten thousand pods are tens of MB only because of this: env, volumes and managedFields are the bulk of a pod.
+// Most of a pod is env, volumes and managedFields. Without them the cache of ten thousand pods takes tens of MB.
 #pragma once
 
 #include <string>

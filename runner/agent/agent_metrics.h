@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Numbers of decisions of the restart ladder, by rung and reason.
+// Numbers of restart decisions, by level ("process", "pod", "gang") and reason.
 using DecisionCounts = std::map<std::pair<std::string, std::string>, int64_t>;
 
 struct AgentFigures {

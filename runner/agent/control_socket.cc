@@ -260,7 +260,7 @@ bool ControlSocket::is_idle() const {
 Result<int> connect_control_socket(const std::string& folder, int node_rank) {
   const std::string name = control_socket_name(node_rank);
   const std::string place = folder + "/" + name;
-  const Error nobody{ErrorCode::kNotFound, "no " + place + ": no run is at work in this folder"};
+  const Error nobody{ErrorCode::kNotFound, "no " + place + ": no run is active in this folder"};
   const int folder_fd = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd < 0 && errno == ENOENT) return nobody;
   if (folder_fd < 0) return Error{ErrorCode::kNotFound, folder + ": " + std::strerror(errno)};

@@ -3,16 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "runner/base/utf8.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
 namespace {
-
-// The first `size` bytes, or up to 3 fewer, so that no UTF-8 sequence is cut in two.
-std::string cut_utf8(const std::string& text, size_t size) {
-  while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U) --size;
-  return text.substr(0, size);
-}
 
 OrderedJson words_with(const Termination& t, const std::string& message) {
   OrderedJson line{{"exitCode", t.exit_code}, {"reason", termination_reason(t.exit_code, t.message)},

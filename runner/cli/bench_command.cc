@@ -34,7 +34,7 @@ namespace {
 
 constexpr const char* kName = "lockstep bench scaling";
 constexpr const char* kUsage =
-    "lockstep bench scaling WORKLOAD [flags]  what more ranks bring on this machine\n"
+    "lockstep bench scaling WORKLOAD [flags]  how much faster more ranks train on this machine\n"
     "lockstep bench scaling --help            all about it\n";
 constexpr const char* kTmpDir = "TMPDIR";
 constexpr size_t kFlagColumns = 20;
@@ -201,8 +201,8 @@ std::string heading(const Bench& bench) {
   row("steps", std::to_string(scaling.steps) + " in each run, after " + std::to_string(scaling.warmup_steps) +
                    " that do not count");
   if (shares_cores(bench, scaling.ranks.back())) {
-    row("note", "rows with * have more ranks than cores: they share them, which");
-    row("", "says nothing of how training scales");
+    row("note", "rows with *: more ranks than cores. Ranks share cores there,");
+    row("", "so these rows do not show how training scales");
   }
   return text;
 }
@@ -307,7 +307,7 @@ CommandShape bench_shape() {
   declare(app, arguments);
   CommandShape scaling = shape_of(app);
   scaling.name = "scaling";
-  scaling.help = "what more ranks bring on this machine";
+  scaling.help = "how much faster more ranks train on this machine";
   scaling.subcommands = run_shape(all_workload_flags()).subcommands;
   for (CommandShape& workload : scaling.subcommands) {
     for (const OptionShape& option : scaling.options) {
@@ -330,7 +330,7 @@ int bench_command(const std::vector<std::string>& args, const Environment& envir
     return static_cast<int>(ExitCode::kUsage);
   }
   BenchArguments arguments;
-  CLI::App app("lockstep bench scaling WORKLOAD [flags] - what more ranks bring on this machine", kName);
+  CLI::App app("lockstep bench scaling WORKLOAD [flags] - how much faster more ranks train on this machine", kName);
   declare(app, arguments);
   const std::vector<std::string> rest(args.begin() + 1, args.end());
   const std::string hint = std::string("see ") + kName + " --help";

@@ -14,7 +14,6 @@
 
 #include "runner/agent/control_socket.h"
 #include "runner/base/clock.h"
-#include "runner/base/nearest.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/network_namespaces.h"
 #include "runner/cli/parse_command.h"
@@ -72,7 +71,7 @@ Result<Json> ask_node(const std::string& folder, int node, const Json& request) 
 Result<std::vector<RunningAgent>> find_agents(const std::string& folder) {
   std::vector<RunningAgent> agents;
   const std::vector<int> nodes = control_sockets_in(folder);
-  if (nodes.empty()) return Error{ErrorCode::kNotFound, "no agent's socket in " + folder + ": no run is at work there"};
+  if (nodes.empty()) return Error{ErrorCode::kNotFound, "no agent's socket in " + folder + ": no run is active there"};
   for (const int node : nodes) {
     Result<Json> answer = ask_node(folder, node, {{"command", "status"}});
     if (!answer.ok() && answer.error().code == ErrorCode::kGone) continue;  // the socket of an agent that has ended
@@ -271,21 +270,14 @@ constexpr FaultCommand kFaultCommands[] = {
      true},
     {"kill-agent", "kill an agent with its workers: of the last node, or --node", kill_agent, false, false},
     {"partition", "take a node's network away for --seconds (10): of the last node, or --node", partition, false, true},
-    {"fill-disk", "let the writes of rank 0, or --rank, find the disk full for --seconds (10)", fill_disk, true, true},
+    {"fill-disk", "make the writes of rank 0, or --rank, fail for --seconds (10), as on a full disk", fill_disk, true,
+     true},
 };
 
-std::string command_problem(const std::string& word) {
+std::vector<std::string> fault_names() {
   std::vector<std::string> names;
-  std::string list;
-  for (const FaultCommand& fault : kFaultCommands) {
-    if (word == fault.name) return "";
-    names.emplace_back(fault.name);
-    list += (list.empty() ? "" : ", ") + names.back();
-  }
-  if (word.empty()) return "expected one of " + list + ", found nothing";
-  const std::string nearest = nearest_name(word, names);
-  return "unknown command \"" + word + "\", " +
-         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
+  for (const FaultCommand& fault : kFaultCommands) names.emplace_back(fault.name);
+  return names;
 }
 
 void declare(CLI::App& app, ChaosOptions& options) {
@@ -356,7 +348,7 @@ std::string describe_recovery(const Json& recovery, int64_t hit_ns) {
   const int64_t redone = recovery.at("redoneSteps");
   return "  the group broke (" + recovery.at("cause").get<std::string>() + ") after " +
          since(recovery.at("brokenNanoseconds")) + "\n  all workers were ready " + part("respawnSeconds") +
-         " later, the new group stood in " + part("formingSeconds") + ", the state was the same in " +
+         " later, the new group formed in " + part("formingSeconds") + ", the state was synced in " +
          part("syncSeconds") + " (" + recovery.at("origin").get<std::string>() + ")\n  next committed step " +
          std::to_string(recovery.at("step").get<int64_t>()) + " after " + since(recovery.at("committedNanoseconds")) +
          ", with " + std::to_string(recovery.at("worldSize").get<int>()) + " ranks\n  " + std::to_string(redone) +
@@ -372,13 +364,13 @@ CommandShape chaos_shape() {
 
 int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();
-  const std::string problem = word.starts_with("-") ? "" : command_problem(word);
+  const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word, fault_names());
   if (!problem.empty()) {
     err << "lockstep chaos: " << problem << "; see lockstep chaos --help\n";
     return static_cast<int>(ExitCode::kUsage);
   }
   ChaosOptions options;
-  CLI::App app("break a run on this machine on purpose, and say how long it took to go on", "lockstep chaos");
+  CLI::App app("inject a fault into a run on this machine, and measure how long it takes to recover", "lockstep chaos");
   declare(app, options);
   if (const std::optional<int> code = parse_command(app, args, "see lockstep chaos " + word + " --help", out, err))
     return *code;

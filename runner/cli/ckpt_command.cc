@@ -11,7 +11,6 @@
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
-#include "runner/base/nearest.h"
 #include "runner/cli/parse_command.h"
 #include "runner/contract/exit_code.h"
 #include "runner/formats/checkpoint_dir.h"
@@ -210,19 +209,10 @@ constexpr Subcommand kSubcommands[] = {{"ls", "DIR"},
                                        {"export", "DIR --format safetensors|pt --output FILE [--ema[=NAME]]"},
                                        {"prune", "DIR [--keep_last N] [--keep_every N]"}};
 
-// The problem with the word after `lockstep ckpt`; empty when it is a subcommand.
-std::string subcommand_problem(const std::string& word) {
+std::vector<std::string> subcommand_names() {
   std::vector<std::string> names;
-  std::string list;
-  for (const Subcommand& command : kSubcommands) {
-    if (word == command.name) return "";
-    names.emplace_back(command.name);
-    list += (list.empty() ? "" : ", ") + names.back();
-  }
-  if (word.empty()) return "expected one of " + list + ", found nothing";
-  const std::string nearest = nearest_name(word, names);
-  return "unknown command \"" + word + "\", " +
-         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
+  for (const Subcommand& command : kSubcommands) names.emplace_back(command.name);
+  return names;
 }
 
 std::string usage_of(const std::string& subcommand) {
@@ -268,7 +258,7 @@ CommandShape ckpt_shape() {
 
 int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();
-  const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word);
+  const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word, subcommand_names());
   if (!problem.empty()) {
     err << "lockstep ckpt: " << problem << "; see lockstep ckpt --help\n";
     return static_cast<int>(ExitCode::kUsage);

@@ -47,7 +47,7 @@ Result<std::string> find_run_folder(const std::string& where) {
     newest_time = time;
   }
   if (!newest.empty()) return newest;
-  return Error{ErrorCode::kNotFound, "no run is at work in this folder or in one below it: name the run's folder"};
+  return Error{ErrorCode::kNotFound, "no run is active in this folder or in one below it: name the run's folder"};
 }
 
 }  // namespace lockstep

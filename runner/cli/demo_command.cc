@@ -184,7 +184,8 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   for (const auto& [what, flags] : workload.demo.more) {
     step(what, command_line_of(program, {"demo", workload.name}) + " " + flags);
   }
-  step("what more ranks bring on this machine", command_line_of(program, {"bench", "scaling", workload.name}));
+  step("how much faster more ranks train on this machine",
+       command_line_of(program, {"bench", "scaling", workload.name}));
   step("all flags", command_line_of(program, {"run", workload.name, "--help"}));
   return text;
 }

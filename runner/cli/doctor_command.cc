@@ -90,7 +90,7 @@ CommandShape doctor_shape() {
 int doctor_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
                    std::ostream& err) {
   DoctorOptions options;
-  CLI::App app("is this machine fit to train, and what to do where it is not", "lockstep doctor");
+  CLI::App app("checks whether this machine can train, and says what to fix", "lockstep doctor");
   declare(app, options);
   if (const std::optional<int> code = parse_command(app, args, "see lockstep doctor --help", out, err)) return *code;
   if (const Status split = split_coordinator(options); !split.ok()) {

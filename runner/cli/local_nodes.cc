@@ -112,8 +112,8 @@ TerminationMessage read_termination_message(int fd) {
   std::array<char, kTerminationMessageBytesMax> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
   TerminationMessage termination;
-  const Result<Json> json =
-      parse_json(std::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))), "last words");
+  const Result<Json> json = parse_json(std::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))),
+                                       "the termination message");
   if (!json.ok() || !json->is_object()) return termination;
   if (json->contains("message") && json->at("message").is_string()) termination.message = json->at("message");
   termination.job_ended = json->contains("jobEnded") && json->at("jobEnded") == true;
@@ -258,7 +258,7 @@ class LocalNodes {
     pending_decision_ = output;
   }
 
-  // A new agent gets the decision in its environment (start()). When none is started, because the ladder gave up, node
+  // A new agent gets the decision in its environment (start()). When none is started, because the job ends, node
   // 0's agent gets it through its control socket.
   void send_to_node_0(const LadderDecision& decision) const {
     if (options_.control_folder.empty() || !agents_[0].alive) return;
@@ -270,7 +270,7 @@ class LocalNodes {
   }
 
   void perform(const FinishNodes& output) {
-    // The agents have printed why, and the ladder's line the consequence, so nothing is printed twice.
+    // The agents have printed why the run fails, and the decision's line what follows, so nothing is printed here.
     const bool is_new = output.node >= 0 && last_line_.find(output.message) == std::string::npos;
     if (output.code != 0 && is_new) say("lockstep: " + output.message);
     end(output.code, output.message);
@@ -295,7 +295,7 @@ class LocalNodes {
     if (agent.termination_fd >= 0) ::close(agent.termination_fd);
     agent = Agent{};
     agent.termination_fd = ::memfd_create("lockstep-last-words", MFD_CLOEXEC);
-    if (agent.termination_fd < 0) return unavailable("no memory for its last words");
+    if (agent.termination_fd < 0) return unavailable("no memory for its termination message");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
     if (pending_decision_ && (pending_decision_->rung == "gang" ? node == 0 : node == pending_decision_->node)) {
       launch.environment[std::string(env::kStartedBecause)] =

@@ -31,21 +31,21 @@ Usage:
   lockstep demo [WORKLOAD]                 a short run with its result, and what to try next
   lockstep workloads                       what can be trained
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
-  lockstep run -f trainjob.yaml [flags]    the same, of a TrainJob's file
+  lockstep run -f trainjob.yaml [flags]    the same, as a TrainJob's file says
   lockstep run NAME --plugin FILE [flags]  train a model of your own (docs/your-own-model.md)
   lockstep WORKLOAD TASK --checkpoint PATH do something with a trained model
   lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
-  lockstep doctor                          is this machine fit to train, and what to do where it is not
-  lockstep bench scaling WORKLOAD [flags]  what more ranks bring on this machine: samples a second, speed-up
+  lockstep doctor                          check whether this machine can train, and say what to fix
+  lockstep bench scaling WORKLOAD [flags]  how much faster more ranks train on this machine
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
-  lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
+  lockstep chaos kill-rank|kill-agent|…    inject a fault into a run on this machine, and measure its recovery
   lockstep completion bash|zsh|fish        completion of commands and flags in your shell
   lockstep version                         say which version this is
   lockstep run WORKLOAD --help             all flags of a workload
   lockstep WORKLOAD --help                 what can be done with a trained model
   lockstep ckpt --help                     all about checkpoints
-  lockstep chaos --help                    all about breaking things
+  lockstep chaos --help                    all about injected faults
 
 )";
 

@@ -3,6 +3,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include "runner/base/nearest.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -18,6 +19,18 @@ std::optional<int> parse_command(CLI::App& app, const std::vector<std::string>& 
     return static_cast<int>(ExitCode::kUsage);
   }
   return std::nullopt;
+}
+
+std::string subcommand_problem(const std::string& word, const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) {
+    if (word == name) return "";
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  if (word.empty()) return "expected one of " + list + ", found nothing";
+  const std::string nearest = nearest_name(word, names);
+  return "unknown command \"" + word + "\", " +
+         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
 }
 
 }  // namespace lockstep

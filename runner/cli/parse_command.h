@@ -15,4 +15,7 @@ namespace lockstep {
 std::optional<int> parse_command(CLI::App& app, const std::vector<std::string>& args, const std::string& hint,
                                  std::ostream& out, std::ostream& err);
 
+// What is wrong with the word after a command that has these subcommands; empty: it is one of them.
+std::string subcommand_problem(const std::string& word, const std::vector<std::string>& names);
+
 }  // namespace lockstep

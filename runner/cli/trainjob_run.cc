@@ -267,7 +267,7 @@ class Localizer {
     const std::string* const mount = longest_above(pod_mounts_, path);
     if (mount == nullptr || exists_(path)) return path;
     return invalid(where + ": " + path + " is not on this machine: in the pods a volume is mounted at " + *mount +
-                   "; say what stands for it, such as --mount " + *mount + "=." + *mount);
+                   "; give its local path, such as --mount " + *mount + "=." + *mount);
   }
 
   Status take_arguments() {

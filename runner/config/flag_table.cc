@@ -395,6 +395,23 @@ std::string number_text(double value) {
   return error == std::errc() ? std::string(buffer.data(), end) : std::string();
 }
 
+Flag& FlagTableBuilder::train_dir_path(const char* name) {
+  Flag& flag = add(name, FlagScope::kThisProcess, "a folder", "output folder, as a path in --train_dir");
+  flag.names_path = NamesPath::kFolder;
+  flag.set = [](std::string_view text, RunConfig& config) {
+    if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
+    if (text.empty()) return true;
+    const bool is_path = text.find('/') != std::string_view::npos;
+    config.training.train_dir = (is_path ? "" : "./") + std::string(text);
+    return true;
+  };
+  flag.get = [](const RunConfig& config) {
+    const std::string& folder = config.training.train_dir;
+    return folder.find('/') == std::string::npos ? std::string() : folder;
+  };
+  return flag;
+}
+
 std::string range_text(int64_t min, int64_t max) {
   if (max == std::numeric_limits<int64_t>::max()) return "of at least " + std::to_string(min);
   return "from " + std::to_string(min) + " to " + std::to_string(max);

@@ -166,6 +166,9 @@ class FlagTableBuilder {
     return add(name, scope, expects, help);
   }
 
+  // A guide's name for a --train_dir that is a path; both flags set the same value.
+  Flag& train_dir_path(const char* name);
+
   std::vector<Flag> take() { return {std::make_move_iterator(flags_.begin()), std::make_move_iterator(flags_.end())}; }
 
  private:

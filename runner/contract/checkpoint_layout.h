@@ -1,7 +1,7 @@
 // Names and schema of a checkpoint folder, as writer, reader, `lockstep ckpt` and people use them. Pure.
 //
 //   <folder>/step-00001200/{model,optimizer,ema}.safetensors, state.json    complete once renamed, if all sums match
-//   <folder>/latest                                                         the name of the newest, for people
+//   <folder>/latest                                                         the name of the newest, for users
 //   <folder>/.tmp-r<run>-g<generation>-…                                    being written, or left by a dead writer
 //   <folder>/.stale-step-00001200-r<run>-g<generation>[-n]                  moved aside by the writer in the name
 //

@@ -48,7 +48,7 @@ struct Greet {
   int node_rank = 0;
   uint32_t attempt = 0;      // of this node's agent: LOCKSTEP_POD_ATTEMPT, else its start time
   uint64_t incarnation = 0;  // random, one per agent process
-  std::string host;          // for people
+  std::string host;          // host name, for messages only
 };
 
 // How the newest group ended in which this node's workers committed a step. A coordinator that replaces a lost one
@@ -93,7 +93,7 @@ struct Broken {
   uint64_t generation = 0;
   int rank = -1;                    // whose worker ended; -1 when a peer was lost
   std::string cause;                // CamelCase, as in exit_reason: "SignalKILL", "PeerLost", "TimedOut", …
-  std::string message;              // for people
+  std::string message;              // a sentence, for logs and /status
   double detection_seconds = -1.0;  // from the last sign of life of what was lost; below zero: not known
   int exit_code = 0;                // of that rank's worker; 0: not known
 };
@@ -134,11 +134,11 @@ struct NodeFailed {
   bool for_good = false;
 };
 
-// A decision of the restart ladder on this node, for node 0's page.
+// A restart that this node decided on, or its decision not to restart; node 0's status page shows it.
 struct LadderDecision {
-  std::string rung;          // "process", "pod", "gang"
+  std::string rung;          // level of restart: "process", "pod", "gang"
   std::string reason;        // CamelCase, as in exit_reason
-  std::string line;          // for people: what ended how, and what happens next
+  std::string line;          // a sentence for logs and /status: what ended how, and what happens next
   bool gives_up = false;     // nothing is started again
   bool is_exported = false;  // the node has a page of its own, with metrics that count it
 };
@@ -176,7 +176,7 @@ struct Placement {
 struct CutGroup {
   uint64_t generation = 0;
   std::string cause;    // CamelCase
-  std::string message;  // for people
+  std::string message;  // a sentence, for logs
 };
 
 // Leave the group of `generation` together, at the end of a step.

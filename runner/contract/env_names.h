@@ -38,7 +38,7 @@ inline constexpr std::string_view kAgentFd = "LOCKSTEP_AGENT_FD";
 // The worker's beat page (contract/beat_page.h), a memfd.
 inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
 
-// From `lockstep run --local_nodes` to its agents: the command that the user gave, for the last words.
+// From `lockstep run --local_nodes` to its agents: the command that the user gave, which the last lines of a run quote.
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
 // From the same: why this agent was started in place of an earlier one, a LadderDecision as a line
 // (contract/coordination.h).

@@ -26,7 +26,7 @@ inline std::string clock_hint(uint32_t seen, std::string_view node) {
          std::string(env::kPodAttempt) + "=" + std::to_string(uint64_t{seen} + 1);
 }
 
-// For people: "ATTEMPT.COUNTER".
+// As logs show it: "ATTEMPT.COUNTER".
 inline std::string generation_text(uint64_t generation) {
   std::string text = std::to_string(attempt_of(generation));
   return text.append(".").append(std::to_string(counter_of(generation)));

@@ -32,7 +32,7 @@ struct LaunchOptions {
   int rejoin_timeout_seconds = 30;    // wait for a lost node before going on with fewer
   int stall_timeout_seconds = 600;    // no sign of progress from a rank
   int heartbeat_timeout_seconds = 5;  // no sign of life from a node or a worker
-  int max_restarts = 10;              // process rung of the ladder
+  int max_restarts = 10;              // of workers by their agent, within an hour
 };
 
 }  // namespace lockstep

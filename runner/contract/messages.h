@@ -132,11 +132,11 @@ struct Resumed {
   uint64_t generation = 0;
   int64_t step = 0;          // committed now
   int64_t assigned_ns = 0;   // when the assignment came
-  int64_t formed_ns = 0;     // when the group stood
+  int64_t formed_ns = 0;     // when the group had formed
   int64_t synced_ns = 0;     // when all ranks held the same state
   int64_t committed_ns = 0;  // when the step was committed
   int64_t resumed_step = 0;  // committed steps of the state that the group went on from
-  std::string origin;        // where that state came from, for people
+  std::string origin;        // where that state came from, in words
 };
 
 using WorkerMessage =

@@ -29,7 +29,7 @@ inline constexpr MetricName kSamples{"lockstep_samples_total", MetricType::kCoun
                                      "Samples trained on by all ranks together while this process ran."};
 inline constexpr MetricName kStep{"lockstep_step", MetricType::kGauge, "",
                                   "Optimizer step of the run, counted over restarts."};
-inline constexpr MetricName kEpoch{"lockstep_epoch", MetricType::kGauge, "", "Epochs begun or done, with fraction."};
+inline constexpr MetricName kEpoch{"lockstep_epoch", MetricType::kGauge, "", "Epochs trained so far, with fraction."};
 inline constexpr MetricName kTargetSteps{"lockstep_target_steps", MetricType::kGauge, "",
                                          "Step at which the run ends."};
 inline constexpr MetricName kProgress{"lockstep_progress_ratio", MetricType::kGauge, "",
@@ -98,9 +98,9 @@ inline constexpr MetricName kRendezvousDuration{"lockstep_rendezvous_duration_se
                                                 "Time to form one process group."};
 
 // Agent: its own node.
-inline constexpr MetricName kRestarts{"lockstep_restarts_total", MetricType::kCounter, "rung,reason",
-                                      "Workers started again by this agent, by rung of the restart ladder and by the "
-                                      "reason of their end."};
+inline constexpr MetricName kRestarts{
+    "lockstep_restarts_total", MetricType::kCounter, "rung,reason",
+    "Workers that this agent restarted, by level of restart and by the reason of their end."};
 inline constexpr MetricName kWorkersAlive{"lockstep_agent_workers", MetricType::kGauge, "",
                                           "Worker processes of this agent that are alive."};
 inline constexpr MetricName kBuildInfo{"lockstep_build_info", MetricType::kGauge, "version",
@@ -112,9 +112,9 @@ inline constexpr MetricName kGeneration{"lockstep_generation", MetricType::kGaug
 inline constexpr MetricName kNodes{"lockstep_nodes", MetricType::kGauge, "", "Nodes in the group."};
 inline constexpr MetricName kWorldSize{"lockstep_world_size", MetricType::kGauge, "", "Ranks in the group."};
 inline constexpr MetricName kGaveUp{"lockstep_gave_up_total", MetricType::kCounter, "rung,reason",
-                                    "Times that a rung of the restart ladder started nothing again, by the reason of "
-                                    "the last end. What ends node 0's own agent ends this page, too: its log and the "
-                                    "exit message have it."};
+                                    "Times that a level of restart did not restart, so that the next level did or the "
+                                    "job ended, by the reason of the last end. Failures that end node 0's own agent "
+                                    "are not counted: they are in its log and exit message."};
 inline constexpr MetricName kGoodputSeconds{
     "lockstep_goodput_seconds_total", MetricType::kCounter, "kind,cause",
     "Wall clock of the job by kind (work, waiting, redone) and cause; all together are the time since its start."};

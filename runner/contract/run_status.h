@@ -1,5 +1,5 @@
-// RunStatus: the document that an agent serves under /status (/status?view=summary: without the workers), for people,
-// the status page and the operator. Pure.
+// RunStatus: the JSON document that an agent serves under /status (/status?view=summary: without the workers). The
+// status page, the operator and users read it. Pure.
 //
 // Node 0's agent speaks for the whole job; every other one for its own workers, and names the coordinator it follows.
 // Threads: plain values.
@@ -58,7 +58,7 @@ struct Recovery {
   int rank = -1;                    // whose worker ended; -1: none
   double detection_seconds = -1.0;  // from the last sign of life of what was lost
   double respawn_seconds = -1.0;    // until all workers waited for the new group
-  double forming_seconds = -1.0;    // until the new group stood
+  double forming_seconds = -1.0;    // until the new group had formed
   double sync_seconds = -1.0;       // until all ranks held the same state
   double total_seconds = -1.0;      // from the last sign of life to the first commit
   int64_t redone_steps = 0;
@@ -76,9 +76,9 @@ struct Recovery {
 };
 
 struct LadderStatus {
-  std::string rung = "process";
-  int64_t restarts = 0;  // workers started again by this agent
-  int budget_left = 0;
+  std::string rung = "process";  // level of the last decision: "process", "pod", "gang"
+  int64_t restarts = 0;          // workers started again by this agent
+  int budget_left = 0;           // restarts that --max_restarts still allows
   std::string last_decision;
 };
 

@@ -18,6 +18,16 @@ constexpr size_t kEntriesPerProgress = 1000;
 
 }  // namespace
 
+Result<std::filesystem::file_status> status_of(const std::string& path, std::string_view expected) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status)) return status;
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return Error{ErrorCode::kUnavailable, "cannot read " + path + ": " + error.message()};
+  }
+  return Error{ErrorCode::kNotFound, path + " does not exist; " + std::string(expected)};
+}
+
 Result<FoundFile> look_at(const std::string& path, std::string relative) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return error_of_errno(errno, "stat", path);

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runner/base/result.h"
@@ -18,6 +20,10 @@ struct FoundFile {
   int64_t bytes = 0;
   int64_t changed_ns = 0;  // since 1970
 };
+
+// Whether a data set's path is a file or a folder. Errors: kNotFound, whose message ends with `expected` ("expected a
+// folder of …"); kUnavailable.
+Result<std::filesystem::file_status> status_of(const std::string& path, std::string_view expected);
 
 // Errors: those of the disk; kInvalid when it is no regular file.
 Result<FoundFile> look_at(const std::string& path, std::string relative);

@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-// A collective whose connections end throws within a tenth of a millisecond; one that has not by now never will.
+// After a cut a collective throws within 0.1 ms. One that has not thrown after this time is taken to hang for ever.
 inline constexpr std::chrono::milliseconds kAbandonAfter{200};
 
 class AbandonableBackend final : public c10d::Backend {

@@ -96,7 +96,7 @@ Status meet(const StoreHandle& store, const World& world, std::chrono::milliseco
   }
   try {
     const std::string missing = missing_ranks(keys, world.world_size);
-    return Error{ErrorCode::kRetry, "these ranks did not come within " + seconds_text(timeout) + ": " + missing +
+    return Error{ErrorCode::kRetry, "these ranks did not join within " + seconds_text(timeout) + ": " + missing +
                                         " (of " + std::to_string(world.world_size) +
                                         "); see their logs, or wait longer with --rendezvous_timeout_seconds"};
   } catch (const std::exception& e) {

@@ -25,7 +25,7 @@ Status rendezvous(const StoreHandle& store, const World& world, const std::strin
                   std::chrono::milliseconds timeout);
 
 // Tells the store that this rank has arrived, and waits for all others. Each rank sends three or four requests, however
-// many ranks there are. Errors: kRetry, naming the ranks that did not come.
+// many ranks there are. Errors: kRetry, naming the ranks that did not join.
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout);
 
 // Compares the terms of all ranks (contract/agreement.h); all ranks get the same result. Each rank sends world_size

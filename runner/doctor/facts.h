@@ -67,7 +67,7 @@ struct MachineFacts {
   uint64_t files_max = 0;  // RLIMIT_NOFILE, soft
   uint64_t files_hard_max = 0;
   std::optional<uint64_t> locked_max;    // RLIMIT_MEMLOCK, bytes; nullopt: unlimited
-  std::optional<uint64_t> threads_left;  // the lower of RLIMIT_NPROC and what pids.max leaves; nullopt: unlimited
+  std::optional<uint64_t> threads_left;  // the lower of what RLIMIT_NPROC and pids.max leave; nullopt: unlimited
   bool has_infiniband = false;
   int64_t now = 0;           // Unix seconds
   int64_t program_time = 0;  // Unix seconds: when this program was written to disk

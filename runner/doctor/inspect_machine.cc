@@ -1,12 +1,12 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cctype>
 #include <ctime>
 #include <filesystem>
-#include <sstream>
 
 #include "runner/base/cgroup.h"
 #include "runner/base/kernel_file.h"
@@ -37,6 +37,21 @@ std::optional<uint64_t> tightest(const std::vector<fs::path>& folders, Read read
   return least;
 }
 
+// RLIMIT_NPROC counts all threads of the real user. Those in other containers are not in this /proc, so the result may
+// be too high. nullopt: no limit; the kernel exempts root.
+std::optional<uint64_t> threads_left_to_user() {
+  const std::optional<uint64_t> limit = limit_of(RLIMIT_NPROC, false);
+  const uid_t user = ::getuid();
+  if (!limit || user == 0) return std::nullopt;
+  uint64_t running = 0;
+  std::error_code error;
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    if (std::isdigit(static_cast<unsigned char>(at->path().filename().string().front())) == 0) continue;
+    running += threads_of_user(read_kernel_file(at->path() / "status"), user);
+  }
+  return *limit - std::min(*limit, running);
+}
+
 void inspect_cgroup(MachineFacts& facts) {
   const Cgroups groups;
   facts.cores_allowed = groups.cores_allowed();
@@ -50,7 +65,7 @@ void inspect_cgroup(MachineFacts& facts) {
   const std::optional<uint64_t> pids_left = tightest(groups.of_pids(), [&](const fs::path& folder) {
     return memory_left(read_kernel_file(folder / "pids.max"), read_kernel_file(folder / "pids.current"), "");
   });
-  facts.threads_left = limit_of(RLIMIT_NPROC, false);
+  facts.threads_left = threads_left_to_user();
   if (pids_left) facts.threads_left = std::min(*pids_left, facts.threads_left.value_or(*pids_left));
 }
 

@@ -73,6 +73,17 @@ uint64_t available_memory(std::string_view meminfo) {
   return 0;
 }
 
+uint64_t threads_of_user(std::string_view status, uint64_t user) {
+  bool is_theirs = false;
+  for (const std::string& line : lines_of(status)) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.size() < 2) continue;
+    if (words[0] == "Uid:") is_theirs = parse_number<uint64_t>(words[1]) == user;
+    if (words[0] == "Threads:") return is_theirs ? parse_number<uint64_t>(words[1]).value_or(0) : 0;
+  }
+  return 0;
+}
+
 bool has_cpu_flag(std::string_view cpuinfo, std::string_view flag) {
   for (const std::string& line : lines_of(cpuinfo)) {
     if (!line.starts_with("flags")) continue;

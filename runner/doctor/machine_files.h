@@ -18,6 +18,9 @@ std::optional<uint64_t> memory_left(const std::string& limit, const std::string&
 // MemAvailable of /proc/meminfo, in bytes; 0: the text does not have it.
 uint64_t available_memory(std::string_view meminfo);
 
+// The number of threads of a process, from its /proc/<pid>/status, when `user` runs it (real user id); else 0.
+uint64_t threads_of_user(std::string_view status, uint64_t user);
+
 // True when the first processor in /proc/cpuinfo has this flag.
 bool has_cpu_flag(std::string_view cpuinfo, std::string_view flag);
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "runner/base/json.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -26,18 +27,13 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(text.size() < width ? width - text.size() : 0, ' ');
 }
 
-// The width on the screen, in columns: counts the bytes that begin a character of UTF-8.
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 // Breaks the text between words; the lines after the first are indented.
 std::string wrapped(const std::string& text, size_t width, size_t indent) {
   std::istringstream words(text);
   std::string result;
   size_t at = 0;
   for (std::string word; words >> word;) {
-    const size_t word_width = width_of(word);
+    const size_t word_width = num_characters(word);
     if (at > 0 && at + 1 + word_width > width) {
       result.append("\n").append(indent, ' ');
       at = 0;

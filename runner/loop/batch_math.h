@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Fixed at the first start of a run, by the number of ranks that were asked for, even if not all were there yet.
+// Fixed at the first start of a run, by the number of ranks asked for, even if the run starts with fewer.
 struct BatchShape {
   int64_t global_batch = 0;     // samples
   int64_t micro_batch_max = 0;  // most that a rank computes in one forward: samples, or their cost (BatchSource::cost)

@@ -9,6 +9,7 @@
 
 #include "runner/checkpoint/writer.h"
 #include "runner/loop/device_memory.h"
+#include "runner/loop/start_table.h"
 #include "runner/telemetry/mfu.h"
 #include "runner/telemetry/time_split.h"
 
@@ -252,6 +253,12 @@ void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {
   }
 }
 
+void Reporter::summary_row(const std::string& label, const std::string& value) {
+  for (const auto& [first, text] : wrapped_rows({{format("%-8s", label.c_str()), value}}, kTerminalColumns)) {
+    say(format("  %-10s", first.c_str()) + text);
+  }
+}
+
 void Reporter::end_summary(const End& end) {
   if (!is_rank_zero()) return;
   const PhaseSeconds phases = options_.clock->seconds();
@@ -267,11 +274,11 @@ void Reporter::end_summary(const End& end) {
   }
   const RunShape shape{
       .world_size = options_.world.world_size, .on_gpu = options_.device.is_cuda(), .precision = options_.precision};
-  say("  bound by  " + what_bounded(phases, shape));
+  summary_row("bound by", what_bounded(phases, shape));
   if (last_report_) say(format("  loss      %.4f", last_report_->loss));
   if (std::isfinite(end.best_value)) say(format("  best      %s %.4f", end.best_metric.c_str(), end.best_value));
   if (end.skipped_steps > 0) say(format("  skipped   %" PRId64 " steps, not finite", end.skipped_steps));
-  if (folder_) say("  files     " + folder_->path() + ": " + list_of_files(folder_->files()));
+  if (folder_) summary_row("files", folder_->path() + ": " + list_of_files(folder_->files()));
   if (!last_checkpoint_.empty()) say("  saved     " + last_checkpoint_);
   if (!end.resume_command.empty()) {
     const bool finished = end.step == plan_.total_steps;

@@ -108,7 +108,8 @@ class Reporter {
 
   void report_progress(const StepReport& report);
   void print_progress_line(const Progress& progress);
-  void warn_if_any(const std::string& sentence);  // nothing for an empty sentence
+  void warn_if_any(const std::string& sentence);                         // nothing for an empty sentence
+  void summary_row(const std::string& label, const std::string& value);  // wrapped at words, as the start table
 
   Options options_;
   Plan plan_;

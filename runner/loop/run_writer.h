@@ -43,8 +43,8 @@ class RunWriter {
   void close(const StopToken& stop);
   [[nodiscard]] bool is_open() const { return writer_ != nullptr; }
 
-  // Writes what the journal holds and the folder lacks: steps and an evaluation that another rank 0 may not have
-  // written.
+  // Writes the steps and the evaluation of the journal that the folder lacks, because an earlier rank 0 ended before it
+  // wrote them.
   void write_what_was_missed(const StopToken& stop);
   // Makes the workload's files of an evaluation from the present state and queues them for writing.
   void stage_outputs(const EvaluationNote& note, std::map<std::string, std::string> parts, const StopToken& stop);
@@ -60,7 +60,7 @@ class RunWriter {
   // Waits until everything staged is durable or has failed; for the end of a process whose device is broken.
   void wait();
 
-  // Was the state of this step staged here, or read from a checkpoint?
+  // True when the state of this step was staged here, or was read from a checkpoint.
   [[nodiscard]] bool has_checkpoint_of(int64_t step) const { return checkpointed_step_ == step; }
   // Why the newest checkpoint could not be written or the folder could not be used; empty when all is durable.
   [[nodiscard]] const std::string& problem() const { return problem_; }

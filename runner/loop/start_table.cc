@@ -15,7 +15,6 @@ using Rows = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kStateLabel = "state";
 
-constexpr size_t kTerminalColumns = 80;
 // As Reporter::start_table prints them.
 constexpr size_t kRowIndent = 2;
 constexpr size_t kColumnGap = 2;

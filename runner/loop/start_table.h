@@ -31,6 +31,8 @@ struct StartFacts {
   std::string nccl_variables;  // "NCCL_DEBUG=INFO …", those that are set
 };
 
+inline constexpr size_t kTerminalColumns = 80;  // of the start table and the end summary
+
 // Label and value of each row; an empty label continues the row above.
 std::vector<std::pair<std::string, std::string>> start_table_rows(const StartFacts& facts);
 

@@ -316,7 +316,7 @@ class Reading {
 };
 
 Failure reading_stopped() {
-  return {ExitCode::kPeerLost, "the group was cut, or a stop asked for, during the restore"};
+  return {ExitCode::kPeerLost, "the group was cut, or a stop was requested, during the restore"};
 }
 
 // Sends all tensors of the state from rank `source` to the ranks that receive.
@@ -330,7 +330,7 @@ void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOp
     parts.clock.progress();
     options.on_message();
     const bool leaves = transfer.rank_zero_receives ? parts.stop.is_cut() : parts.stop.is_stopped();
-    if (leaves) leave_group("the group was cut, or a stop asked for, while the state was on its way");
+    if (leaves) leave_group("the group was cut, or a stop was requested, during the transfer of the state");
   });
 }
 

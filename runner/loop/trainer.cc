@@ -411,7 +411,7 @@ Outcome Trainer::check_drift(Generation& g) {
   return {ExitCode::kCrash,
           "after step " + std::to_string(state_.counters.step) + " the parameters of rank " + ranks +
               " differ from rank 0's (--drift_check_every " + std::to_string(every) +
-              "); the memory or the device of that rank is not to be trusted",
+              "); check the memory and the device of that rank",
           {}};
 }
 

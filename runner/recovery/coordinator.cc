@@ -312,12 +312,12 @@ class Stepper {
     }
     if (greet.node_rank < 0 || greet.node_rank >= s_.options.max_nodes) {
       return refuse(connection,
-                    who + " does not fit: node ranks are 0 to " + std::to_string(s_.options.max_nodes - 1) +
-                        " here; check --node_rank and --nnodes",
+                    who + " has a node rank out of range: expected 0 to " + std::to_string(s_.options.max_nodes - 1) +
+                        "; check --node_rank and --nnodes",
                     false);
     }
     if (s_.greetings.size() >= kGreetingsPerNode * static_cast<size_t>(s_.options.max_nodes)) {
-      return refuse(connection, who + " must wait: too many greetings are open", true);
+      return refuse(connection, who + " must wait: too many connections have greeted and not joined yet", true);
     }
     s_.greetings.emplace(connection, Greeting{greet, now_});
     out_.emplace_back(Send{connection, Welcome{s_.generation()}});
@@ -867,13 +867,14 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       break;
     case Verdict::kGiveUpWithoutStep:
       decision.gives_up = true;
-      decision.reason = std::to_string(state.groups_without_step) + " groups in a row came to nothing within " +
+      decision.reason = std::to_string(state.groups_without_step) +
+                        " groups in a row broke before their first step, within " +
                         seconds_text(state.options.rendezvous_timeout) + "; the last one: " + state.broke_because +
                         kWhatToDoWithoutStep;
       break;
     case Verdict::kWait:
       decision.reason = could_be_placed(state, now) ? "pausing: " + std::to_string(state.groups_without_step) +
-                                                          " groups in a row came to nothing"
+                                                          " groups in a row broke before their first step"
                                                     : "waiting: " + who_is_missing(state);
       break;
   }

@@ -1,12 +1,12 @@
-// NodeLadder: the pod and gang rungs of the restart ladder, for `lockstep run --local_nodes N`. Pure. (architecture §3)
+// NodeLadder: restarts of a pod and of the gang, for `lockstep run --local_nodes N`. Pure. (architecture §3)
 //
 // Role: the parent process of N agents plays the operator. This decides which agent (node) is started, signalled,
-// killed and started again, and with which code the parent ends. The process rung is each agent's own (supervisor.h).
+// killed and started again, and with which code the parent ends. Each agent restarts its own workers (supervisor.h).
 //
 // The ladder: a node that ends is replaced at once, alone, with the next attempt. Counted against max_restarts inside
 // kRestartWindow; not counted are a node that lost its peers or the coordinator (10), one that was stopped by somebody
 // else (130, 143) and one that was killed because it was silent. A replacement that ends within kShortLife is no
-// progress: kShortLivesMax of one node in a row restart all nodes together, once (the gang rung); after that they end
+// progress: kShortLivesMax of one node in a row restart all nodes together, once (a gang restart); after that they end
 // the job. A new checkpoint clears all of these counts. Codes 2, 3 and 5 end the job at once, and so does an end that
 // the agent reports as the end of the whole job. After the first node has ended with 0 the job is complete, and no node
 // is replaced any more.
@@ -48,7 +48,7 @@ struct NodeEnded {
   int node = 0;
   int64_t pid = 0;
   int code = 0;                  // as in contract/exit_code; 128 + n for a signal
-  std::string message;           // the agent's last words; may be empty
+  std::string message;           // the agent's termination message; may be empty
   bool job_ended = false;        // the agent says that the job is over for all (EndJob): no replacement can do better
   int64_t checkpoint_step = -1;  // of the job's newest durable checkpoint by now; below zero: none was written
 };
@@ -79,7 +79,7 @@ struct KillNode {  // SIGKILL; its workers leave when their link ends
 struct NodeDecision {
   int node = -1;     // that led to it
   int code = 0;      // how it ended
-  std::string rung;  // "pod", "gang"; empty: a remark, nothing was decided
+  std::string rung;  // level: "pod", "gang"; empty: a remark, nothing was decided
   bool is_counted = false;
   bool gives_up = false;  // the job ends: nothing is started again
   std::string line;       // for a person: which node ended how, what happens next and why
@@ -110,7 +110,7 @@ struct NodeLadderState {
   bool finished = false;
   std::vector<LadderNode> nodes;
   std::vector<TimePoint> restarts;  // counted ones inside the window
-  int64_t replacements_total = 0;   // nodes started again, all rungs
+  int64_t replacements_total = 0;   // nodes started again, alone or with all others
   int64_t checkpoint_step = -1;     // of the newest checkpoint that was reported
   bool gang_used = false;
   bool gang_stopping = false;  // all are to end before all are started again

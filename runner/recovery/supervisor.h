@@ -1,4 +1,4 @@
-// Supervisor: the workers of one node, and the process rung of the restart ladder. Pure. (architecture §3)
+// Supervisor: the workers of one node, and their restarts. Pure. (architecture §3)
 //
 // Role: starts the workers, passes placements and cuts to them, restarts those that end, and decides when the node
 // ends and with which code. It knows nothing of other nodes: the member (member.h) tells it what the coordinator wants,
@@ -11,7 +11,7 @@
 // those before it, that is a crash loop: the job ends, because a new process, pod or gang would come no further. Codes
 // 2, 3 and 5 end the job at once; so does 4 when nothing was ever committed, because then nothing that the run wrote
 // can be the reason. So do workers of one node whose terms differ (messages.h, Hello). A node that has used up
-// max_restarts ends alone (the pod rung: its pod may be replaced).
+// max_restarts ends alone, and its pod may be replaced.
 //
 // After the first worker has ended with 0 the training is complete: nothing is started again, and a bad end is only
 // reported. A node that is stopped ends with 130 or 143, unless a worker has failed and was not started again; then it

@@ -155,6 +155,8 @@ def test_the_table_at_the_start_fits_a_terminal_and_shows_what_was_chosen(run, l
     short = run(line, cwd=tmp_path)
     rows = table_of(short.stdout)
     assert all(len(row) <= 80 for row in rows), "\n".join(rows)
+    summary = short.stdout[short.stdout.index("  bound by "):short.stdout.index("  saved ")]
+    assert all(len(row) <= 80 for row in summary.splitlines()), summary
     names = [row.split(",")[0] for row in (tmp_path / "out/args.txt").read_text().splitlines()]
     shown = set(re.findall(r"--(\w+)=", "\n".join(rows)))
     assert shown == {"dataset", "train_dir", "max_steps", "maxlen", "hidden_units", "num_blocks", "batch_size", "status_port"}

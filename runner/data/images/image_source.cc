@@ -155,14 +155,7 @@ Result<std::unique_ptr<ImageSource>> find_images(FileSystem& fs, const std::stri
   }
   TRY_ASSIGN(const std::optional<GeneratedImagesSpec> generated, parse_generated_images(path));
   if (generated) return std::unique_ptr<ImageSource>(std::make_unique<GeneratedImages>(*generated, side));
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
-    return Error{is_absent ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-                 is_absent ? path + " does not exist; " + std::string(kExpectedImages)
-                           : "cannot read " + path + ": " + error.message()};
-  }
+  TRY_ASSIGN(const std::filesystem::file_status status, status_of(path, kExpectedImages));
   if (!std::filesystem::is_directory(status)) {
     return Error{ErrorCode::kInvalid, path + " is no folder; " + std::string(kExpectedImages)};
   }

@@ -251,17 +251,11 @@ Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const s
                                                          const std::function<void()>& on_progress) {
   TRY_ASSIGN(const std::optional<GeneratedStructuresSpec> generated, parse_generated_structures(path));
   if (generated) return std::unique_ptr<StructureSource>(std::make_unique<GeneratedSource>(*generated));
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
-    return Error{is_absent ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-                 is_absent ? path + " does not exist; " + std::string(kExpected)
-                           : "cannot read " + path + ": " + error.message()};
-  }
+  TRY_ASSIGN(const std::filesystem::file_status status, status_of(path, kExpected));
   const bool is_folder = std::filesystem::is_directory(status);
-  if (is_folder && std::filesystem::is_regular_file(join_path(path, "list.csv"), error) &&
-      std::filesystem::is_directory(join_path(path, "pdb"), error)) {
+  std::error_code ignored;
+  if (is_folder && std::filesystem::is_regular_file(join_path(path, "list.csv"), ignored) &&
+      std::filesystem::is_directory(join_path(path, "pdb"), ignored)) {
     return open_training_set(fs, path);
   }
   std::vector<FoundFile> files;

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "runner/base/file_system.h"
@@ -204,14 +203,7 @@ Result<std::vector<std::string>> texts_of_json(std::string_view text, const std:
 }
 
 Result<TextFiles> TextFiles::find(const std::string& path, const std::function<void()>& on_progress) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
-    return Error{is_absent ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-                 is_absent ? path + " does not exist; " + std::string(kExpectedTexts)
-                           : "cannot read " + path + ": " + error.message()};
-  }
+  TRY_ASSIGN(const std::filesystem::file_status status, status_of(path, kExpectedTexts));
   std::vector<FoundFile> all;
   if (std::filesystem::is_directory(status)) {
     TRY_ASSIGN(all, files_below(path, on_progress));

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <span>
 
+#include "runner/base/utf8.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,24 +27,6 @@ bool is_in(std::span<const CodeRange> ranges, uint32_t code) {
   return behind != ranges.begin() && code <= std::prev(behind)->last;
 }
 
-constexpr uint32_t kContinuationBits = 6;
-
-// The number of bytes of a character that begins with this byte; 0 if none begins with it.
-size_t bytes_from(uint8_t lead) {
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return 2;
-  if (lead >= 0xE0 && lead <= 0xEF) return 3;
-  if (lead >= 0xF0 && lead <= 0xF4) return 4;
-  return 0;
-}
-
-// False for overlong encodings and for UTF-16 surrogates, which are not valid UTF-8.
-bool is_well_formed(uint32_t code, size_t bytes) {
-  if (bytes == 3) return code >= 0x800 && (code < 0xD800 || code > 0xDFFF);
-  if (bytes == 4) return code >= 0x10000 && code <= 0x10FFFF;
-  return true;
-}
-
 }  // namespace
 
 CharacterClass class_of(char32_t code_point) {
@@ -54,17 +38,9 @@ CharacterClass class_of(char32_t code_point) {
 }
 
 Character character_at(std::string_view text, size_t at) {
-  const auto lead = static_cast<uint8_t>(text[at]);
-  const size_t bytes = bytes_from(lead);
-  if (bytes == 0 || bytes > text.size() - at) return {};
-  uint32_t code = bytes == 1 ? lead : lead & (0x7FU >> bytes);
-  for (size_t i = 1; i < bytes; ++i) {
-    const auto byte = static_cast<uint8_t>(text[at + i]);
-    if ((byte & 0xC0U) != 0x80U) return {};
-    code = (code << kContinuationBits) | (byte & 0x3FU);
-  }
-  if (!is_well_formed(code, bytes)) return {};
-  return {.kind = class_of(code), .bytes = bytes, .code_point = code};
+  const CodePoint found = code_point_at(text, at);
+  if (found.bytes == 0) return {};
+  return {.kind = class_of(found.code), .bytes = found.bytes, .code_point = found.code};
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/one_line.h"
+#include "runner/base/utf8.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/models/gpt2rec/generated_movies.h"
 
@@ -45,21 +46,6 @@ constexpr std::array<std::string_view, 19> kGenresOf100k = {
     "Unknown",     "Action", "Adventure", "Animation", "Children's", "Comedy",  "Crime",
     "Documentary", "Drama",  "Fantasy",   "Film-Noir", "Horror",     "Musical", "Mystery",
     "Romance",     "Sci-Fi", "Thriller",  "War",       "Western"};
-
-bool is_utf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t more = byte < 0x80 ? 0 : byte >= 0xC2 && byte < 0xE0 ? 1 : byte >= 0xE0 && byte < 0xF0 ? 2 : 3;
-    if (more == 3 && (byte < 0xF0 || byte > 0xF4)) return false;
-    if (i + more >= text.size()) return false;
-    for (size_t k = 1; k <= more; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
-    }
-    i += more + 1;
-  }
-  return true;
-}
 
 std::string utf8_of_latin1(std::string_view text) {
   std::string out;

@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-// The split uses the order of this epoch, which is never trained.
+// The split uses the order of this epoch, which is never trained. (split_order would give another split: a run that is
+// resumed would then validate on ratings that it was trained on.)
 constexpr int64_t kEpochOfSplit = -1;
 
 // Random draws of a negative before the films are tried one after the other.

@@ -146,20 +146,7 @@ void add_model_flags(FlagTableBuilder& table) {
   };
 
   table.group("Files");
-  // The guide's name for a --train_dir that is a path; both flags set the same value.
-  Flag& output_dir = table.custom("output_dir", kThisProcess, "a folder", "output folder, as a path in --train_dir");
-  output_dir.names_path = NamesPath::kFolder;
-  output_dir.set = [](std::string_view text, RunConfig& config) {
-    if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
-    if (text.empty()) return true;
-    const bool is_path = text.find('/') != std::string_view::npos;
-    config.training.train_dir = (is_path ? "" : "./") + std::string(text);
-    return true;
-  };
-  output_dir.get = [](const RunConfig& config) {
-    const std::string& folder = config.training.train_dir;
-    return folder.find('/') == std::string::npos ? std::string() : folder;
-  };
+  table.train_dir_path("output_dir");
   table.integer("save_interval", kAllRanks, 1, kCountMax, OPTION(save_interval),
                 "epochs between the files checkpoint_epoch_N.pth, which are written after evaluations");
 

@@ -102,20 +102,7 @@ void add_data_flags(FlagTableBuilder& table) {
       .integer("num_examples_per_epoch", kMaths, 1, kCountMax, OPTION(mpnn.num_examples_per_epoch),
                "structures of an epoch, at most")
       .missing_need = needs_mpnn;
-  // The guide's name for a --train_dir that is a path; both flags set the same value.
-  Flag& save_dir = table.custom("save_dir", kThisProcess, "a folder", "output folder, as a path in --train_dir");
-  save_dir.names_path = NamesPath::kFolder;
-  save_dir.set = [](std::string_view text, RunConfig& config) {
-    if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
-    if (text.empty()) return true;
-    const bool is_path = text.find('/') != std::string_view::npos;
-    config.training.train_dir = (is_path ? "" : "./") + std::string(text);
-    return true;
-  };
-  save_dir.get = [](const RunConfig& config) {
-    const std::string& folder = config.training.train_dir;
-    return folder.find('/') == std::string::npos ? std::string() : folder;
-  };
+  table.train_dir_path("save_dir");
 }
 
 // Flags of the guide's Python program that decide nothing here. They have no value of their own.

@@ -392,7 +392,8 @@ TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
     "status":{"images":[{"names":["i"]}],"conditions":[
       {"type":"MemoryPressure","status":"False","lastTransitionTime":"2026-11-21T09:00:00Z"},
       {"type":"Ready","status":"Unknown","lastTransitionTime":"2026-11-21T10:00:00Z","message":"m"}]}})");
-  const HostView expected{.ready = false, .unreachable = true, .out_of_service = true, .since = 1'795'255'200};
+  const HostView expected{
+      .ready = false, .unreachable = true, .out_of_service = true, .not_ready_since = 1'795'255'200};
   EXPECT_EQ(view_of_host(node), expected);
   EXPECT_EQ(view_of_host(trim_host(node)), expected);
 }

@@ -115,7 +115,7 @@ TEST_F(ControlSocketInAFolder, is_made_with_its_folder_for_the_owner_alone_and_g
     EXPECT_THAT(ask(folder, "nonsense"), HasSubstr("error"));
   }
   EXPECT_FALSE(std::filesystem::exists(folder));  // nothing else came into it
-  EXPECT_THAT(connect_control_socket(folder, 0).error().message, HasSubstr("no run is at work"));
+  EXPECT_THAT(connect_control_socket(folder, 0).error().message, HasSubstr("no run is active"));
 }
 
 TEST_F(ControlSocketInAFolder, may_have_a_path_longer_than_a_socket_s_address) {

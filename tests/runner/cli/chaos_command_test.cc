@@ -43,7 +43,7 @@ TEST(ChaosCommand, names_what_is_wrong) {
   EXPECT_EQ(chaos({"kill-rank", "--rank", "x"}).code, 2);
   const std::string empty = std::filesystem::temp_directory_path().string() + "/no-such-run";
   EXPECT_EQ(chaos({"kill-rank", empty}).code, 2);
-  EXPECT_THAT(chaos({"kill-rank", empty}).err, AllOf(HasSubstr(empty), HasSubstr("no run is at work")));
+  EXPECT_THAT(chaos({"kill-rank", empty}).err, AllOf(HasSubstr(empty), HasSubstr("no run is active")));
 }
 
 TEST(DescribeRecovery, counts_from_the_blow) {
@@ -61,7 +61,7 @@ TEST(DescribeRecovery, counts_from_the_blow) {
   const std::string text = describe_recovery(Json::parse(to_json(recovery).dump()), 5'000'000'000);
   EXPECT_EQ(text,
             "  the group broke (SignalKILL) after 0.008 s\n"
-            "  all workers were ready 0.280 s later, the new group stood in 0.021 s, the state was the same in unknown "
+            "  all workers were ready 0.280 s later, the new group formed in 0.021 s, the state was synced in unknown "
             "(from rank 0)\n"
             "  next committed step 121 after 0.330 s, with 4 ranks\n"
             "  1 step redone, 0.004 s of work lost\n");

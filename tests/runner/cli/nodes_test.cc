@@ -228,7 +228,7 @@ TEST(Chaos, kills_node_0_whose_successor_is_found) {
   ASSERT_TRUE(wait_until(run, is_training));
   const std::string said = chaos(run, {"kill-agent", "--node", "0"});
   EXPECT_THAT(numbers_in(said, R"(the group broke \(NodeLost\) after ([0-9]+\.[0-9]+) s)"), found_by_its_end()) << said;
-  EXPECT_THAT(said, HasSubstr("the new group stood in "));
+  EXPECT_THAT(said, HasSubstr("the new group formed in "));
   EXPECT_THAT(said, HasSubstr("next committed step "));
   EXPECT_THAT(said, HasSubstr(" of work lost\n"));
   EXPECT_THAT(said, HasSubstr("with a new agent of node 0 (pid "));

@@ -91,7 +91,7 @@ TEST(TrainJobRun, maps_paths_below_the_pods_mounts) {
   EXPECT_THAT(run->remarks.front(), HasSubstr("/data is ./d"));
   EXPECT_THAT(refusal(mounted),
               HasSubstr("f: spec.trainer.args[3]: /data/a/x.inter is not on this machine: in the pods a "
-                        "volume is mounted at /data; say what stands for it, such as --mount /data=./data"));
+                        "volume is mounted at /data; give its local path, such as --mount /data=./data"));
   // What is there needs no map, and what is overridden needs nothing.
   EXPECT_TRUE(run_of(mounted, {}, {"/data/a/x.inter", "/data"}).ok());
   EXPECT_TRUE(run_of(mounted, {"--dataset", "y", "--data-dir=z"}).ok());

@@ -21,6 +21,14 @@ TEST(MachineFiles, reads_memory_and_flags) {
   EXPECT_FALSE(has_cpu_flag("", "avx2"));
 }
 
+TEST(MachineFiles, counts_the_threads_of_one_user_only) {
+  constexpr const char* kStatus = "Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\nThreads:\t12\n";
+  EXPECT_EQ(threads_of_user(kStatus, 1000), 12U);
+  EXPECT_EQ(threads_of_user(kStatus, 0), 0U);
+  EXPECT_EQ(threads_of_user("", 1000), 0U);
+  EXPECT_EQ(threads_of_user("Uid:\n", 0), 0U);
+}
+
 TEST(MachineFiles, finds_who_listens_and_not_who_talks) {
   constexpr const char* kTcp =
       "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"

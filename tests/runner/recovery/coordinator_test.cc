@@ -223,7 +223,7 @@ TEST(Coordinator, refuses_a_node_rank_that_does_not_fit) {
     Job job(2);
     const Refused refused = refusal(job.say_on(50, Job::greet_of(rank)), 50);
     EXPECT_FALSE(refused.retry);
-    EXPECT_THAT(refused.message, HasSubstr("node ranks are 0 to 1"));
+    EXPECT_THAT(refused.message, HasSubstr("node rank out of range: expected 0 to 1"));
   }
 }
 
@@ -236,7 +236,7 @@ TEST(Coordinator, looks_at_protocol_job_token_and_rank_in_this_order) {
   greet.job = "sasrec";
   EXPECT_THAT(refusal(job.say_on(52, greet), 52).message, HasSubstr("token"));
   greet.token = "secret";
-  EXPECT_THAT(refusal(job.say_on(53, greet), 53).message, HasSubstr("node ranks"));
+  EXPECT_THAT(refusal(job.say_on(53, greet), 53).message, HasSubstr("node rank out of range"));
 }
 
 TEST(Coordinator, tells_an_agent_whose_clock_was_set_back_what_to_do) {
@@ -1404,7 +1404,7 @@ TEST(Coordinator, groups_that_come_to_nothing_end_the_job_with_the_reason) {
   }
   ASSERT_TRUE(end);
   EXPECT_EQ(end->code, 10);
-  EXPECT_THAT(end->message, HasSubstr("groups in a row came to nothing within 300 s"));
+  EXPECT_THAT(end->message, HasSubstr("groups in a row broke before their first step, within 300 s"));
   EXPECT_THAT(end->message, HasSubstr("10.0.0.7:41234 timed out"));
   EXPECT_THAT(end->message, HasSubstr("do the nodes reach each other on all ports"));
   EXPECT_LE(job.now - began, 311s);
