@@ -72,7 +72,7 @@ function(lockstep_room name)
   endif()
 endfunction()
 
-# The worker's malloc: large tensors that come and go in each step keep their pages (docs/decisions.md). A sanitizer has its own.
+# malloc of the worker and the operator (docs/decisions.md says why). A sanitizer has its own.
 add_library(lockstep_allocator INTERFACE)
 if(NOT LOCKSTEP_SANITIZE)
   target_link_options(lockstep_allocator INTERFACE LINKER:--no-as-needed)  # nothing calls it by name

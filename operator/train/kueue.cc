@@ -460,16 +460,20 @@ std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succee
   return writes;
 }
 
+bool is_orphan(const Workload& workload, const std::string& job_uid) {
+  const api::OwnerReference* const owner = workload.meta.controller();
+  return owner != nullptr && owner->uid != job_uid && workload.meta.deletion_time && has_finalizer(workload);
+}
+
 std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
                                            const std::string& job_uid) {
   std::vector<WorkloadWrite> writes;
   for (const Json& object : workloads) {
     const Workload w = workload_from_json(object);
-    const api::OwnerReference* const owner = w.meta.controller();
-    if (owner == nullptr || owner->uid == job_uid || !w.meta.deletion_time || !has_finalizer(w)) continue;
+    if (!is_orphan(w, job_uid)) continue;
     const bool has_pods = std::any_of(pods.begin(), pods.end(), [&](const PodView& pod) {
       const api::OwnerReference* const of = pod.meta.controller();
-      return of != nullptr && of->uid == owner->uid && pod.phase != PodPhase::kSucceeded &&
+      return of != nullptr && of->uid == w.meta.controller()->uid && pod.phase != PodPhase::kSucceeded &&
              pod.phase != PodPhase::kFailed;
     });
     if (!has_pods) writes.push_back(remove_finalizer(w, "its TrainJob is gone, and so are the pods"));

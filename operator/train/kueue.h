@@ -66,8 +66,10 @@ std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_r
 // finalizer.
 std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succeeded, const std::string& message,
                                            bool has_pods, api::UnixSeconds now);
-// Removes the finalizer of Workloads that are being deleted and whose TrainJob (by UID) has no pods any more.
-// `job_uid`: UID of the existing TrainJob, whose own Workload is left to apply_queue; empty: there is no such TrainJob.
+// Is the Workload being deleted, and not owned by the TrainJob with UID `job_uid`, which apply_queue looks after?
+// Empty: there is no such TrainJob.
+bool is_orphan(const Workload& workload, const std::string& job_uid);
+// Removes the finalizer of the orphans whose TrainJob (by UID) has no pods any more.
 std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
                                            const std::string& job_uid);
 

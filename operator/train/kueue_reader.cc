@@ -128,13 +128,20 @@ Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, cons
 }
 
 Status KueueReader::release_orphans(const api::ObjectKey& job, const std::string& job_uid,
-                                    const std::vector<PodView>& pods) const {
+                                    const control::Cache& pods) const {
   if (workloads_ == nullptr) return {};
   const control::OptionalInformer::Kind kind = workloads_->wanted();
   if (!kind.cache) return {};
-  std::vector<Json> workloads;
-  for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job))) workloads.push_back(*object);
-  for (const WorkloadWrite& write : train::release_orphans(workloads, pods, job_uid)) {
+  std::vector<Json> orphans;
+  for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job))) {
+    if (is_orphan(workload_from_json(*object), job_uid)) orphans.push_back(*object);
+  }
+  if (orphans.empty()) return {};  // in almost every pass: its pods, maybe thousands, are not read then
+  std::vector<PodView> views;
+  for (const control::ObjectPtr& pod : pods.find(job_index_value(job))) {
+    if (std::optional<PodView> view = view_of_pod(*pod)) views.push_back(*std::move(view));
+  }
+  for (const WorkloadWrite& write : train::release_orphans(orphans, views, job_uid)) {
     const Result<Json> stored = client_.merge_patch(*kind.resource, {.ns = job.ns, .name = write.name}, write.body);
     const bool is_gone = !stored.ok() && stored.error().code == ErrorCode::kNotFound;
     if (!stored.ok() && !is_gone) return stored.error();

@@ -36,8 +36,8 @@ class KueueReader {
   // nullopt: it is not known yet whether the cluster has Kueue. A job with a queue must then be reconciled again soon.
   Result<std::optional<KueueView>> read(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now) const;
 
-  // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`.
-  Status release_orphans(const api::ObjectKey& job, const std::string& job_uid, const std::vector<PodView>& pods) const;
+  // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`. `pods`: those of all jobs.
+  Status release_orphans(const api::ObjectKey& job, const std::string& job_uid, const control::Cache& pods) const;
 
   // Puts the answer to a patch of a Workload into the cache. A Workload that has lost its last finalizer is gone.
   static void assume(const Json& stored, control::Cache& cache);

@@ -39,11 +39,6 @@ constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 // Outcome::learned, and another pass follows. A status is written with the version that was read: its answer contains
 // no changes by others.
 
-struct SeenPod {
-  control::ObjectPtr object;  // of the cache: another one when the pod has changed
-  std::optional<PodView> view;
-};
-
 // What requests have shown about a job. Losing it costs a request or two.
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
@@ -54,7 +49,8 @@ struct Memory {
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs; the cache may not have their deletionTimestamp yet
   std::optional<SentNodeCount> sent_node_count;
-  std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
+  // Of the last pass, by the cache's object, which is another one when the pod has changed.
+  std::map<control::ObjectPtr, std::optional<PodView>> seen_pods;
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
   KueueMemory kueue;
@@ -132,12 +128,8 @@ struct Reconciler::Impl {
   // Releases the Workloads of a TrainJob of this name that is deleted, is being deleted, or was before this one.
   Status release_orphans(const api::ObjectKey& key, const control::ObjectPtr& job) {
     if (!options.may_write()) return {};
-    std::vector<PodView> pods;
-    for (const control::ObjectPtr& pod : p.pods.find(job_index_value(key))) {
-      if (std::optional<PodView> view = view_of_pod(*pod)) pods.push_back(*std::move(view));
-    }
     const api::ObjectMeta meta = job == nullptr ? api::ObjectMeta() : api::meta_of(*job);
-    return kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, pods);
+    return kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, p.pods);
   }
 
   // Only the worker that holds the job's key uses its memory.
@@ -299,15 +291,13 @@ class Pass {
 
   // A pod that has not changed since the last pass is not read again.
   std::vector<PodView> look_at_pods() {
-    std::map<std::string, SeenPod> seen;
+    std::map<control::ObjectPtr, std::optional<PodView>> seen;
     std::vector<PodView> views;
-    for (const control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) {
-      const std::string name = api::key_of(*pod).name;
-      const auto known = memory_.seen_pods.find(name);
-      const bool is_known = known != memory_.seen_pods.end() && known->second.object == pod;
-      SeenPod& now =
-          seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)}).first->second;
-      if (now.view) views.push_back(*now.view);
+    for (control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) {
+      auto known = memory_.seen_pods.extract(pod);
+      const auto at =
+          known.empty() ? seen.emplace(pod, view_of_pod(*pod)).first : seen.insert(std::move(known)).position;
+      if (at->second) views.push_back(*at->second);
     }
     memory_.seen_pods = std::move(seen);
     return views;
