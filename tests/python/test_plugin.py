@@ -339,6 +339,23 @@ def test_what_the_loop_refuses(run, lockstep, faulty, tmp_path, fault, ranks, me
     assert done.returncode in (2, 3), done.stdout + done.stderr
 
 
+def test_without_options(run, lockstep, faulty, tmp_path):
+    done = run(faulty_run(lockstep, faulty, tmp_path / "run", "none"), FAULTY_WITHOUT_OPTIONS="1")
+    assert done.returncode == 2
+    assert "its flags read options of another type than set_defaults puts into config.options" in done.stderr
+
+
+def test_without_the_cmake_target(run, installed, tmp_path):
+    source = tmp_path / "model.cc"
+    source.write_text('#include "runner/plugin/plugin.h"\nLOCKSTEP_PLUGIN(model)\n')
+    include = installed / "include/lockstep"
+    torch = include / "torch_headers"
+    done = run(["g++", "-std=c++20", "-fsyntax-only", "-I", include, "-I", torch, "-I",
+                torch / "torch/csrc/api/include", source])
+    assert done.returncode != 0
+    assert "link the CMake target Lockstep::plugin" in done.stderr
+
+
 def test_a_device_fault_is_reported_and_ends_the_worker_before_any_destructor(run, lockstep, faulty, tmp_path):
     done = run(faulty_run(lockstep, faulty, tmp_path / "run", "device"))
     said = done.stdout + done.stderr

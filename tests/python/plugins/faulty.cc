@@ -136,7 +136,9 @@ class Faulty final : public Workload {
 void faulty(PluginWorkload& workload) {
   workload.flags.name = "faulty";
   workload.flags.summary = "what a plugin must not do";
-  workload.flags.set_defaults = [](RunConfig& config) { config.options = Options(); };
+  workload.flags.set_defaults = [](RunConfig& config) {
+    if (std::getenv("FAULTY_WITHOUT_OPTIONS") == nullptr) config.options = Options();
+  };
   workload.flags.add_flags = [](FlagTableBuilder& table) {
     table.group("Faults");
     table.text(
