@@ -169,24 +169,6 @@ class ByteModel {
 
 // ---- The workload: data, loss, evaluation -------------------------------------------------------------------------
 
-// The validation windows, in order.
-class LastWindows final : public BatchSource {
- public:
-  LastWindows(int64_t begin, int64_t end, int64_t batch) : begin_(begin), end_(end), batch_(batch) {}
-
-  int64_t steps(int64_t /*epoch*/) override { return (end_ - begin_ + batch_ - 1) / batch_; }
-  std::vector<int64_t> batch(int64_t /*epoch*/, int64_t index) override {
-    std::vector<int64_t> windows;
-    for (int64_t w = begin_ + index * batch_; w < std::min(end_, begin_ + (index + 1) * batch_); ++w) {
-      windows.push_back(w);
-    }
-    return windows;
-  }
-
- private:
-  int64_t begin_, end_, batch_;
-};
-
 class ByteWorkload final : public Workload {
  public:
   ByteWorkload(const Options& options, std::string text, at::Device device)
@@ -222,7 +204,7 @@ class ByteWorkload final : public Workload {
     if (options.split == Split::kTrain) {
       return Sampler::create({.seed = options.seed, .num_samples = training, .global_batch = options.global_batch});
     }
-    return std::unique_ptr<BatchSource>(std::make_unique<LastWindows>(training, windows_, options.global_batch));
+    return InOrder::create({.first = training, .num_samples = valid_windows_, .global_batch = options.global_batch});
   }
 
   Result<HostBatch> fetch(const BatchShare& share) const override {
@@ -331,14 +313,16 @@ std::optional<Failure> write_text(const TaskInput& input) {
   for (int64_t i = 0; i < write.bytes; ++i) {
     const std::string read = text.substr(text.size() - std::min(text.size(), static_cast<size_t>(options.context)));
     at::Tensor bytes_BT = at::empty({1, static_cast<int64_t>(read.size())}, at::kLong);
-    for (size_t t = 0; t < read.size(); ++t) bytes_BT[0][static_cast<int64_t>(t)] = static_cast<unsigned char>(read[t]);
-    at::Tensor logits_V = model(bytes_BT.to(input.device), Dropouts()).select(1, -1).squeeze(0).cpu();
+    std::transform(read.begin(), read.end(), bytes_BT.mutable_data_ptr<int64_t>(),
+                   [](char byte) { return static_cast<unsigned char>(byte); });
+    at::Tensor logits_V = model(bytes_BT.to(input.device), Dropouts()).select(1, -1).squeeze(0).cpu().contiguous();
     if (write.temperature > 0.0) {
       // The Gumbel trick: the largest of logits/temperature + Gumbel noise is a draw from their softmax.
       const PhiloxStream stream{static_cast<uint64_t>(write.seed), 0, static_cast<uint32_t>(i), 0};
+      float* const logits = logits_V.mutable_data_ptr<float>();
       for (uint32_t v = 0; v < kBytes; ++v) {
         const double uniform = (stream.word(v) + 1.0) / 4294967297.0;
-        logits_V[v] = logits_V[v].item<double>() / write.temperature - std::log(-std::log(uniform));
+        logits[v] = static_cast<float>(logits[v] / write.temperature - std::log(-std::log(uniform)));
       }
     }
     text += static_cast<char>(logits_V.argmax().item<int64_t>());

@@ -39,7 +39,8 @@ std::string workloads_text(const WorkloadList& workloads) {
     const auto row = [&text](const std::string& label, const std::string& value) {
       if (!value.empty()) text += "  " + label + std::string(11 - label.size(), ' ') + value + "\n";
     };
-    text += (text.empty() ? "" : "\n") + workload.name + " - " + workload.summary + "\n";
+    text +=
+        (text.empty() ? "" : "\n") + workload.name + (workload.summary.empty() ? "" : " - " + workload.summary) + "\n";
     row("models", variants_of(workload));
     row("data", workload.data);
     const bool is_of_plugin = workload.demo.data_title.empty();

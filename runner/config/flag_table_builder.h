@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -173,6 +174,9 @@ class FlagTableBuilder {
 
  private:
   Flag& add(const char* name, FlagScope scope, std::string expects, const char* help) {
+    if (std::string_view(name).find('-') != std::string_view::npos) {
+      throw std::invalid_argument(std::string("the flag ") + name + " has a dash in its name, expected _ in its place");
+    }
     Flag flag;
     flag.name = name;
     flag.group = group_;

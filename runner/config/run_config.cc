@@ -509,7 +509,7 @@ std::string run_help(const std::string& word, const WorkloadList& workloads) {
     for (const WorkloadFlags& w : workloads) footer += "  " + w.name + "  " + w.summary + "\n";
     footer += "\n";
   } else {
-    footer = presets_help(*workload) + "Example: " + workload->example + "\n\n";
+    footer = presets_help(*workload) + (workload->example.empty() ? "" : "Example: " + workload->example + "\n\n");
   }
   line.app->footer(footer +
                    "A TrainJob's file can replace the flags: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"

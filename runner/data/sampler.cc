@@ -144,4 +144,21 @@ std::vector<int64_t> Sampler::batch(int64_t epoch, int64_t index) {
   return samples;
 }
 
+Result<std::unique_ptr<BatchSource>> InOrder::create(const SampleRange& range) {
+  TRY(BatchPlan({.num_samples = range.num_samples, .global_batch = range.global_batch}).check());
+  return std::unique_ptr<BatchSource>(new InOrder(range));
+}
+
+int64_t InOrder::steps(int64_t /*epoch*/) {
+  return (range_.num_samples + range_.global_batch - 1) / range_.global_batch;
+}
+
+std::vector<int64_t> InOrder::batch(int64_t /*epoch*/, int64_t index) {
+  const int64_t begin = index * range_.global_batch;
+  LOCKSTEP_CHECK(index >= 0 && begin < range_.num_samples, "a batch of an epoch");
+  std::vector<int64_t> samples(static_cast<size_t>(std::min(range_.global_batch, range_.num_samples - begin)));
+  std::iota(samples.begin(), samples.end(), range_.first + begin);
+  return samples;
+}
+
 }  // namespace lockstep

@@ -75,4 +75,25 @@ class Sampler final : public BatchSource {
   std::vector<int64_t> order_;
 };
 
+struct SampleRange {
+  int64_t first = 0;
+  int64_t num_samples = 0;
+  int64_t global_batch = 0;
+};
+
+// The samples first … first + num_samples - 1 in order, the same in every epoch: for a validation split.
+class InOrder final : public BatchSource {
+ public:
+  // Errors: as BatchPlan::check.
+  static Result<std::unique_ptr<BatchSource>> create(const SampleRange& range);
+
+  [[nodiscard]] int64_t steps(int64_t epoch) override;
+  [[nodiscard]] std::vector<int64_t> batch(int64_t epoch, int64_t index) override;
+
+ private:
+  explicit InOrder(const SampleRange& range) : range_(range) {}
+
+  SampleRange range_;
+};
+
 }  // namespace lockstep

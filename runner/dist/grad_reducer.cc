@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -32,14 +33,17 @@ struct GradReducer::Impl {
   std::atomic<Clock::rep> last_gradient{0};  // written by autograd's threads
   std::atomic<size_t> gradients{0};          // since prepare; by autograd's threads
   std::atomic<bool> prepared{false};
+  std::vector<uint8_t> reached;  // by parameter: since prepare; each written by one of autograd's threads
   std::function<void()> on_last_gradient;
 
   void watch_gradients(const std::vector<at::Tensor>& parameters) {
     using torch::autograd::variable_list;
-    for (const at::Tensor& parameter : parameters) {
-      auto node = torch::autograd::impl::grad_accumulator(parameter);
+    reached.assign(parameters.size(), 0);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      auto node = torch::autograd::impl::grad_accumulator(parameters[i]);
       const uintptr_t hook = node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-          [this](const variable_list& outputs, const variable_list& /*inputs*/) {
+          [this, i](const variable_list& outputs, const variable_list& /*inputs*/) {
+            reached[i] = 1;
             on_gradient();
             return outputs;
           }));
@@ -95,10 +99,20 @@ void GradReducer::prepare(const at::Tensor& loss) {
   if (impl_ == nullptr) return;
   impl_->prepared.store(true);
   impl_->gradients.store(0);
+  std::fill(impl_->reached.begin(), impl_->reached.end(), uint8_t{0});
   // The Reducer records the order in which gradients become ready, to rebuild its buckets, which we never ask for. This
   // clears the record, which otherwise grows by every parameter in every step.
   impl_->reducer->reset_state();
   impl_->reducer->prepare_for_backward({loss});
+}
+
+std::vector<std::string> GradReducer::unreached() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const bool is_reached = impl_ ? impl_->reached[i] != 0 : parameters_[i].tensor.grad().defined();
+    if (!is_reached) names.push_back(parameters_[i].name);
+  }
+  return names;
 }
 
 std::chrono::steady_clock::duration GradReducer::exposed_time() const {

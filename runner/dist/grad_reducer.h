@@ -13,6 +13,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "runner/tensor/named_tensor.h"
 
@@ -35,6 +37,10 @@ class GradReducer {
   // micro-batch. Every rank must then run a backward that reaches every parameter, with weight zero if it has no
   // samples.
   void prepare(const at::Tensor& loss);
+
+  // Names of the parameters that the last prepared backward has not reached. Their buckets are not complete, so other
+  // ranks may wait for them for ever. For one rank: those without a gradient.
+  [[nodiscard]] std::vector<std::string> unreached() const;
 
   // How long the last prepared backward went on after its last gradient had been computed: the part of the reduction
   // that did not overlap with computation, as the host sees it. Zero for one rank.

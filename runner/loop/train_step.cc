@@ -41,6 +41,17 @@ std::vector<double> with_requests(std::vector<double> weights, const StepRequest
   return weights;
 }
 
+// A parameter without a gradient would stay as it is, and the other ranks might wait for it for ever.
+void refuse_unreached(const std::vector<std::string>& parameters) {
+  if (parameters.empty()) return;
+  const size_t others = parameters.size() - 1;
+  throw RunFault(
+      ExitCode::kUsage,
+      "loss() gives no gradient to the parameter " + parameters.front() +
+          (others == 0 ? "" : " and " + std::to_string(others) + " more") +
+          ": every batch must use every parameter of groups(); where it does not, add 0.0 * parameter.sum()");
+}
+
 }  // namespace
 
 // A step whose batch was requested from the queue.
@@ -146,6 +157,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     clock.enter(Phase::kBackward);
     loss.backward();
   }
+  refuse_unreached(parts_.reducer.unreached());
   clock.enter(Phase::kOptimizer);
   clock.move(Phase::kBackward, Phase::kGradSync, parts_.reducer.exposed_time());
 

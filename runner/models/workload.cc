@@ -1,17 +1,31 @@
 #include "runner/models/workload.h"
 
 #include <algorithm>
-
-#include "runner/base/check.h"
+#include <stdexcept>
 
 namespace lockstep {
 
-const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
-  static const at::Tensor kUndefined;
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) { return entry.name == name; });
-  return found == tensors.end() ? kUndefined : found->tensor;
+namespace {
+
+NamedTensors::const_iterator find_tensor(const NamedTensors& tensors, std::string_view name) {
+  return std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) { return entry.name == name; });
 }
+
+EvaluationMetrics::const_iterator find_metric(const EvaluationMetrics& metrics, std::string_view name) {
+  return std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+}
+
+}  // namespace
+
+const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
+  const auto found = find_tensor(tensors, name);
+  if (found != tensors.end()) return found->tensor;
+  std::string names;
+  for (const NamedTensor& entry : tensors) names += (names.empty() ? "" : ", ") + entry.name;
+  throw std::out_of_range("the batch has no tensor " + std::string(name) + ", only " + names);
+}
+
+bool DeviceBatch::has(std::string_view name) const { return find_tensor(tensors, name) != tensors.end(); }
 
 Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
   return Error{ErrorCode::kInvalid, "runs of " + info().name +
@@ -45,18 +59,12 @@ NamedTensors parameters_of(const Workload& workload) {
   return all;
 }
 
-namespace {
-
-EvaluationMetrics::const_iterator find_metric(const EvaluationMetrics& metrics, std::string_view name) {
-  return std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
-}
-
-}  // namespace
-
 double metric_value(const EvaluationMetrics& metrics, std::string_view name) {
   const auto found = find_metric(metrics, name);
-  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
-  return found->second;
+  if (found != metrics.end()) return found->second;
+  std::string names;
+  for (const auto& [figure, value] : metrics) names += (names.empty() ? "" : ", ") + figure;
+  throw std::out_of_range("the evaluation has no figure " + std::string(name) + ", only " + names);
 }
 
 bool has_metric(const EvaluationMetrics& metrics, std::string_view name) {
@@ -64,8 +72,10 @@ bool has_metric(const EvaluationMetrics& metrics, std::string_view name) {
 }
 
 Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) {
-  TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
-             batches({.split = Split::kValidation, .seed = shard.seed, .global_batch = shard.samples_at_once}));
+  const Result<std::unique_ptr<BatchSource>> made =
+      batches({.split = Split::kValidation, .seed = shard.seed, .global_batch = shard.samples_at_once});
+  if (!made.ok()) return Error{made.error().code, "batches(): of the validation split, " + made.error().message};
+  const std::unique_ptr<BatchSource>& source = *made;
   const std::vector<LossTerm>& terms = info().loss_terms;
   std::vector<MetricSum> sums;
   for (const LossTerm& term : terms) sums.push_back({.name = "valid_" + term.name});

@@ -116,8 +116,9 @@ struct DeviceBatch {
   NamedTensors tensors;
   bool is_training = true;  // false: dropout is off
 
-  // The tensor of that name; undefined when the batch has none.
+  // The tensor of that name. Throws std::out_of_range when the batch has none.
   [[nodiscard]] const at::Tensor& operator[](std::string_view name) const;
+  [[nodiscard]] bool has(std::string_view name) const;
 };
 
 // (sum, count) of one figure over a shard; sums over ranks give the exact mean.
@@ -180,6 +181,7 @@ class Workload {
   // Lines for the start table: label, value ("users", "943").
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
 
+  // `fetch` is told the number of a sample, not its split: different samples need different numbers.
   // Errors (kInvalid): no batch can be made of the split, or not of that size.
   [[nodiscard]] virtual Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const = 0;
   // Reads the samples of `share`, which has at least one. The result depends on nothing but the share. An error ends
@@ -260,7 +262,7 @@ Status check_frozen(const Json& progress, const Workload& workload, const std::s
 Result<double> figure_in(const Json& fields, const std::string& name);
 // The parameters of all groups, in their order.
 NamedTensors parameters_of(const Workload& workload);
-// The figure of this name; aborts when there is none.
+// The figure of this name. Throws std::out_of_range when there is none.
 double metric_value(const EvaluationMetrics& metrics, std::string_view name);
 bool has_metric(const EvaluationMetrics& metrics, std::string_view name);
 

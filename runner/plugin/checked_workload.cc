@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cmath>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -22,6 +23,31 @@ std::string shape_of(const at::Tensor& tensor) {
 std::string count(size_t number, const std::string& what) {
   return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
 }
+
+// Reports what a plugin's BatchSource does wrong.
+class CheckedSource final : public BatchSource {
+ public:
+  CheckedSource(std::unique_ptr<BatchSource> source, std::string context)
+      : source_(std::move(source)), context_(std::move(context)) {}
+
+  [[nodiscard]] int64_t steps(int64_t epoch) override {
+    const int64_t steps = source_->steps(epoch);
+    if (steps >= 1) return steps;
+    throw RunFault(ExitCode::kUsage, context_ + "epoch " + std::to_string(epoch) + " has " + std::to_string(steps) +
+                                         " batches, expected at least 1");
+  }
+  [[nodiscard]] std::vector<int64_t> batch(int64_t epoch, int64_t index) override {
+    std::vector<int64_t> samples = source_->batch(epoch, index);
+    if (!samples.empty()) return samples;
+    throw RunFault(ExitCode::kUsage, context_ + "batch " + std::to_string(index) + " of epoch " +
+                                         std::to_string(epoch) + " has no samples, expected at least 1");
+  }
+  [[nodiscard]] int64_t cost(int64_t sample) const override { return source_->cost(sample); }
+
+ private:
+  std::unique_ptr<BatchSource> source_;
+  std::string context_;
+};
 
 class CheckedWorkload final : public Workload {
  public:
@@ -66,17 +92,35 @@ class CheckedWorkload final : public Workload {
     return rows;
   }
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
-    return call("batches", [&] { return workload_->batches(options); });
+    auto source = call("batches", [&] { return workload_->batches(options); });
+    const std::string split = options.split == Split::kTrain ? "training" : "validation";
+    const std::string context = "batches(): of the " + split + " split, ";
+    if (!source.ok()) return Error{source.error().code, context + source.error().message};
+    if (*source == nullptr) refuse(context + "there is neither a BatchSource nor an Error");
+    return std::unique_ptr<BatchSource>(
+        std::make_unique<CheckedSource>(std::move(*source), "--plugin " + path_ + ": " + context));
   }
   // Called on fetch threads, where an uncaught exception would end the process.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
     const std::string context = "--plugin " + path_ + ": fetch() ";
     try {
       Result<HostBatch> batch = workload_->fetch(share);
-      if (!batch.ok() || batch->weights.size() == info_.loss_terms.size()) return batch;
-      return Error{ErrorCode::kInvalid,
-                   context + "gave " + count(batch->weights.size(), "weight") +
-                       ", expected one for each loss term: " + std::to_string(info_.loss_terms.size())};
+      if (!batch.ok()) return batch;
+      if (batch->weights.size() != info_.loss_terms.size()) {
+        return Error{ErrorCode::kInvalid,
+                     context + "gave " + count(batch->weights.size(), "weight") +
+                         ", expected one for each loss term: " + std::to_string(info_.loss_terms.size())};
+      }
+      for (const double weight : batch->weights) {
+        if (std::isfinite(weight) && weight >= 0.0) continue;
+        return Error{ErrorCode::kInvalid,
+                     context + "gave the weight " + std::to_string(weight) + ", expected a finite one, not below 0"};
+      }
+      for (const NamedTensor& entry : batch->tensors) {
+        if (entry.tensor.defined()) continue;
+        return Error{ErrorCode::kInvalid, context + "gave the tensor " + entry.name + " undefined"};
+      }
+      return batch;
     } catch (const std::exception& e) {
       return Error{ErrorCode::kInvalid, context + "threw an exception: " + e.what()};
     } catch (...) {
@@ -112,7 +156,10 @@ class CheckedWorkload final : public Workload {
     return call("evaluate", [&] { return workload_->evaluate(shard); });
   }
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override {
-    return call("figures", [&] { return workload_->figures(totals); });
+    EvaluationMetrics figures = call("figures", [&] { return workload_->figures(totals); });
+    check_deciding(info_.best, "best", figures);
+    if (info_.plateau) check_deciding(*info_.plateau, "plateau", figures);
+    return figures;
   }
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override {
     return call("evaluation_lines", [&] { return workload_->evaluation_lines(report); });
@@ -165,13 +212,31 @@ class CheckedWorkload final : public Workload {
     }
   }
 
+  // Figures that the loop adds begin with "train_" (kTrainLoss).
+  void check_deciding(const DecidingFigure& deciding, const char* field, const EvaluationMetrics& figures) const {
+    if (deciding.name.starts_with("train_") || has_metric(figures, deciding.name)) return;
+    std::string names;
+    for (const auto& [name, value] : figures) names += name + ", ";
+    refuse(std::string("info(): ") + field + ".name is \"" + deciding.name +
+           "\", expected a figure of the evaluation: " + names + kTrainLoss);
+  }
+
   void check_first_groups() {
+    std::map<const void*, std::string> names;
     for (const ParameterGroup& group : groups_) {
       for (const NamedTensor& entry : group.parameters) {
         const std::string parameter = "groups(): the parameter " + entry.name;
         if (!entry.tensor.defined()) refuse(parameter + " is an undefined tensor");
         if (!entry.tensor.is_leaf() || !entry.tensor.requires_grad()) {
           refuse(parameter + " is not trained: expected a leaf that requires a gradient (lockstep::trained makes one)");
+        }
+        if (entry.tensor.scalar_type() != at::kFloat) {
+          refuse(parameter + " is " + shape_of(entry.tensor) +
+                 ", expected Float: --precision decides what is computed in");
+        }
+        const auto [same, is_new] = names.emplace(entry.tensor.unsafeGetTensorImpl(), entry.name);
+        if (!is_new && same->second != entry.name) {
+          refuse(parameter + " is the same tensor as " + same->second + ": it must be there once");
         }
         if (!shapes_.emplace(entry.name, shape_of(entry.tensor)).second) {
           refuse(parameter + " is there twice: each needs a name of its own");

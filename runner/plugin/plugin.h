@@ -30,8 +30,8 @@ namespace lockstep {
 
 // The workload of a plugin: the same parts that Lockstep's own workloads have.
 struct PluginWorkload {
-  // Required: name (not that of a workload of Lockstep's own), summary, data and example. Functions that are left empty
-  // do nothing.
+  // Required: name, not that of a workload of Lockstep's own. Texts that are left empty are not shown, and functions
+  // that are left empty do nothing.
   WorkloadFlags flags;
   // Like make_workload of runner/models/registry.h: called once on each rank; reads the data and makes the model. It
   // must call `on_progress` several times a second meanwhile.
@@ -72,4 +72,8 @@ inline constexpr const char* kPluginAbi = "another library than libstdc++";
                                                   lockstep::kPluginAbi,           fill_workload};          \
     return &record;                                                                                        \
   }
+#else
+#define LOCKSTEP_PLUGIN(fill_workload) \
+  static_assert(false,                 \
+                "link the CMake target Lockstep::plugin: target_link_libraries(my_model PRIVATE Lockstep::plugin)");
 #endif

@@ -1,5 +1,6 @@
 #include "runner/worker/describe_plugin.h"
 
+#include <any>
 #include <cstdio>
 #include <exception>
 
@@ -34,6 +35,9 @@ int describe_plugin(const std::vector<std::string>& arguments) {
     const Result<std::string> description = description_of(arguments);
     if (!description.ok()) return refuse(description.error().message);
     return std::puts(description->c_str()) < 0 ? 1 : 0;
+  } catch (const std::bad_any_cast&) {
+    return refuse("--plugin " + arguments.front() +
+                  ": its flags read options of another type than set_defaults puts into config.options");
   } catch (const std::exception& e) {
     return refuse("--plugin " + arguments.front() + ": its flags threw an exception: " + e.what());
   } catch (...) {

@@ -275,6 +275,16 @@ FAULTS = {
     "shape": (2, "groups(): the parameter w was Float [4] at the start and is Float [5] now"),
     "dtype": (2, "groups(): the parameter w was Float [4] at the start and is Double [4] now"),
     "another": (2, "groups(): the parameter w is another tensor than at the start"),
+    "double": (2, "groups(): the parameter w is Double [4], expected Float"),
+    "twice": (2, "groups(): the parameter v is the same tensor as w: it must be there once"),
+    "best": (2, 'info(): best.name is "valid_mse", expected a figure of the evaluation: valid_loss, train_loss'),
+    "missing_figure": (1, "evaluation_lines() threw an exception: the evaluation has no figure valid_mse, only valid_loss"),
+    "no_source": (2, "batches(): of the training split, there is neither a BatchSource nor an Error"),
+    "no_steps": (2, "batches(): of the training split, epoch 0 has 0 batches, expected at least 1"),
+    "no_samples": (2, "batches(): of the training split, batch 0 of epoch 0 has no samples, expected at least 1"),
+    "nan_weight": (3, "fetch() gave the weight nan, expected a finite one, not below 0"),
+    "undefined_tensor": (3, "fetch() gave the tensor x undefined"),
+    "missing_tensor": (1, "loss() threw an exception: the batch has no tensor y, only x"),
     "name": (2, "groups(): the parameter w of the start is called v now"),
 }
 
@@ -312,6 +322,38 @@ def test_what_a_plugin_must_not_do(run, lockstep, faulty, tmp_path, fault):
     said = (done.stdout + done.stderr).replace(str(faulty), "PLUGIN")
     assert "--plugin PLUGIN: " + message in said
     assert done.returncode == code, said
+
+
+# Mistakes that the training loop finds, not the wrapper around the plugin. With two ranks, "used_by_one_rank" would
+# otherwise let one rank wait for the other.
+@pytest.mark.parametrize("fault, ranks, message", [
+    ("unused", 1, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
+    ("unused", 2, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
+    ("used_by_one_rank", 2, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
+    ("detached", 1, "loss() gives no gradient to the parameter w: every batch must use every parameter"),
+    ("no_validation", 1, "batches(): of the validation split, an epoch has 0 samples"),
+])
+def test_what_the_loop_refuses(run, lockstep, faulty, tmp_path, fault, ranks, message):
+    done = run([*faulty_run(lockstep, faulty, tmp_path / "run", fault), "--nproc", ranks])
+    assert message in done.stdout + done.stderr
+    assert done.returncode in (2, 3), done.stdout + done.stderr
+
+
+def test_without_options(run, lockstep, faulty, tmp_path):
+    done = run(faulty_run(lockstep, faulty, tmp_path / "run", "none"), FAULTY_WITHOUT_OPTIONS="1")
+    assert done.returncode == 2
+    assert "its flags read options of another type than set_defaults puts into config.options" in done.stderr
+
+
+def test_without_the_cmake_target(run, installed, tmp_path):
+    source = tmp_path / "model.cc"
+    source.write_text('#include "runner/plugin/plugin.h"\nLOCKSTEP_PLUGIN(model)\n')
+    include = installed / "include/lockstep"
+    torch = include / "torch_headers"
+    done = run(["g++", "-std=c++20", "-fsyntax-only", "-I", include, "-I", torch, "-I",
+                torch / "torch/csrc/api/include", source])
+    assert done.returncode != 0
+    assert "link the CMake target Lockstep::plugin" in done.stderr
 
 
 def test_a_device_fault_is_reported_and_ends_the_worker_before_any_destructor(run, lockstep, faulty, tmp_path):

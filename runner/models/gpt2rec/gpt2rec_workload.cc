@@ -90,8 +90,8 @@ at::Tensor encode_groups(const TextEncoder& encoder, const DeviceBatch& batch) {
   std::vector<at::Tensor> parts;
   for (size_t group = 0;; ++group) {
     const std::string suffix = std::to_string(group);
+    if (!batch.has("tokens_NT" + suffix)) return at::cat(parts);
     const at::Tensor& tokens_NT = batch["tokens_NT" + suffix];
-    if (!tokens_NT.defined()) return at::cat(parts);
     std::optional<TextDraws> draws;
     if (batch.is_training) {
       draws = TextDraws{.seed = batch.share.seed, .step = batch.share.step, .text_ids_N = batch["texts_N" + suffix]};

@@ -10,24 +10,6 @@ namespace {
 // The number of training images to validate on when there are no validation images.
 constexpr int64_t kTrainImagesValidated = 256;
 
-// The samples from `first` on, in order.
-class InOrder final : public BatchSource {
- public:
-  InOrder(int64_t first, int64_t count, int64_t batch) : first_(first), count_(count), batch_(batch) {}
-  int64_t steps(int64_t /*epoch*/) override { return (count_ + batch_ - 1) / batch_; }
-  std::vector<int64_t> batch(int64_t /*epoch*/, int64_t index) override {
-    std::vector<int64_t> samples;
-    const int64_t end = std::min(count_, (index + 1) * batch_);
-    for (int64_t i = index * batch_; i < end; ++i) samples.push_back(first_ + i);
-    return samples;
-  }
-
- private:
-  int64_t first_;
-  int64_t count_;
-  int64_t batch_;
-};
-
 }  // namespace
 
 ImageSplit::ImageSplit(uint64_t seed, int64_t num_images, int64_t valid_max)
@@ -42,9 +24,9 @@ std::vector<int64_t> ImageSplit::images_of(const std::vector<int64_t>& samples) 
 Result<std::unique_ptr<BatchSource>> ImageSplit::batches(const BatchOptions& options) const {
   if (options.split == Split::kValidation) {
     const bool is_kept = num_valid() > 0;
-    return std::unique_ptr<BatchSource>(std::make_unique<InOrder>(
-        is_kept ? num_train_ : 0, is_kept ? num_valid() : std::min(kTrainImagesValidated, num_train_),
-        options.global_batch));
+    return InOrder::create({.first = is_kept ? num_train_ : 0,
+                            .num_samples = is_kept ? num_valid() : std::min(kTrainImagesValidated, num_train_),
+                            .global_batch = options.global_batch});
   }
   const bool fills_a_batch = num_train_ >= options.global_batch;
   return Sampler::create({.seed = options.seed,

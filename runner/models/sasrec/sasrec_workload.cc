@@ -171,10 +171,11 @@ Result<HostBatch> SasrecWorkload::fetch(const BatchShare& share) const {
 
 std::vector<at::Tensor> SasrecWorkload::loss(const DeviceBatch& batch) {
   const at::Tensor& ids_3BT = batch["ids_3BT"];
+  const at::Tensor times_BT = batch.has("times_BT") ? batch["times_BT"] : at::Tensor();
   LOCKSTEP_CHECK(batch.is_training, "its evaluation ranks items and computes no loss");
   const DropoutKey dropout{
       .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
-  const auto logits_BT = model_->train_logits(ids_3BT, batch["times_BT"], dropout).unbind(0);  // positives, negatives
+  const auto logits_BT = model_->train_logits(ids_3BT, times_BT, dropout).unbind(0);  // positives, negatives
   // -log sigmoid(x) for a positive, -log sigmoid(-x) for a negative, 0 where there is no positive.
   const at::Tensor gains_BT = at::log_sigmoid(logits_BT[0]) + at::log_sigmoid(-logits_BT[1]);
   return {-(gains_BT * ids_3BT[1].ne(0)).sum()};

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <any>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
@@ -36,12 +37,23 @@ class DeviceSource final : public BatchSource {
   std::unique_ptr<BatchSource> source_;
 };
 
+class EmptySource final : public BatchSource {
+ public:
+  explicit EmptySource(int64_t steps) : steps_(steps) {}
+  int64_t steps(int64_t /*epoch*/) override { return steps_; }
+  std::vector<int64_t> batch(int64_t /*epoch*/, int64_t /*index*/) override { return {}; }
+
+ private:
+  int64_t steps_;
+};
+
 class Faulty final : public Workload {
  public:
   explicit Faulty(std::string fault) : fault_(std::move(fault)) {
     info_.name = "faulty";
     if (fault_ != "no_term") info_.loss_terms = {{.name = "loss"}};
-    info_.best = {.name = "valid_loss", .direction = Direction::kLower};
+    if (fault_ == "double") w_ = torch::zeros({4}, torch::kDouble).requires_grad_();
+    info_.best = {.name = fault_ == "best" ? "valid_mse" : "valid_loss", .direction = Direction::kLower};
     if (fault_ == "no_leaf") w_ = w_ * 2.0;
   }
 
@@ -50,6 +62,8 @@ class Faulty final : public Workload {
     if (fault_ == "no_parameter") return {};
     std::vector<ParameterGroup> groups = {{.name = "", .parameters = {{"w", w_}}}};
     if (fault_ == "one_name") groups[0].parameters.push_back({"w", torch::zeros({1}).requires_grad_()});
+    if (fault_ == "twice") groups[0].parameters.push_back({"v", w_});
+    if (fault_ == "unused" || fault_ == "used_by_one_rank") groups[0].parameters.push_back({"unused", unused_});
     const bool later = steps_ > 2;
     if (fault_ == "count" && later) groups[0].parameters.push_back({"b", torch::zeros({1}).requires_grad_()});
     if (fault_ == "groups" && later) groups.push_back({.name = "more", .parameters = {}});
@@ -67,6 +81,14 @@ class Faulty final : public Workload {
   double flops_per_sample() const override { return 24.0; }
   std::vector<std::pair<std::string, std::string>> describe() const override { return {}; }
   Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
+    if (fault_ == "no_source") return std::unique_ptr<BatchSource>();
+    if (fault_ == "no_steps" || fault_ == "no_samples") {
+      return std::unique_ptr<BatchSource>(std::make_unique<EmptySource>(fault_ == "no_steps" ? 0 : 1));
+    }
+    const bool validates = options.split == Split::kValidation;
+    if (fault_ == "no_validation" && validates) {
+      return InOrder::create({.first = 16, .num_samples = 0, .global_batch = options.global_batch});
+    }
     auto sampler = Sampler::create({.seed = options.seed, .num_samples = 16, .global_batch = options.global_batch});
     if (!sampler.ok()) return sampler;
     return std::unique_ptr<BatchSource>(std::make_unique<DeviceSource>(std::move(*sampler)));
@@ -76,6 +98,8 @@ class Faulty final : public Workload {
     const auto n = static_cast<int64_t>(share.samples.size());
     HostBatch batch{.tensors = {{"x", torch::ones({n, 4})}}, .weights = {static_cast<double>(n)}};
     if (fault_ == "weights") batch.weights.push_back(1.0);
+    if (fault_ == "nan_weight") batch.weights[0] = std::nan("");
+    if (fault_ == "undefined_tensor") batch.tensors[0].tensor = at::Tensor();
     return batch;
   }
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
@@ -88,24 +112,33 @@ class Faulty final : public Workload {
     }
     if (fault_ == "torch_error") return {torch::ones({3}).matmul(w_)};
     const at::Tensor sum = (batch["x"].matmul(w_) - 1.0).square().sum();
+    if (fault_ == "missing_tensor") return {batch["y"].sum()};
+    if (fault_ == "detached") return {sum.detach()};
+    if (fault_ == "used_by_one_rank" && batch.share.first_slot == 0) return {sum + unused_.sum()};
     if (fault_ == "sums") return {sum, sum};
     if (fault_ == "undefined") return {at::Tensor()};
     if (fault_ == "no_scalar") return {torch::stack({sum, sum})};
     return {sum};
   }
-  std::vector<std::string> evaluation_lines(const EvaluationReport&) override { return {}; }
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override {
+    if (fault_ == "missing_figure") return {std::to_string(metric_value(report.metrics, "valid_mse"))};
+    return {};
+  }
 
  private:
   std::string fault_;
   WorkloadInfo info_;
   int64_t steps_ = 0;
+  at::Tensor unused_ = torch::zeros({2}).requires_grad_();
   at::Tensor w_ = torch::zeros({4}).requires_grad_();
 };
 
 void faulty(PluginWorkload& workload) {
   workload.flags.name = "faulty";
   workload.flags.summary = "what a plugin must not do";
-  workload.flags.set_defaults = [](RunConfig& config) { config.options = Options(); };
+  workload.flags.set_defaults = [](RunConfig& config) {
+    if (std::getenv("FAULTY_WITHOUT_OPTIONS") == nullptr) config.options = Options();
+  };
   workload.flags.add_flags = [](FlagTableBuilder& table) {
     table.group("Faults");
     table.text(

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -144,6 +145,11 @@ TEST(Nnodes, is_a_number_or_a_range) {
   for (const char* text : {"", "0", "-1", "1:", ":2", "0:2", "1:2:3", "a:b", "1000001", "auto:2"}) {
     EXPECT_EQ(text_after(text), "refused") << text;
   }
+}
+
+TEST(FlagTable, refuses_a_name_with_a_dash) {
+  FlagTableBuilder builder;
+  EXPECT_THROW(builder.custom("my-size", FlagScope::kMaths, "a size", "mine"), std::invalid_argument);
 }
 
 }  // namespace

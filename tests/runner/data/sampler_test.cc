@@ -172,6 +172,15 @@ TEST(Shares, of_a_batch_smaller_than_the_world_are_empty_at_the_end) {
   EXPECT_EQ(share_of(3, 4, 2).size(), 0);
 }
 
+TEST(InOrder, gives_a_range_in_order_with_a_smaller_last_batch) {
+  const auto source = InOrder::create({.first = 10, .num_samples = 5, .global_batch = 2});
+  ASSERT_TRUE(source.ok());
+  ASSERT_EQ((*source)->steps(0), 3);
+  EXPECT_THAT((*source)->batch(0, 0), ElementsAre(10, 11));
+  EXPECT_THAT((*source)->batch(7, 2), ElementsAre(14));
+  EXPECT_FALSE(InOrder::create({.first = 10, .num_samples = 0, .global_batch = 2}).ok());
+}
+
 const std::vector<int64_t> kOnes(20, 1);
 
 TEST(MicroBatches, cover_the_share_in_even_parts_below_the_limit) {

@@ -98,6 +98,27 @@ TEST(Group, reduces_gradients_to_their_mean_and_can_be_dropped_and_made_again) {
   });
 }
 
+TEST(Group, names_the_parameters_that_a_backward_does_not_reach) {
+  for (const int ranks : {1, 2}) {
+    on_ranks(ranks, [](ProcessGroup& group) {
+      const NamedTensors parameters{{"w", torch::ones({3}, torch::requires_grad())},
+                                    {"v", torch::ones({3}, torch::requires_grad())}};
+      GradReducer reducer(parameters, group);
+      const at::Tensor whole = parameters[0].tensor.sum() + parameters[1].tensor.sum();
+      reducer.prepare(whole);
+      whole.backward();
+      EXPECT_TRUE(reducer.unreached().empty());
+      for (const NamedTensor& p : parameters) {
+        if (group.is_solo()) p.tensor.mutable_grad().reset();
+      }
+      const at::Tensor part = parameters[0].tensor.sum();
+      reducer.prepare(part);
+      part.backward();
+      EXPECT_EQ(reducer.unreached(), std::vector<std::string>{"v"});
+    });
+  }
+}
+
 // A third is no float: the order of scaling and adding up shows in the last bit. The first backward of a reducer is the
 // first step of a new group, and must be the one that the group before it would have made.
 TEST(Group, rounds_in_a_reducers_first_backward_as_in_every_later_one) {
