@@ -108,11 +108,11 @@ if(LOCKSTEP_TESTS)
   target_precompile_headers(lockstep_pch_tests PRIVATE ${CMAKE_SOURCE_DIR}/cmake/test_pch.h)
 endif()
 
-# lockstep_test(NAME SOURCES … DEPS … [TORCH] [THREADS] [OPTIMIZED] [LABELS …] [TIMEOUT s]): a GoogleTest program, one
+# lockstep_test(NAME SOURCES … DEPS … [TORCH] [THREADS] [OPTIMIZED] [LABELS …]): a GoogleTest program, one
 # ctest entry. THREADS: some of its tests start threads. ThreadSanitizer has nothing to find in the others.
 # OPTIMIZED: its own code works for seconds.
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH;THREADS;OPTIMIZED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;THREADS;OPTIMIZED" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(arg_TORCH AND NOT LOCKSTEP_TORCH)
     return()
   endif()
@@ -122,11 +122,9 @@ function(lockstep_test name)
       message(FATAL_ERROR "${name}: ${source} starts threads, so ThreadSanitizer must see it: add THREADS")
     endif()
   endforeach()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
+  set(timeout 300)  # seconds: ten times the slowest one's time alone, because other entries run beside it
   if(LOCKSTEP_SANITIZE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+    set(timeout 1500)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_options ${arg_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
@@ -144,6 +142,6 @@ function(lockstep_test name)
     return()
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${arg_LABELS}"
     ENVIRONMENT "GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/reports/${name}.xml")  # scripts/run_tests
 endfunction()

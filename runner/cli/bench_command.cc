@@ -34,7 +34,7 @@ namespace {
 
 constexpr const char* kName = "lockstep bench scaling";
 constexpr const char* kUsage =
-    "lockstep bench scaling WORKLOAD [flags]  how much faster more ranks train on this machine\n"
+    "lockstep bench scaling WORKLOAD [flags]  the speed-up by more ranks\n"
     "lockstep bench scaling --help            all about it\n";
 constexpr const char* kTmpDir = "TMPDIR";
 constexpr size_t kFlagColumns = 20;
@@ -330,7 +330,7 @@ int bench_command(const std::vector<std::string>& args, const Environment& envir
     return static_cast<int>(ExitCode::kUsage);
   }
   BenchArguments arguments;
-  CLI::App app("lockstep bench scaling WORKLOAD [flags] - how much faster more ranks train on this machine", kName);
+  CLI::App app("lockstep bench scaling WORKLOAD [flags] - the speed-up by more ranks", kName);
   declare(app, arguments);
   const std::vector<std::string> rest(args.begin() + 1, args.end());
   const std::string hint = std::string("see ") + kName + " --help";

@@ -79,7 +79,7 @@ void append(NamedTensors& out, const std::string& prefix, const SasrecWorkload& 
 
 NamedTensors inputs_of(const DeviceBatch& batch) {
   NamedTensors inputs = {{"ids", batch["ids_3BT"]}};
-  if (batch["times_BT"].defined()) inputs.push_back({"times", batch["times_BT"]});
+  if (batch.has("times_BT")) inputs.push_back({"times", batch["times_BT"]});
   return inputs;
 }
 
@@ -119,7 +119,8 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
   NamedTensors out = inputs_of(batch);
   const DropoutKey dropout{
       .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
-  out.push_back({"logits", workload.model().train_logits(batch["ids_3BT"], batch["times_BT"], dropout).contiguous()});
+  const at::Tensor times_BT = batch.has("times_BT") ? batch["times_BT"] : at::Tensor();
+  out.push_back({"logits", workload.model().train_logits(batch["ids_3BT"], times_BT, dropout).contiguous()});
   append(out, "weight/", workload, /*gradients=*/false);
   return write_tensors(folder + "/final.safetensors", out, items);
 }
