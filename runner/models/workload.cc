@@ -72,10 +72,9 @@ bool has_metric(const EvaluationMetrics& metrics, std::string_view name) {
 }
 
 Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) {
-  const Result<std::unique_ptr<BatchSource>> made =
-      batches({.split = Split::kValidation, .seed = shard.seed, .global_batch = shard.samples_at_once});
-  if (!made.ok()) return Error{made.error().code, "batches(): of the validation split, " + made.error().message};
-  const std::unique_ptr<BatchSource>& source = *made;
+  const Workload& data = shard.data == nullptr ? *this : *shard.data;
+  TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
+             data.batches({.split = Split::kValidation, .seed = shard.seed, .global_batch = shard.samples_at_once}));
   const std::vector<LossTerm>& terms = info().loss_terms;
   std::vector<MetricSum> sums;
   for (const LossTerm& term : terms) sums.push_back({.name = "valid_" + term.name});
@@ -84,7 +83,7 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
   for (int64_t index = shard.rank; index < steps && shard.goes_on(); index += shard.world_size) {
     const BatchShare share{
         .seed = shard.seed, .step = index, .epoch = 0, .first_slot = 0, .samples = source->batch(0, index)};
-    TRY_ASSIGN(const HostBatch fetched, fetch(share));
+    TRY_ASSIGN(const HostBatch fetched, data.fetch(share));
     const std::vector<at::Tensor> losses =
         shard.loss({.share = share, .tensors = upload(fetched, shard.device), .is_training = false});
     for (size_t term = 0; term < terms.size(); ++term) {

@@ -128,6 +128,8 @@ struct MetricSum {
   double count = 0.0;
 };
 
+class Workload;
+
 // This rank's part of an evaluation.
 struct EvaluationShard {
   int rank = 0;
@@ -139,6 +141,8 @@ struct EvaluationShard {
   std::function<bool()> goes_on = [] { return true; };
   at::Device device = at::Device(at::kCPU);
   int64_t samples_at_once = 1;  // per forward, the same as in training (BatchShape::micro_batch_max)
+  // Whose batches() and fetch() the default evaluate() calls; nullptr: its own. (A plugin's are called with checks.)
+  const Workload* data = nullptr;
   // Workload::loss in the precision of the run.
   std::function<std::vector<at::Tensor>(const DeviceBatch&)> loss = [](const DeviceBatch&) {
     return std::vector<at::Tensor>();

@@ -153,7 +153,9 @@ class CheckedWorkload final : public Workload {
     return call("regularization", [&] { return workload_->regularization(); });
   }
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
-    return call("evaluate", [&] { return workload_->evaluate(shard); });
+    EvaluationShard checked = shard;
+    checked.data = this;
+    return call("evaluate", [&] { return workload_->evaluate(checked); });
   }
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override {
     EvaluationMetrics figures = call("figures", [&] { return workload_->figures(totals); });

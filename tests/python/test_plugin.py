@@ -282,6 +282,8 @@ FAULTS = {
     "no_source": (2, "batches(): of the training split, there is neither a BatchSource nor an Error"),
     "no_steps": (2, "batches(): of the training split, epoch 0 has 0 batches, expected at least 1"),
     "no_samples": (2, "batches(): of the training split, batch 0 of epoch 0 has no samples, expected at least 1"),
+    "no_valid_source": (2, "batches(): of the validation split, there is neither a BatchSource nor an Error"),
+    "no_valid_steps": (2, "batches(): of the validation split, epoch 0 has 0 batches, expected at least 1"),
     "nan_weight": (3, "fetch() gave the weight nan, expected a finite one, not below 0"),
     "undefined_tensor": (3, "fetch() gave the tensor x undefined"),
     "missing_tensor": (1, "loss() threw an exception: the batch has no tensor y, only x"),

@@ -81,11 +81,11 @@ class Faulty final : public Workload {
   double flops_per_sample() const override { return 24.0; }
   std::vector<std::pair<std::string, std::string>> describe() const override { return {}; }
   Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
-    if (fault_ == "no_source") return std::unique_ptr<BatchSource>();
-    if (fault_ == "no_steps" || fault_ == "no_samples") {
-      return std::unique_ptr<BatchSource>(std::make_unique<EmptySource>(fault_ == "no_steps" ? 0 : 1));
-    }
     const bool validates = options.split == Split::kValidation;
+    if (fault_ == "no_source" || (validates && fault_ == "no_valid_source")) return std::unique_ptr<BatchSource>();
+    if (fault_ == "no_steps" || fault_ == "no_samples" || (validates && fault_ == "no_valid_steps")) {
+      return std::unique_ptr<BatchSource>(std::make_unique<EmptySource>(fault_ == "no_samples" ? 1 : 0));
+    }
     if (fault_ == "no_validation" && validates) {
       return InOrder::create({.first = 16, .num_samples = 0, .global_batch = options.global_batch});
     }
