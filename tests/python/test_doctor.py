@@ -174,6 +174,28 @@ def test_too_few_files_fail(lockstep, tmp_path):
     assert "ulimit -n" in done.stdout and done.stdout.endswith("Mend what failed, then run lockstep doctor again.\n")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("user", [0, 65534])
+def test_a_limit_of_threads_counts_those_that_run_and_does_not_hold_for_root(lockstep, user):
+    limit = 100
+
+    def drop():
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        os.setresuid(user, user, user)
+
+    try:
+        done = subprocess.run([str(lockstep), "doctor", "--json", "--dir", "/tmp"], capture_output=True, text=True,
+                              timeout=60, env=clean_environment(), check=False, preexec_fn=drop)
+    except OSError as why:
+        pytest.skip(f"nobody may run the program where it lies: {why}")
+    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == "limits")
+    room = re.search(r"room for (\d+) threads? only", check["found"])
+    if user == 0:
+        assert room is None, check
+    else:
+        assert 0 < int(room[1]) < limit, check
+
+
 def test_a_worker_that_does_not_start_says_why(doctor, fake_worker, tmp_path):
     (tmp_path / "empty").write_text("")
     cases = ((tmp_path / "nothing", "No such file"), (tmp_path / "empty", "Permission denied"),
