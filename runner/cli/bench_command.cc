@@ -307,7 +307,7 @@ CommandShape bench_shape() {
   declare(app, arguments);
   CommandShape scaling = shape_of(app);
   scaling.name = "scaling";
-  scaling.help = "how much faster more ranks train on this machine";
+  scaling.help = "the speed-up by more ranks";
   scaling.subcommands = run_shape(all_workload_flags()).subcommands;
   for (CommandShape& workload : scaling.subcommands) {
     for (const OptionShape& option : scaling.options) {

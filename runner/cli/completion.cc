@@ -51,7 +51,7 @@ constexpr Command kCommands[] = {
     {"run", "start the ranks of this machine and train", [] { return run_shape(all_workload_flags()); }},
     {"workloads", "list what can be trained", workloads_shape},
     {"demo", "a short run with its result, and what to try next", demo_shape},
-    {"bench", "how much faster more ranks train on this machine", bench_shape},
+    {"bench", "the speed-up by more ranks", bench_shape},
     {"doctor", "check whether this machine can train", doctor_shape},
     {"validate", "say what is wrong with a TrainJob's file", validate_shape},
     {"render", "print the pods that the operator would make of a TrainJob's file", render_shape},

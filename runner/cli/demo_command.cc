@@ -184,8 +184,7 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   for (const auto& [what, flags] : workload.demo.more) {
     step(what, command_line_of(program, {"demo", workload.name}) + " " + flags);
   }
-  step("how much faster more ranks train on this machine",
-       command_line_of(program, {"bench", "scaling", workload.name}));
+  step("the speed-up by more ranks", command_line_of(program, {"bench", "scaling", workload.name}));
   step("all flags", command_line_of(program, {"run", workload.name, "--help"}));
   return text;
 }

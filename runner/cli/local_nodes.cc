@@ -294,7 +294,7 @@ class LocalNodes {
     Agent& agent = agents_[static_cast<size_t>(node)];
     if (agent.termination_fd >= 0) ::close(agent.termination_fd);
     agent = Agent{};
-    agent.termination_fd = ::memfd_create("lockstep-last-words", MFD_CLOEXEC);
+    agent.termination_fd = ::memfd_create("lockstep-termination-message", MFD_CLOEXEC);
     if (agent.termination_fd < 0) return unavailable("no memory for its termination message");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
     if (pending_decision_ && (pending_decision_->rung == "gang" ? node == 0 : node == pending_decision_->node)) {
