@@ -16,7 +16,7 @@ using train::text_field;
 constexpr size_t kTimelineEntriesMax = 10;
 constexpr size_t kNodesMax = 8;
 constexpr size_t kWidthMin = 40;
-constexpr size_t kTextBytesMax = 400;  // of one entry or detail: a program's last words may be pages
+constexpr size_t kTextBytesMax = 400;  // of one entry or detail: a termination message may be pages
 
 // Text from pods must not contain control characters for the terminal.
 std::string printable(std::string text) {

@@ -1,6 +1,6 @@
 // What the caches keep of each object: only the fields that `observe` and the reconciler read. Pure.
 //
-// Most of a pod is env, volumes and managedFields. Without them the cache of ten thousand pods takes tens of MB.
+// Most of a pod is env, volumes and managedFields, which neither reads.
 #pragma once
 
 #include <string>

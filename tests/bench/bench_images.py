@@ -82,8 +82,7 @@ def main():
         lines.append(f"| {name} | {count} | {count / own:,.0f} | {count / other:,.0f} | {other / own:.1f} |")
     for name, ratio in ratios.items():
         verdicts.judge(f"{name}: at least {TARGET_RATIO}x a Pillow loader per core", ratio >= TARGET_RATIO, f"{ratio:.1f}x")
-    lines += ["", "By perf, libdeflate takes half of Lockstep's time for large PNG files and a quarter for small ones, libpng another sixth. For "
-              "small files the kernel takes a quarter: opening and reading them, and pages for the cache in memory.", "", *verdicts.table()]
+    lines += ["", *verdicts.table()]
     if options.write:
         write_part("images", lines)
     else:
