@@ -310,7 +310,7 @@ void take_progress(const RunReport& report, api::TrainJobStatus& status) {
 }
 
 void add_failure(api::RecentFailure failure, api::TrainJobStatus& status) {
-  failure.message = shortened(std::move(failure.message), kFailureMessageBytesMax);
+  failure.message = shortened(failure.message, kFailureMessageBytesMax);
   status.recent_failures.push_back(std::move(failure));
   const size_t count = status.recent_failures.size();
   if (count > api::kRecentFailuresInStatusMax) {
