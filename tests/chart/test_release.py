@@ -267,6 +267,7 @@ def test_a_crd_of_somebody_else_is_refused_and_taken_over_on_demand_with_its_tra
     assert stored_crd(plane)["metadata"]["uid"] == uid
 
 
+@pytest.mark.long
 def test_the_labels_and_annotations_of_the_readme_do_the_same(plane, cluster_helm):
     plane.kubectl("apply", "--server-side", "-f", BASE / "crd.yaml")
     plane.kubectl("label", "crd", CRD_NAME, "app.kubernetes.io/managed-by=Helm", "--overwrite")
@@ -302,6 +303,7 @@ def test_a_key_under_another_entry_is_named(plane, cluster_helm):
 
 # --- one namespace
 
+@pytest.mark.long
 def test_two_teams_have_an_operator_each(plane, cluster_helm):
     teams = [plane.make_namespace(f"{name}-{plane.number()}") for name in ("blue", "green")]
     more = {teams[0]: "scope=Namespace", teams[1]: "scope=Namespace,crds.enabled=false,rbac.aggregate=false"}

@@ -121,6 +121,7 @@ def failures_of(status):
 # --- an API server that is away or has forgotten
 
 
+@pytest.mark.long
 def test_an_api_server_that_is_away_for_30_s_in_the_middle_of_a_replacement(api, jobs, kubelet, proxy, process,
                                                                                history):
     jobs.create(nodes=2)

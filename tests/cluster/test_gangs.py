@@ -170,6 +170,7 @@ def test_a_preempted_gang_is_one_restart_that_is_not_counted(api, control_plane,
 # --- gates that are off fail silently
 
 
+@pytest.mark.long
 def test_a_scheduler_whose_gate_is_off_is_found_out(control_plane, jobs):
     scheduler = control_plane["kube-scheduler"]
     with_gate = scheduler.argv

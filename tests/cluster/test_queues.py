@@ -33,6 +33,7 @@ class QueuedJobs(Jobs):
         return self.condition(kind, name)
 
 
+@pytest.mark.long
 @needs_stand_in
 def test_crds_come_and_go(control_plane, api, kubelet, operator):
     """Without the CRD, or with one of another version, the job says so and waits. When the CRD is deleted later, the

@@ -15,9 +15,12 @@ FIRST = (
     (r"kubectl wait .*condition=Complete", "(while kubectl annotate pods --all fake.lockstep.dev/exit-after=0s --overwrite; do sleep 1; done) >/dev/null 2>&1 &"))
 SECONDS_PER_COMMAND = 300  # commands wait for 120 s themselves
 PAGES = [page for page in pages() if any(NOT_RUN.reason(one) is None for one in page_commands(page))]
+# What the pages of the models do, their own tests do too.
+LONG = ("docs/moving-to-lockstep.md", "docs/protein-design.md", "docs/recommend.md", "docs/your-own-model.md", "docs/workloads/")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, id=name_of(page), marks=[pytest.mark.long] if name_of(page).startswith(LONG) else []) for page in PAGES])
 def test_the_commands_work(page, page_shell):
     wanted = [one for one in page_commands(page) if NOT_RUN.reason(one) is None]
     name = re.sub(r"[^a-z0-9]+", "-", name_of(page).lower().removesuffix(".md"))

@@ -103,6 +103,7 @@ def test_agents_meet_through_one_name(run, lockstep, hosts, agents, dataset, tmp
 
 
 # A process that died leaves a machine that refuses; a machine that died swallows what is sent to it.
+@pytest.mark.long
 @pytest.mark.parametrize("old_address", ["refuses", "swallows"])
 def test_node_0_comes_back_under_another_address_while_the_old_one_is_still_listed(run, lockstep, hosts, agents, dataset,
                                                                                    tmp_path, old_address):
@@ -354,6 +355,7 @@ ZOMBIES_LEAD = 500
 STEPS_PER_EPOCH = 5
 
 
+@pytest.mark.long
 def test_a_zombie_node_0_wastes_compute_and_never_a_checkpoint(run, lockstep, hosts, agents, dataset, tmp_path):
     hosts.name("job-0.job", 0)
     folder = tmp_path / "run"

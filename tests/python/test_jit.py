@@ -158,7 +158,7 @@ def test_a_killed_worker_and_a_resume_cost_no_step(run, lockstep, tmp_path):
     assert all(equal_weights(found[decay], expected[decay]) for decay in found)
 
 
-@pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("first, then", [(2, 1), pytest.param(1, 2, marks=pytest.mark.long)])
 def test_a_resume_with_another_number_of_ranks_changes_nothing_but_rounding(run, lockstep, tmp_path, first, then):
     flags = ["--ema_decay", "0.9,0.99", "--dropout", "0.1"]
     train(run, lockstep, tmp_path / "undisturbed", "--max_steps", STEPS, "--nproc", first, *flags)

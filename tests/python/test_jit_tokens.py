@@ -130,6 +130,7 @@ def test_training_begins_with_weights_of_the_guides_python(run, lockstep, twin, 
     assert done.returncode == 0, text(done)
 
 
+@pytest.mark.long
 def test_the_published_size_has_its_parameters(run, lockstep, texts, tmp_path):
     with torch.device("meta"):
         assert sum(parameter.numel() for parameter in PixelDlm(64, 4, 12, 768, 12).parameters()) == 127_681_584

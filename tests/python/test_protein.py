@@ -47,7 +47,9 @@ def evaluations(folder):
     return [record for record in records(folder) if "valid_perplexity" in record]
 
 
-@pytest.mark.parametrize("flags", [[], ["--loss_norm", "tokens", "--ema_decay", "0.9"]], ids=["published", "by tokens"])
+@pytest.mark.parametrize("flags", [pytest.param([], id="published"),
+                                   pytest.param(["--loss_norm", "tokens", "--ema_decay", "0.9"], id="by tokens",
+                                                marks=pytest.mark.long)])
 def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path, flags):
     steps = 50
     for n in WORLD_SIZES:

@@ -25,7 +25,7 @@ VARIANTS = {
             "total", "--batch_size", "10", "--num_epochs", "1000", "--early_stop_patience", "0"]}
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(scope="module", params=["mdm", pytest.param("mpnn", marks=pytest.mark.long)])
 def flags(request):
     return [*VARIANTS[request.param], *COMMON]
 

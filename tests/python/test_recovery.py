@@ -148,7 +148,8 @@ def test_a_stopped_worker_is_found_by_its_silence(lockstep, small_dataset, tmp_p
     assert re.search(r"rank 1 .*its process has not run for [2-5] s \(stopped, frozen or starved\)", job.output())
 
 
-@pytest.mark.parametrize("node", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("node", [0, 1])
 def test_a_stopped_agent_that_goes_on_is_let_in_again(lockstep, small_dataset, tmp_path, undisturbed, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--heartbeat_timeout_seconds", "3", steps=STEPS)
     job.wait_for_progress(50)
@@ -166,8 +167,9 @@ def test_a_stopped_agent_that_goes_on_is_let_in_again(lockstep, small_dataset, t
 
 
 # The stalled rank shows where the group is; another one is killed meanwhile.
-@pytest.mark.parametrize("fault, activity", [("stall_forming", "forming"), ("stall_restoring", "restoring"),
-                                             ("stall_evaluation", "evaluating")])
+@pytest.mark.parametrize("fault, activity", [pytest.param("stall_forming", "forming", marks=pytest.mark.long),
+                                             ("stall_restoring", "restoring"),
+                                             pytest.param("stall_evaluation", "evaluating", marks=pytest.mark.long)])
 @pytest.mark.parametrize("killed", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_loss_during(lockstep, small_dataset, tmp_path, undisturbed_evaluating, fault, activity, killed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, steps=STEPS)
@@ -182,7 +184,7 @@ def test_a_loss_during(lockstep, small_dataset, tmp_path, undisturbed_evaluating
 
 # The source stops in the middle of sending, or a receiver of receiving; then either dies.
 @pytest.mark.parametrize("stalls, dies", [pytest.param(0, 0, marks=pytest.mark.long), (0, 2),
-                                          pytest.param(2, 2, marks=pytest.mark.long), (2, 0)])
+                                          pytest.param(2, 2, marks=pytest.mark.long), pytest.param(2, 0, marks=pytest.mark.long)])
 def test_a_loss_while_the_state_is_on_its_way(lockstep, small_dataset, tmp_path, undisturbed, stalls, dies):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "20", steps=STEPS)
     job.wait_for_progress(50)
@@ -198,6 +200,7 @@ def test_a_loss_while_the_state_is_on_its_way(lockstep, small_dataset, tmp_path,
     finish(job, tmp_path / "run", undisturbed)
 
 
+@pytest.mark.long
 def test_what_a_run_begins_with_is_told_although_its_first_group_breaks(lockstep, tmp_path):
     folder = run_undisturbed(tmp_path, 40, "--checkpoint_every", "20")
     newest = checkpoints(folder)[-1]
@@ -224,6 +227,7 @@ def test_what_a_run_begins_with_is_told_although_its_first_group_breaks(lockstep
     assert len(re.findall(f"passed over .*{newest}", job.output())) == 1
 
 
+@pytest.mark.long
 def test_a_survivor_that_hangs_while_it_forms_a_group_is_replaced(lockstep, small_dataset, tmp_path, undisturbed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
     job.wait_for_progress(50)
@@ -257,10 +261,12 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(lockstep, small_dataset,
     finish(job, folder, undisturbed)
 
 
-@pytest.mark.parametrize("fault, named", [("stall_data", "no progress for .*, waiting for data"),
+@pytest.mark.parametrize("fault, named", [pytest.param("stall_data", "no progress for .*, waiting for data",
+                                                       marks=pytest.mark.long),
                                           pytest.param("stall_compute", "no progress for .*, computing",
                                                        marks=pytest.mark.long),
-                                          ("stall_device", "no progress for .*, waiting for its device"),
+                                          pytest.param("stall_device", "no progress for .*, waiting for its device",
+                                                       marks=pytest.mark.long),
                                           ("stall_collective", "still in a collective .* after its group was cut")])
 def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, small_dataset, tmp_path, undisturbed, fault,
                                                                   named):
@@ -278,6 +284,7 @@ def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, smal
     assert re.search(r"stack of the training thread:(?:\n.*){1,15}InjectedFaults\w*stall_here", job.output())
 
 
+@pytest.mark.long
 def test_a_worker_that_hangs_in_an_evaluation_is_blamed_and_not_those_that_wait_for_it(lockstep, small_dataset, tmp_path,
                                                                                        undisturbed_evaluating):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, "--stall_timeout_seconds", "2", steps=STEPS)
@@ -404,6 +411,7 @@ def test_node_0_shows_what_the_ladders_of_all_nodes_and_of_their_parent_decide(l
     assert job.end() == 143, job.output()
 
 
+@pytest.mark.long
 def test_node_0_shows_that_a_node_and_that_the_parent_gave_up(lockstep, small_dataset, tmp_path):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--max_restarts", "1", "--checkpoint_every", "0",
               steps=10_000_000)

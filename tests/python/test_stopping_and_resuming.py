@@ -72,7 +72,7 @@ def test_a_second_ctrl_c_leaves_at_once(lockstep, small_dataset, tmp_path):
     assert_all_complete(lockstep, folder)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_killed_worker_costs_no_step(lockstep, small_dataset, tmp_path, undisturbed, rank):
     folder = tmp_path / "run"
     running = Running(command(lockstep, small_dataset, folder), tmp_path)

@@ -110,7 +110,7 @@ def test_killed_ranks_in_both_phases_cost_no_step(lockstep, toy, tmp_path, undis
     finish(job, undisturbed, lost_texts=5)
 
 
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("rank", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_a_rank_that_is_killed_in_an_evaluation_costs_neither_a_step_nor_the_evaluation(lockstep, toy, tmp_path, undisturbed, rank):
     job = start(lockstep, toy, tmp_path)
     job.wait_for_progress(20)
