@@ -27,7 +27,7 @@ if(LOCKSTEP_SANITIZE)
   endif()
 endif()
 
-# CMAKE_UNITY_BUILD compiles up to eight sources of a target as one: what they include is parsed, instantiated and compiled
+# CMAKE_UNITY_BUILD compiles up to 24 sources of a target as one: what they include is parsed, instantiated and compiled
 # once, which is most of the time of a small source. A type of an unnamed namespace is then not the main file's, and no
 # less ours.
 if(CMAKE_UNITY_BUILD)

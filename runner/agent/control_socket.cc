@@ -26,8 +26,6 @@ namespace {
 constexpr std::string_view kPrefix = "agent";
 constexpr std::string_view kSuffix = ".sock";
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 Error unavailable(const std::string& what) {
   return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
 }

@@ -42,6 +42,9 @@ struct Error {
   }
 };
 
+// What most checks of input end with: `return invalid("--nproc: found \"x\", expected a number");`
+inline Error invalid(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
+
 // The value of a Result<void>.
 struct Unit {};
 

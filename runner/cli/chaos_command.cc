@@ -40,8 +40,6 @@ struct ChaosOptions {
   double patience = 120;  // seconds that the run may take to recover
 };
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 std::string exact_seconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3f s", seconds);

@@ -7,8 +7,6 @@ std::string counted(int count, const std::string& singular) {
   return std::to_string(count) + " " + singular + (count == 1 ? "" : "s");
 }
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 Result<int> choose_nproc(const LaunchOptions& launch, const LocalDevices& devices, int usable_gpus) {
   const bool one_rank = launch.multi_gpu.has_value() && !*launch.multi_gpu;
   if (one_rank && launch.nproc.value_or(1) > 1) {

@@ -38,8 +38,6 @@ constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
 // How long a DNS server may still return the record of a pod that is gone.
 constexpr std::chrono::seconds kDnsTtl{30};
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 int fail(const Error& error, ExitCode code = ExitCode::kUsage) {
   std::fprintf(stderr, "lockstep: %s\n", error.message.c_str());
   return static_cast<int>(code);

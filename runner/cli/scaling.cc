@@ -26,8 +26,6 @@ constexpr RefusedFlag kRefused[] = {{"nproc", kRanksChoose},      {"multi_gpu", 
 constexpr std::array kSetByBench = {"num_epochs",       "max_steps",   "train_dir",   "log_every",   "eval_every",
                                     "checkpoint_every", "tensorboard", "status_port", "max_restarts"};
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 template <typename... Values>
 std::string format(const char* pattern, Values... values) {
   std::array<char, 128> text{};

@@ -40,8 +40,6 @@ using train::field;
 using train::list_field;
 using train::text_field;
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 std::string without_final_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;

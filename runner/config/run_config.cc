@@ -26,8 +26,6 @@ namespace {
 // Larger than the limit of parse_flags_yaml, so that a file that is too large gets that function's message.
 constexpr std::streamsize kYamlReadMax = 1024 * 1024;
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 // A flag as it was given, before its value is parsed.
 struct GivenText {
   std::string text;

@@ -20,8 +20,6 @@ std::string quoted(std::string_view name, std::string_view value) {
   return std::string(name) + "=" + std::string(value);
 }
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 // Reads variables of the environment; an empty value counts as unset.
 class Reader {
  public:

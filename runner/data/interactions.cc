@@ -33,8 +33,6 @@ constexpr int64_t kDefaultMinCount = 5;
 constexpr size_t kReadPieceBytes = size_t{4} << 20;
 constexpr int64_t kProgressLines = 100'000;  // a few megabytes
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 std::string at_line(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
 
 // The text with bytes that are not printable ASCII as \xNN, for messages (ratings files often contain Latin-1).

@@ -25,8 +25,6 @@ constexpr std::array<std::string_view, 3> kWaters = {"HOH", "WAT", "DOD"};
 constexpr std::array<const char*, 4> kBackboneAtoms = {"N", "CA", "C", "O"};
 constexpr std::array<const char*, 5> kGammaAtoms = {"CG", "CG1", "OG", "OG1", "SG"};
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

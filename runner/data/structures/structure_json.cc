@@ -13,8 +13,6 @@ namespace {
 constexpr std::array<const char*, 4> kAtoms = {"N", "CA", "C", "O"};
 constexpr std::string_view kSequenceKey = "seq_chain_";
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 // What Python writes for numbers that JSON does not have → null; not in texts.
 std::string without_nan(std::string_view line) {
   std::string out;

@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 bool has_chi1(uint8_t type) {
   return type != kUnknownResidue && kResidueAlphabet[type] != 'G' && kResidueAlphabet[type] != 'A';
 }

@@ -10,8 +10,6 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 Result<const PickleValue*> value_at(const PickleDict& dict, std::string_view name) {
   const PickleValue* value = find_value(dict, name);
   if (value == nullptr) return invalid("has no \"" + std::string(name) + "\"");

@@ -20,8 +20,6 @@ constexpr uint64_t kListBytesMax = uint64_t{1} << 30;  // the whole list has 200
 constexpr int64_t kAtomsOfResidue = 14;                // N, CA, C, O, CB, then the side chain outwards
 constexpr float kSameSequence = 0.7F;
 
-Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
-
 struct ListedChain {
   int64_t cluster = -1;
   ChainSplit split = ChainSplit::kTrain;

@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-Error invalid(std::string message) { return {ErrorCode::kInvalid, std::move(message)}; }
-
 std::string quote(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 // Splits the text at each of the `separators`, and leaves out empty parts.

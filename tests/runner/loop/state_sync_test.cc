@@ -6,10 +6,12 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <variant>
 #include <vector>
 
 #include "runner/base/forwarding_file_system.h"
@@ -18,6 +20,8 @@
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
+#include "runner/models/registry.h"
+#include "runner/models/workload_flags.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
@@ -161,6 +165,27 @@ std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
 
 // Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when
 // the ranks leave at once.
+// GPT-2's 1.9 M weights here are in no transfer.
+TEST(StateSync, of_weights_that_are_never_trained_nothing_is_sent) {
+  const Result<RunConfig> config = parse_run_config(
+      {"gpt2rec", "--data_path", "generated", "--gpt2_config", "2x256", "--use_cache", "false"}, all_workload_flags());
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const WorkloadOrFailure made = make_workload(*config, at::kCPU);
+  ASSERT_TRUE(std::holds_alternative<std::unique_ptr<Workload>>(made));
+  Workload& workload = *std::get<std::unique_ptr<Workload>>(made);
+  workload.initialize(1);
+  const TrainingState state(workload, config->training);
+  size_t trained = 0;
+  for (const NamedTensor& parameter : state.parameters()) trained += static_cast<size_t>(parameter.tensor.numel());
+  EXPECT_LT(trained, 400'000U);
+  size_t sent = 0;
+  for (const NamedTensor& t : state.all_tensors()) sent += t.tensor.nbytes();
+  const size_t weights_and_moments = 3 * sizeof(float) * trained;
+  const size_t step_counts = state.all_tensors().size() * sizeof(double);
+  EXPECT_GE(sent, weights_and_moments);
+  EXPECT_LE(sent, weights_and_moments + step_counts);
+}
+
 TEST(StateSync, a_stop_ends_a_transfer_unless_it_is_rank_0_that_receives) {
   StopToken stop;
   stop.requests = [] { return StepRequests{.stop_code = 143}; };
