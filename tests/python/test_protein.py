@@ -419,15 +419,15 @@ def test_a_step_on_ten_thousand_residues(run, lockstep, tmp_path, variant, flags
 
 def test_a_preparation_that_outlasts_the_deadlines_does_not_end_the_run_and_a_killed_one_goes_on(run, lockstep, structures,
                                                                                               tmp_path):
-    """Both deadlines of the start are 1 s here, and reading the copies takes several. The operator's own is in its golden
+    """Both deadlines of the start are 2 s here, and reading the copies takes several. The operator's own is in its golden
     cases."""
     folder = tmp_path / "data"
     folder.mkdir()
-    for copy in range(200):
+    for copy in range(300):
         shutil.copy(structures / "7pbl.pdb", folder / f"{copy}.pdb")
     flags = ["run", "protein", "--pdb_path", folder, "--train_dir", tmp_path / "run", "--nproc", "2", "--max_steps", "1",
              "--eval_every", "0", "--batch_tokens", "500", "--num_examples_per_epoch", "2", "--val_split", "0.01",
-             "--rendezvous_timeout_seconds", "1", *SMALL_MODEL]
+             "--rendezvous_timeout_seconds", "2", *SMALL_MODEL]
     running = Running([lockstep, *flags], tmp_path)
     parts = folder / ".lockstep"
     running.wait_for(lambda: len(list(parts.glob("*.parts/*"))) >= 2, "two finished parts")
@@ -437,4 +437,4 @@ def test_a_preparation_that_outlasts_the_deadlines_does_not_end_the_run_and_a_ki
     done = run([lockstep, *flags])
     assert done.returncode == 0, done.stdout + done.stderr
     assert kept, "nothing was kept"
-    assert re.search(r"structures +200 from ", done.stdout), done.stdout
+    assert re.search(r"structures +300 from ", done.stdout), done.stdout
