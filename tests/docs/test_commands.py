@@ -15,7 +15,7 @@ FIRST = (
     (r"kubectl wait .*condition=Complete", "(while kubectl annotate pods --all fake.lockstep.dev/exit-after=0s --overwrite; do sleep 1; done) >/dev/null 2>&1 &"))
 SECONDS_PER_COMMAND = 300  # commands wait for 120 s themselves
 PAGES = [page for page in pages() if any(NOT_RUN.reason(one) is None for one in page_commands(page))]
-# What the pages of the models do, their own tests do too.
+# Left to `make e2e`: tests/python runs such commands of the models, of plugins and of torchrun, too.
 LONG = ("docs/moving-to-lockstep.md", "docs/protein-design.md", "docs/recommend.md", "docs/your-own-model.md", "docs/workloads/")
 
 

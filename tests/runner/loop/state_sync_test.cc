@@ -163,9 +163,7 @@ std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
   return steps;
 }
 
-// Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when
-// the ranks leave at once.
-// GPT-2's 1.9 M weights here are in no transfer.
+// The frozen GPT-2 has 1.9 M weights here. What is trained has three numbers each: the weight and Adam's two moments.
 TEST(StateSync, of_weights_that_are_never_trained_nothing_is_sent) {
   const Result<RunConfig> config = parse_run_config(
       {"gpt2rec", "--data_path", "generated", "--gpt2_config", "2x256", "--use_cache", "false"}, all_workload_flags());
@@ -186,6 +184,8 @@ TEST(StateSync, of_weights_that_are_never_trained_nothing_is_sent) {
   EXPECT_LE(sent, weights_and_moments + step_counts);
 }
 
+// Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when
+// the ranks leave at once.
 TEST(StateSync, a_stop_ends_a_transfer_unless_it_is_rank_0_that_receives) {
   StopToken stop;
   stop.requests = [] { return StepRequests{.stop_code = 143}; };
