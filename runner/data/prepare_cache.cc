@@ -25,6 +25,10 @@ int threads_of(const PrepareOptions& options) { return options.threads > 0 ? opt
 
 int64_t pieces_of_part(int64_t pieces) { return std::clamp<int64_t>((pieces + kParts - 1) / kParts, 1, kPartPieces); }
 
+std::string parts_folder(const std::string& cache_path) {
+  return join_path(parent_path(cache_path), "." + base_name(cache_path) + ".parts");
+}
+
 std::string part_name(size_t part) {
   std::array<char, 32> name = {};
   std::snprintf(name.data(), name.size(), "part-%06zu", part);

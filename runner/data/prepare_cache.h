@@ -2,11 +2,13 @@
 //
 // Role: makes `<cache_folder>/<many>-<fingerprint>.cache`, or opens it if it exists. The fingerprint in its name
 // depends on the source's files and on the cache's version, so the cache of an unchanged source is opened at once.
-// While it works, it writes parts of a few pieces each to `….parts/`, so that a preparation that was killed continues
-// from there. Files are written under temporary names, fsynced and renamed, so a file with its final name is complete.
-// Several processes, on nodes that share a volume, may prepare the same source at the same time: they start at
-// different parts and use the parts that others have finished. None waits for another, and all produce the same bytes.
-// Threads: starts options.threads and joins them; everything else, including progress, happens on the calling thread.
+// While it works, it writes parts of a few pieces each to `.….parts/`, so that a preparation that was killed continues
+// from there. That name is hidden from listings (found_files.h), because the source's folder may be cache_folder too,
+// and another process may list it just when this one removes its parts. Files are written under temporary names,
+// fsynced and renamed, so a file with its final name is complete. Several processes, on nodes that share a volume, may
+// prepare the same source at the same time: they start at different parts and use the parts that others have finished.
+// None waits for another, and all produce the same bytes. Threads: starts options.threads and joins them; everything
+// else, including progress, happens on the calling thread.
 //
 // A Kind is a struct that describes what is prepared (prepare_structures.cc and prepare_images.cc have one each):
 //   using Cache                                 open(path), from_bytes(bytes, what), size(), skipped()
@@ -61,6 +63,7 @@ namespace preparation {
 inline constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 int threads_of(const PrepareOptions& options);
 int64_t pieces_of_part(int64_t pieces);
+std::string parts_folder(const std::string& cache_path);
 std::string part_name(size_t part);
 std::string cache_path(const std::string& folder, const std::string& many, uint32_t version,
                        const std::string& fingerprint);
@@ -84,7 +87,7 @@ class Preparation {
         kind_(kind),
         pieces_(kind.source.size()),
         path_(std::move(path)),
-        parts_folder_(path_.empty() ? "" : path_ + ".parts"),
+        parts_folder_(path_.empty() ? "" : preparation::parts_folder(path_)),
         options_(options),
         part_pieces_(preparation::pieces_of_part(pieces_)),
         parts_((static_cast<size_t>(pieces_ + part_pieces_ - 1)) / static_cast<size_t>(part_pieces_)) {}
@@ -272,7 +275,7 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
   prepared.cache = std::move(*made);
   if (!prepared.path.empty()) {
     // The parts are not needed any more. An error here only leaves them on the disk.
-    static_cast<void>(remove_tree(fs, prepared.path + ".parts"));
+    static_cast<void>(remove_tree(fs, preparation::parts_folder(prepared.path)));
   }
   return prepared;
 }

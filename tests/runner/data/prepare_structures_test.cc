@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/base/forwarding_file_system.h"
+#include "runner/data/found_files.h"
 #include "tests/runner/data/pdb_text.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
@@ -148,6 +149,17 @@ TEST_F(PrepareStructures, finished_parts_of_a_killed_one_are_used_and_damaged_on
   const Result<PreparedStructures> memory = prepare_structures(fs_, folder_.file("pdbs"), "", {});
   EXPECT_EQ(again->cache.digest(), memory->cache.digest());
   EXPECT_EQ(files_in(folder_.file("cache")).size(), 1U);
+}
+
+// Else one process would fail to list the folder in which another removes the parts that are not needed any more.
+TEST_F(PrepareStructures, a_listing_of_the_folder_that_is_also_the_caches_leaves_out_the_parts) {
+  write_files(folder_);
+  FillingFileSystem filling(fs_, 10);
+  ASSERT_FALSE(prepare_structures(filling, folder_.file("pdbs"), folder_.file("pdbs"), {.threads = 1}).ok());
+  ASSERT_GT(files_in(folder_.file("pdbs")).size(), kFiles + 10U);
+  const Result<std::vector<FoundFile>> listed = files_below(folder_.file("pdbs"), [] {});
+  ASSERT_TRUE(listed.ok());
+  EXPECT_EQ(listed->size(), static_cast<size_t>(kFiles));
 }
 
 TEST_F(PrepareStructures, two_at_once_end_with_the_same_cache) {
