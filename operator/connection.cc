@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kDefaultNamespace = "lockstep-system";
+constexpr const char* kOperatorNamespace = "lockstep-system";
 // How long a request for the Lease is retried. Shorter than the retry period, at which the elector asks again anyway.
 constexpr std::chrono::milliseconds kElectionRetryFor{1'000};
 constexpr std::chrono::milliseconds kElectionTimeout{5'000};
@@ -54,7 +54,7 @@ Result<std::unique_ptr<Connection>> Connection::make(const OperatorOptions& opti
   }
   made->operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace
                              : !access.ns.empty()                ? access.ns
-                                                                 : kDefaultNamespace;
+                                                                 : kOperatorNamespace;
   for (const std::string& warning : access.warnings) logger.warning(warning);
   // cpprestsdk reads all of the system's certificates for every connection before it asks for ours, which replace
   // them.

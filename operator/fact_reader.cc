@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "operator/api/trainjob.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "runner/base/json.h"
 
 namespace lockstep {
 namespace {
@@ -74,7 +74,7 @@ class FactReader {
     const std::string uid = api::meta_of(*facts_.job).uid;
     for (Json& event : events->items) {
       // Events of an earlier job of this name are left out.
-      const std::string about = train::text_field(event, {"involvedObject", "uid"});
+      const std::string about = text_field(event, {"involvedObject", "uid"});
       if (about.empty() || about == uid) facts_.events.push_back(std::move(event));
     }
     Result<kube::ObjectList> warnings =
@@ -83,8 +83,7 @@ class FactReader {
     std::set<std::string> uids;
     for (const Json& pod : facts_.pods) uids.insert(api::meta_of(pod).uid);
     for (Json& event : warnings->items) {
-      if (uids.count(train::text_field(event, {"involvedObject", "uid"})) > 0)
-        facts_.events.push_back(std::move(event));
+      if (uids.count(text_field(event, {"involvedObject", "uid"})) > 0) facts_.events.push_back(std::move(event));
     }
   }
 
@@ -92,7 +91,7 @@ class FactReader {
   void read_lease() {
     const Result<Json> lease = client_.get(kube::leases(), {query_.operator_namespace, kLease});
     if (!lease.ok()) return;
-    facts_.operator_seen = api::parse_time(train::text_field(*lease, {"spec", "renewTime"}));
+    facts_.operator_seen = api::parse_time(text_field(*lease, {"spec", "renewTime"}));
   }
 
   // Only a missing right is reported: a log may be gone with its machine or its pod.

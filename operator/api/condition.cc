@@ -11,11 +11,6 @@ ConditionStatus status_of_word(std::string_view word) {
   return ConditionStatus::kUnknown;
 }
 
-std::string string_in(const Json& entry, const char* name) {
-  const auto it = entry.find(name);
-  return it != entry.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
 }  // namespace
 
 const char* to_string(ConditionStatus status) {
@@ -75,13 +70,13 @@ Conditions conditions_from_json(const Json& list) {
     if (!entry.is_object()) continue;
     const auto generation = entry.find("observedGeneration");
     // Each type is new here, so set() keeps the time that it is given: the stored lastTransitionTime.
-    conditions.set({.type = string_in(entry, "type"),
-                    .status = status_of_word(string_in(entry, "status")),
-                    .reason = string_in(entry, "reason"),
-                    .message = string_in(entry, "message"),
+    conditions.set({.type = text_field(entry, {"type"}),
+                    .status = status_of_word(text_field(entry, {"status"})),
+                    .reason = text_field(entry, {"reason"}),
+                    .message = text_field(entry, {"message"}),
                     .observed_generation =
                         generation != entry.end() && generation->is_number_integer() ? generation->get<int64_t>() : 0},
-                   parse_time(string_in(entry, "lastTransitionTime")).value_or(0));
+                   parse_time(text_field(entry, {"lastTransitionTime"})).value_or(0));
   }
   return conditions;
 }

@@ -21,16 +21,6 @@ const Json* object_in(const Json& parent, const char* name) {
   return it != parent.end() && it->is_object() ? &*it : nullptr;
 }
 
-std::string string_in(const Json& parent, const char* name) {
-  const auto it = parent.find(name);
-  return it != parent.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
-int64_t integer_in(const Json& parent, const char* name) {
-  const auto it = parent.find(name);
-  return it != parent.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
-}
-
 std::map<std::string, std::string> strings_in(const Json& parent, const char* name) {
   std::map<std::string, std::string> strings;
   if (const Json* members = object_in(parent, name)) {
@@ -48,10 +38,10 @@ std::vector<OwnerReference> owners_in(const Json& metadata) {
   for (const Json& entry : *list) {
     if (!entry.is_object()) continue;
     const auto controller = entry.find("controller");
-    owners.push_back({.api_version = string_in(entry, "apiVersion"),
-                      .kind = string_in(entry, "kind"),
-                      .name = string_in(entry, "name"),
-                      .uid = string_in(entry, "uid"),
+    owners.push_back({.api_version = text_field(entry, {"apiVersion"}),
+                      .kind = text_field(entry, {"kind"}),
+                      .name = text_field(entry, {"name"}),
+                      .uid = text_field(entry, {"uid"}),
                       .controller = controller != entry.end() && controller->is_boolean() && controller->get<bool>()});
   }
   return owners;
@@ -108,13 +98,13 @@ ObjectMeta meta_of(const Json& object) {
   ObjectMeta meta;
   const Json* metadata = object_in(object, "metadata");
   if (metadata == nullptr) return meta;
-  meta.name = string_in(*metadata, "name");
-  meta.ns = string_in(*metadata, "namespace");
-  meta.uid = string_in(*metadata, "uid");
-  meta.resource_version = string_in(*metadata, "resourceVersion");
-  meta.generation = integer_in(*metadata, "generation");
-  meta.created = parse_time(string_in(*metadata, "creationTimestamp")).value_or(0);
-  meta.deletion_time = parse_time(string_in(*metadata, "deletionTimestamp"));
+  meta.name = text_field(*metadata, {"name"});
+  meta.ns = text_field(*metadata, {"namespace"});
+  meta.uid = text_field(*metadata, {"uid"});
+  meta.resource_version = text_field(*metadata, {"resourceVersion"});
+  meta.generation = number_field(*metadata, {"generation"}).value_or(0);
+  meta.created = parse_time(text_field(*metadata, {"creationTimestamp"})).value_or(0);
+  meta.deletion_time = parse_time(text_field(*metadata, {"deletionTimestamp"}));
   meta.labels = strings_in(*metadata, "labels");
   meta.annotations = strings_in(*metadata, "annotations");
   meta.owners = owners_in(*metadata);
@@ -129,7 +119,7 @@ ObjectMeta meta_of(const Json& object) {
 ObjectKey key_of(const Json& object) {
   const Json* metadata = object_in(object, "metadata");
   if (metadata == nullptr) return {};
-  return {string_in(*metadata, "namespace"), string_in(*metadata, "name")};
+  return {text_field(*metadata, {"namespace"}), text_field(*metadata, {"name"})};
 }
 
 std::string format_time(UnixSeconds time) {

@@ -29,7 +29,7 @@ struct AssumedDeletion {
   Clock::time_point until;
 };
 
-struct Entry {
+struct CacheEntry {
   std::optional<State> seen;  // in the watch or a list
   std::optional<State> assumed;
   Clock::time_point assumed_until;  // max() when its version can be compared with the watch's
@@ -47,7 +47,7 @@ struct Cache::Impl {
 
   mutable std::mutex mutex;
   // State below is protected by mutex.
-  std::map<api::ObjectKey, Entry> entries;
+  std::map<api::ObjectKey, CacheEntry> entries;
   // Index value → keys with the number of states (seen, assumed) that have it. A key may be listed for a state
   // that is not the visible one, so `find` checks again.
   std::map<std::string, std::map<api::ObjectKey, int>> by_value;
@@ -95,7 +95,7 @@ struct Cache::Impl {
     return state.number && reached && *state.number <= *reached;
   }
 
-  [[nodiscard]] const State* visible(const Entry& entry, Clock::time_point at) const {
+  [[nodiscard]] const State* visible(const CacheEntry& entry, Clock::time_point at) const {
     const State* state = entry.seen ? &*entry.seen : nullptr;
     if (entry.assumed && at < entry.assumed_until && !watch_is_past(*entry.assumed)) state = &*entry.assumed;
     const bool hidden = state != nullptr && entry.deletion && at < entry.deletion->until && !state->deleting &&
@@ -104,7 +104,7 @@ struct Cache::Impl {
   }
 
   // Do readers see this state already, or a newer one of the object, because it was assumed?
-  [[nodiscard]] static bool is_assumed(const Entry& entry, const State& state, Clock::time_point at) {
+  [[nodiscard]] static bool is_assumed(const CacheEntry& entry, const State& state, Clock::time_point at) {
     if (!entry.assumed || at >= entry.assumed_until || entry.assumed->uid != state.uid) return false;
     if (state.number && entry.assumed->number) return *state.number <= *entry.assumed->number;
     return !state.version.empty() && entry.assumed->version == state.version;
@@ -119,8 +119,8 @@ struct Cache::Impl {
   }
 
   // Drops the assumptions of one key that are settled, and the key when nothing is left of it.
-  void settle(std::map<api::ObjectKey, Entry>::iterator found, Clock::time_point at) {
-    Entry& entry = found->second;
+  void settle(std::map<api::ObjectKey, CacheEntry>::iterator found, Clock::time_point at) {
+    CacheEntry& entry = found->second;
     if (entry.assumed && (at >= entry.assumed_until || watch_is_past(*entry.assumed))) set(entry.assumed, {});
     if (entry.deletion && at >= entry.deletion->until) entry.deletion.reset();
     if (!entry.assumed && !entry.deletion) provisional.erase(found->first);
@@ -137,7 +137,7 @@ struct Cache::Impl {
   // it settles.
   void update(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at) {
     const auto found = entries.try_emplace(key).first;
-    Entry& entry = found->second;
+    CacheEntry& entry = found->second;
     if (entry.assumed && !entry.assumed->number) set(entry.assumed, {});
     const bool is_deletion_confirmed = entry.deletion && entry.deletion->uid == uid && (!state || state->deleting);
     if (is_deletion_confirmed) entry.deletion.reset();
@@ -225,7 +225,7 @@ void Cache::assume(Json object) {
   if (now >= impl_->sweep_at) impl_->settle_all(now);
   if (impl_->watch_is_past(state)) return;
   const auto found = impl_->entries.try_emplace(state.key).first;
-  Entry& entry = found->second;
+  CacheEntry& entry = found->second;
   const bool older = entry.assumed && entry.assumed->number && state.number && *state.number < *entry.assumed->number;
   if (older) return;
   impl_->provisional.insert(state.key);
@@ -256,7 +256,7 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
   // Objects that were created and deleted before the watch saw them: no event will come.
   std::map<api::ObjectKey, ObjectPtr> only_assumed;
   for (const api::ObjectKey& key : impl_->provisional) {
-    const Entry& entry = impl_->entries.find(key)->second;
+    const CacheEntry& entry = impl_->entries.find(key)->second;
     if (entry.assumed && !entry.seen && !listed.contains(key)) only_assumed.emplace(key, entry.assumed->object);
   }
   impl_->restart_at(version_number(list_version), listed);

@@ -11,22 +11,12 @@ namespace lockstep::control {
 
 namespace {
 
-using Outputs = std::vector<LeaderOutput>;
+using LeaderOutputs = std::vector<LeaderOutput>;
 
 // A longer lease duration in another process's record is ignored; ours is used in its place.
 constexpr std::chrono::seconds kForeignDurationMax{3600};
 
-std::string text_of(const Json& object, const char* field) {
-  const auto found = object.find(field);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-int64_t number_of(const Json& object, const char* field) {
-  const auto found = object.find(field);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
-}
-
-void see(LeaderState& state, const Json& lease, Clock::time_point now, Outputs& outputs) {
+void see(LeaderState& state, const Json& lease, Clock::time_point now, LeaderOutputs& outputs) {
   state.lease = lease;
   state.must_read = false;
   // Somebody deleted the Lease. Its holder may not know yet: the record that it wrote last still counts.
@@ -51,20 +41,20 @@ bool may_take(const LeaderState& state, Clock::time_point now) {
   return now - state.seen_since >= patience;
 }
 
-void end_leading(LeaderState& state, std::string why, Outputs& outputs) {
+void end_leading(LeaderState& state, std::string why, LeaderOutputs& outputs) {
   if (!state.leading) return;
   state.leading = false;
   outputs.emplace_back(EndLeading{std::move(why)});
 }
 
-void read(LeaderState& state, Clock::time_point now, Outputs& outputs) {
+void read(LeaderState& state, Clock::time_point now, LeaderOutputs& outputs) {
   state.request = LeaseRequest::kRead;
   state.request_began = now;
   outputs.emplace_back(ReadLease{});
 }
 
 // Takes or renews the lease.
-void write(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
+void write(LeaderState& state, const LeaderTime& time, LeaderOutputs& outputs) {
   LeaseRecord record = *state.seen;
   record.renew_time = format_micro_time(time.wall);
   // Not leading: a new acquire time, even if the record is ours (renewed too late, or from an earlier run).
@@ -86,7 +76,7 @@ void write(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
 }
 
 // Gives the lease back, so that no candidate has to wait until it expires.
-void release(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
+void release(LeaderState& state, const LeaderTime& time, LeaderOutputs& outputs) {
   LeaseRecord record = *state.seen;
   record.holder.clear();
   record.duration_seconds = 1;  // the least that the API accepts
@@ -96,13 +86,13 @@ void release(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
   outputs.emplace_back(UpdateLease{with_record(state.lease, state.options.lease, record)});
 }
 
-void finish(LeaderState& state, Outputs& outputs) {
+void finish(LeaderState& state, LeaderOutputs& outputs) {
   state.finished = true;
   outputs.emplace_back(ElectionFinished{});
 }
 
 // What to do when no request is under way.
-void decide(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
+void decide(LeaderState& state, const LeaderTime& time, LeaderOutputs& outputs) {
   if (state.stopping) {
     const bool ours = state.seen && state.seen->holder == state.options.identity && !state.lease.is_null();
     if (ours && !state.must_read) {
@@ -127,7 +117,7 @@ void try_later(LeaderState& state, const LeaderTime& time) {
   state.next_try = time.now + std::chrono::duration_cast<Clock::duration>(state.options.retry_period * (1.0 + jitter));
 }
 
-void on_read(LeaderState& state, const Json& lease, const LeaderTime& time, Outputs& outputs) {
+void on_read(LeaderState& state, const Json& lease, const LeaderTime& time, LeaderOutputs& outputs) {
   see(state, lease, time.now, outputs);
   const bool others = !lease.is_null() && !state.seen->holder.empty() && state.seen->holder != state.options.identity;
   if (state.leading && others) end_leading(state, "the lease is held by " + state.seen->holder, outputs);
@@ -138,7 +128,7 @@ void on_read(LeaderState& state, const Json& lease, const LeaderTime& time, Outp
   }
 }
 
-void on_written(LeaderState& state, const LeaseWritten& written, const LeaderTime& time, Outputs& outputs) {
+void on_written(LeaderState& state, const LeaseWritten& written, const LeaderTime& time, LeaderOutputs& outputs) {
   const Clock::time_point until = state.request_began + state.options.renew_deadline;
   see(state, written.lease, time.now, outputs);
   try_later(state, time);
@@ -156,7 +146,8 @@ void on_written(LeaderState& state, const LeaseWritten& written, const LeaderTim
   }
 }
 
-void on_failed(LeaderState& state, const Error& error, const char* what, const LeaderTime& time, Outputs& outputs) {
+void on_failed(LeaderState& state, const Error& error, const char* what, const LeaderTime& time,
+               LeaderOutputs& outputs) {
   // A write that failed may have been stored all the same: the lease is read before the next one.
   state.must_read = true;
   const bool lost_race = error.code == ErrorCode::kConflict || error.code == ErrorCode::kExists;
@@ -172,7 +163,7 @@ void on_failed(LeaderState& state, const Error& error, const char* what, const L
   }
 }
 
-void on_answer(LeaderState& state, const LeaderEvent& event, const LeaderTime& time, Outputs& outputs) {
+void on_answer(LeaderState& state, const LeaderEvent& event, const LeaderTime& time, LeaderOutputs& outputs) {
   const LeaseRequest was = std::exchange(state.request, LeaseRequest::kNone);
   LOCKSTEP_CHECK(was != LeaseRequest::kNone, "an answer follows a request");
   if (const auto* answer = std::get_if<LeaseRead>(&event)) on_read(state, answer->lease, time, outputs);
@@ -214,11 +205,11 @@ LeaseRecord lease_record(const Json& lease) {
   if (!lease.is_object()) return record;
   const auto spec = lease.find("spec");
   if (spec == lease.end() || !spec->is_object()) return record;
-  record.holder = text_of(*spec, "holderIdentity");
-  record.duration_seconds = number_of(*spec, "leaseDurationSeconds");
-  record.acquire_time = text_of(*spec, "acquireTime");
-  record.renew_time = text_of(*spec, "renewTime");
-  record.transitions = number_of(*spec, "leaseTransitions");
+  record.holder = text_field(*spec, {"holderIdentity"});
+  record.duration_seconds = number_field(*spec, {"leaseDurationSeconds"}).value_or(0);
+  record.acquire_time = text_field(*spec, {"acquireTime"});
+  record.renew_time = text_field(*spec, {"renewTime"});
+  record.transitions = number_field(*spec, {"leaseTransitions"}).value_or(0);
   return record;
 }
 
@@ -250,7 +241,7 @@ std::string format_micro_time(std::chrono::microseconds since_epoch) {
 }
 
 std::vector<LeaderOutput> step(LeaderState& state, const LeaderEvent& event, const LeaderTime& time) {
-  Outputs outputs;
+  LeaderOutputs outputs;
   if (state.finished) return outputs;
   // Before anything else: a leadership that was not renewed in time ends, whatever the event is.
   if (state.leading && time.now >= state.leading_until) {

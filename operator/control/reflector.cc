@@ -10,7 +10,7 @@ namespace lockstep::control {
 
 namespace {
 
-using Outputs = std::vector<ReflectorOutput>;
+using ReflectorOutputs = std::vector<ReflectorOutput>;
 
 std::string seconds_text(Clock::duration duration) {
   char text[32];
@@ -22,12 +22,12 @@ std::string reason_of(const Error& error, const char* otherwise) {
   return error.code == ErrorCode::kNotFound ? std::string(kNotServed) : otherwise;
 }
 
-void list(ReflectorState& state, Outputs& outputs) {
+void list(ReflectorState& state, ReflectorOutputs& outputs) {
   state.phase = ReflectorPhase::kListing;
   outputs.emplace_back(ListAll{});
 }
 
-void watch(ReflectorState& state, Clock::time_point now, Outputs& outputs) {
+void watch(ReflectorState& state, Clock::time_point now, ReflectorOutputs& outputs) {
   state.phase = ReflectorPhase::kWatching;
   state.watching_since = now;
   state.watch_brought = false;
@@ -35,7 +35,8 @@ void watch(ReflectorState& state, Clock::time_point now, Outputs& outputs) {
 }
 
 // Counts one more failure, and lists or watches again after a wait; `problem` says what failed.
-void wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock::time_point now, Outputs& outputs) {
+void wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock::time_point now,
+          ReflectorOutputs& outputs) {
   const Clock::duration delay = backoff_delay(kReflectorBackoff, ++state.failures, state.random());
   state.phase = then_list ? ReflectorPhase::kWaitingToList : ReflectorPhase::kWaitingToWatch;
   state.wait_until = now + delay;
@@ -46,7 +47,7 @@ void wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock
 
 // The same, but after the first failure in a row without a wait.
 void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock::time_point now,
-                     Outputs& outputs) {
+                     ReflectorOutputs& outputs) {
   if (state.failures > 0) {
     wait(state, then_list, std::move(problem), now, outputs);
     return;
@@ -63,19 +64,19 @@ void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorProblem pro
   }
 }
 
-Outputs on_listed(ReflectorState& state, Listed listed, Clock::time_point now) {
+ReflectorOutputs on_listed(ReflectorState& state, Listed listed, Clock::time_point now) {
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kListing, "a list arrives while listing");
   // The count of failures stays: while every list succeeds and every watch fails, the lists must still back off.
   state.version = listed.version;
-  Outputs outputs;
+  ReflectorOutputs outputs;
   outputs.emplace_back(ReplaceCache{std::move(listed.version), std::move(listed.objects)});
   watch(state, now, outputs);
   return outputs;
 }
 
-Outputs on_list_failed(ReflectorState& state, const ListFailed& failed, Clock::time_point now) {
+ReflectorOutputs on_list_failed(ReflectorState& state, const ListFailed& failed, Clock::time_point now) {
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kListing, "a list fails while listing");
-  Outputs outputs;
+  ReflectorOutputs outputs;
   if (failed.error.code == ErrorCode::kCancelled) {
     state.phase = ReflectorPhase::kStopped;
   } else {
@@ -85,7 +86,7 @@ Outputs on_list_failed(ReflectorState& state, const ListFailed& failed, Clock::t
   return outputs;
 }
 
-Outputs on_brought(ReflectorState& state, WatchBrought brought) {
+ReflectorOutputs on_brought(ReflectorState& state, WatchBrought brought) {
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kWatching, "events arrive while watching");
   const std::string version = api::meta_of(brought.event.object).resource_version;
   const std::optional<uint64_t> was = version_number(state.version);
@@ -106,9 +107,9 @@ Outputs on_brought(ReflectorState& state, WatchBrought brought) {
   return {PutIntoCache{std::move(brought.event.object)}};
 }
 
-Outputs on_watch_ended(ReflectorState& state, const Status& status, Clock::time_point now) {
+ReflectorOutputs on_watch_ended(ReflectorState& state, const Status& status, Clock::time_point now) {
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kWatching, "a watch ends while watching");
-  Outputs outputs;
+  ReflectorOutputs outputs;
   const bool lived = now - state.watching_since >= kHealthyWatch;
   if (lived || (status.ok() && state.watch_brought)) state.failures = 0;
   if (status.ok()) {
@@ -145,10 +146,10 @@ Outputs on_watch_ended(ReflectorState& state, const Status& status, Clock::time_
   }
 }
 
-Outputs on_timer(ReflectorState& state, Clock::time_point now) {
+ReflectorOutputs on_timer(ReflectorState& state, Clock::time_point now) {
   const bool waiting = state.phase == ReflectorPhase::kWaitingToList || state.phase == ReflectorPhase::kWaitingToWatch;
   LOCKSTEP_CHECK(waiting, "a timer rings while waiting");
-  Outputs outputs;
+  ReflectorOutputs outputs;
   if (now < state.wait_until) {
     outputs.emplace_back(WaitUntil{state.wait_until});
   } else if (state.phase == ReflectorPhase::kWaitingToList) {
@@ -168,7 +169,7 @@ std::vector<ReflectorOutput> step(ReflectorState& state, ReflectorEvent event, C
   if (auto* ended = std::get_if<WatchEnded>(&event)) return on_watch_ended(state, ended->status, now);
   if (std::holds_alternative<ReflectorTimer>(event)) return on_timer(state, now);
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kNew, "a reflector starts once");
-  Outputs outputs;
+  ReflectorOutputs outputs;
   list(state, outputs);
   return outputs;
 }

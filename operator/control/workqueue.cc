@@ -16,7 +16,7 @@ namespace {
 
 constexpr BackoffPolicy kBackoff{.first = kBackoffFirst, .max = kBackoffMax};
 
-struct Entry {
+struct QueuedKey {
   // When the key is due; nullopt: it was not added. While a worker holds the key: when it is due again after `done`.
   std::optional<Clock::time_point> due;
   uint64_t order = 0;                           // of equal deadlines: first come, first served
@@ -44,7 +44,7 @@ struct Workqueue::Impl {
   mutable std::mutex mutex;
   std::condition_variable_any changed;
   // State below is protected by mutex.
-  std::map<api::ObjectKey, Entry> entries;
+  std::map<api::ObjectKey, QueuedKey> entries;
   std::set<Pending> pending;  // the keys that no worker holds, earliest deadline first
   uint64_t next_order = 0;
   uint64_t adds = 0;
@@ -53,7 +53,7 @@ struct Workqueue::Impl {
 
   // Of two deadlines the earlier one stays.
   void schedule(const api::ObjectKey& key, Clock::time_point due) {
-    Entry& entry = entries[key];
+    QueuedKey& entry = entries[key];
     if (entry.due && *entry.due <= due) return;
     if (!entry.due) ++adds;
     if (!entry.started_at && entry.due) pending.erase({*entry.due, entry.order, key});
@@ -62,7 +62,7 @@ struct Workqueue::Impl {
     if (!entry.started_at) pending.insert({due, entry.order, key});
   }
 
-  void forget_if_idle(std::map<api::ObjectKey, Entry>::iterator found) {
+  void forget_if_idle(std::map<api::ObjectKey, QueuedKey>::iterator found) {
     if (found->second.idle()) entries.erase(found);
   }
 
@@ -74,7 +74,7 @@ struct Workqueue::Impl {
     if (pending.empty() || pending.begin()->due > now) return std::nullopt;
     const Pending first = *pending.begin();
     pending.erase(pending.begin());
-    Entry& entry = entries[first.key];
+    QueuedKey& entry = entries[first.key];
     entry.due.reset();
     entry.started_at = now;
     ++in_flight;
@@ -166,7 +166,7 @@ void Workqueue::done(const api::ObjectKey& key) {
     const std::lock_guard lock(impl_->mutex);
     const auto found = impl_->entries.find(key);
     LOCKSTEP_CHECK(found != impl_->entries.end() && found->second.started_at, "done without get");
-    Entry& entry = found->second;
+    QueuedKey& entry = found->second;
     worked = impl_->options.now() - *entry.started_at;
     entry.started_at.reset();
     --impl_->in_flight;

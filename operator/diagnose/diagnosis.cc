@@ -10,19 +10,19 @@
 #include <utility>
 
 #include "operator/train/bookkeeping.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/observed.h"
 #include "operator/train/pod_end.h"
 #include "operator/train/status.h"
+#include "runner/base/json.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::diagnose {
 namespace {
 
 using api::format_duration;
 using api::UnixSeconds;
-using train::text_field;
 
 // An operator reconciles a new job within a second. If it has not done so after this long, something is wrong.
 constexpr UnixSeconds kOperatorSlowSeconds = 30;
@@ -35,10 +35,6 @@ constexpr UnixSeconds kRecentSeconds = 3600;
 // An event and an entry of status.recentFailures that are at most this far apart are the same incident.
 constexpr UnixSeconds kSameSeconds = 10;
 constexpr size_t kLogLinesMax = 8;
-
-std::string plural(int64_t count, const std::string& one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-}
 
 std::string without_full_stop(std::string text) {
   while (!text.empty() && (text.back() == '.' || text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -530,7 +526,7 @@ class Diagnoser {
     if (!is_of_job && !is_warning) return;
     std::string text = text_field(event, {"reason"}) + ": " + text_field(event, {"message"});
     if (!is_of_job) text = "pod " + text_field(event, {"involvedObject", "name"}) + ", " + text;
-    const int64_t count = train::number_field(event, {"count"}).value_or(1);
+    const int64_t count = number_field(event, {"count"}).value_or(1);
     if (count > 1) text = on_one_line(text) + " (" + std::to_string(count) + " times)";
     add_timeline_entry(last_time(event), text, is_warning);
   }

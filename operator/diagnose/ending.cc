@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "operator/train/field.h"
+#include "runner/base/json.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep::diagnose {
@@ -32,7 +32,7 @@ std::vector<Advice> change_while_suspended(const std::string& what, const api::T
 }
 
 std::string claim_of(const api::TrainJob& job) {
-  return job.spec.checkpoint ? train::text_field(job.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"})
+  return job.spec.checkpoint ? text_field(job.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"})
                              : std::string();
 }
 

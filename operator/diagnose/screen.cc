@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <sstream>
 
-#include "operator/train/field.h"
+#include "runner/base/json.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::diagnose {
 namespace {
 
 using api::UnixSeconds;
-using train::number_field;
-using train::text_field;
 
 constexpr size_t kTimelineEntriesMax = 10;
 constexpr size_t kNodesMax = 8;

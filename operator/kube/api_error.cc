@@ -10,29 +10,12 @@ namespace {
 constexpr std::chrono::seconds kRetryAfterMax = std::chrono::hours(1);
 constexpr size_t kForeignBodyShownMax = 300;
 
-std::string string_in(const Json& object, const char* name) {
-  const auto it = object.is_object() ? object.find(name) : object.end();
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
-std::optional<int64_t> integer_in(const Json& object, const char* name) {
-  const auto it = object.is_object() ? object.find(name) : object.end();
-  if (it == object.end() || !it->is_number_integer()) return std::nullopt;
-  return it->get<int64_t>();
-}
-
-const Json& member(const Json& object, const char* name) {
-  static const Json none;
-  const auto it = object.is_object() ? object.find(name) : object.end();
-  return it != object.end() ? *it : none;
-}
-
-bool is_status(const Json& body) { return body.is_object() && string_in(body, "kind") == "Status"; }
+bool is_status(const Json& body) { return body.is_object() && text_field(body, {"kind"}) == "Status"; }
 
 bool names_a_field(const Json& status) {
-  const Json& causes = member(member(status, "details"), "causes");
+  const Json& causes = list_field(status, {"details", "causes"});
   return std::any_of(causes.begin(), causes.end(),
-                     [](const Json& cause) { return !string_in(cause, "field").empty(); });
+                     [](const Json& cause) { return !text_field(cause, {"field"}).empty(); });
 }
 
 // Did the API server itself find the object invalid? Validation answers 422 and names the fields; decoding answers 400
@@ -41,15 +24,15 @@ bool names_a_field(const Json& status) {
 bool is_invalid_object(const Json& status, int code, const std::string& message) {
   if (message.starts_with("admission webhook ")) return false;
   if (code == 400) return message.find(" cannot be handled as a ") != std::string::npos;
-  return code == 422 && string_in(status, "reason") == "Invalid" && names_a_field(status);
+  return code == 422 && text_field(status, {"reason"}) == "Invalid" && names_a_field(status);
 }
 
 std::string reason_of(const Json& status, int code, const std::string& message) {
-  for (const Json& cause : member(member(status, "details"), "causes")) {
-    if (string_in(cause, "reason") == kReasonNamespaceTerminating) return std::string(kReasonNamespaceTerminating);
+  for (const Json& cause : list_field(status, {"details", "causes"})) {
+    if (text_field(cause, {"reason"}) == kReasonNamespaceTerminating) return std::string(kReasonNamespaceTerminating);
   }
   if (is_invalid_object(status, code, message)) return std::string(kReasonInvalidObject);
-  const std::string reason = string_in(status, "reason");
+  const std::string reason = text_field(status, {"reason"});
   // The quota plugin answers Forbidden, like other refusals; only these words in its message tell it apart.
   if (reason == "Forbidden" && message.find("exceeded quota") != std::string::npos) {
     return std::string(kReasonExceededQuota);
@@ -60,9 +43,9 @@ std::string reason_of(const Json& status, int code, const std::string& message) 
 // Causes that the message leaves out: "spec.x: Required value".
 std::string missing_causes(const Json& status, const std::string& message) {
   std::string text;
-  for (const Json& cause : member(member(status, "details"), "causes")) {
-    const std::string field = string_in(cause, "field");
-    const std::string why = string_in(cause, "message");
+  for (const Json& cause : list_field(status, {"details", "causes"})) {
+    const std::string field = text_field(cause, {"field"});
+    const std::string why = text_field(cause, {"message"});
     if (field.empty() || message.find(field) != std::string::npos) continue;
     text.append(text.empty() ? "" : "; ").append(field).append(": ").append(why);
   }
@@ -107,13 +90,13 @@ ErrorCode code_of_status(int http_status, std::string_view reason) {
 }
 
 Error error_of_status(const Json& status, int http_status) {
-  const int code = static_cast<int>(integer_in(status, "code").value_or(http_status));
-  std::string message = string_in(status, "message");
+  const int code = static_cast<int>(number_field(status, {"code"}).value_or(http_status));
+  std::string message = text_field(status, {"message"});
   const std::string reason = reason_of(status, code, message);
   if (message.empty()) message = reason.empty() ? "no reason was given" : reason;
   const std::string causes = missing_causes(status, message);
   if (!causes.empty()) message.append(" (").append(causes).append(")");
-  return Error{code_of_status(code, string_in(status, "reason")), std::to_string(code).append(" ").append(message),
+  return Error{code_of_status(code, text_field(status, {"reason"})), std::to_string(code).append(" ").append(message),
                reason};
 }
 
@@ -137,7 +120,7 @@ std::optional<std::chrono::seconds> retry_after_of(const HttpResponse& answer) {
   }
   if (!seconds && answer.status >= 400) {
     const Result<Json> body = parse_json(answer.body, "the answer");
-    if (body.ok() && is_status(*body)) seconds = integer_in(member(*body, "details"), "retryAfterSeconds");
+    if (body.ok() && is_status(*body)) seconds = number_field(*body, {"details", "retryAfterSeconds"});
   }
   if (!seconds || *seconds < 0) return std::nullopt;
   return std::min(std::chrono::seconds(*seconds), kRetryAfterMax);

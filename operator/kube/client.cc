@@ -78,11 +78,6 @@ Status check_object(const Resource& resource, const Json& object, const std::str
   return {};
 }
 
-std::string string_in(const Json& object, const char* name) {
-  const auto it = object.find(name);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
 // The attempts of one request. ClientOptions::retry_for counts from the first attempt (`began`): the time before, in
 // the queue of the rate limit and perhaps behind thousands of other requests, is not the server's fault.
 struct Progress {
@@ -380,8 +375,8 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
       item["kind"] = resource.kind;
       result.items.push_back(list.trim ? list.trim(std::move(item)) : std::move(item));
     }
-    result.resource_version = string_in(*metadata, "resourceVersion");
-    continuation = string_in(*metadata, "continue");
+    result.resource_version = text_field(*metadata, {"resourceVersion"});
+    continuation = text_field(*metadata, {"continue"});
   } while (!continuation.empty());
   return result;
 }
@@ -546,7 +541,7 @@ Result<bool> Client::serves(const Resource& resource) {
     return Error{ErrorCode::kCorrupt, call.what + ": the answer is no list of resources"};
   }
   return std::any_of(resources->begin(), resources->end(),
-                     [&](const Json& one) { return one.is_object() && string_in(one, "name") == resource.plural; });
+                     [&](const Json& one) { return one.is_object() && text_field(one, {"name"}) == resource.plural; });
 }
 
 Result<Json> Client::openapi(const Resource& resource) {

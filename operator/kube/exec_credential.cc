@@ -22,10 +22,6 @@ constexpr std::string_view kV1Beta1 = "client.authentication.k8s.io/v1beta1";
 constexpr const char* kExecInfo = "KUBERNETES_EXEC_INFO";
 constexpr size_t kAnswerBytesMax = size_t{1} << 20;
 
-Error invalid(const std::string& where, const std::string& why) {
-  return Error{ErrorCode::kInvalid, where + ": " + why};
-}
-
 // A string; "" when it is absent.
 Result<std::string> text_of(const Json& map, const char* name, const std::string& where) {
   const auto it = map.find(name);

@@ -16,11 +16,6 @@ namespace {
 
 bool is_empty_text(const Json& value) { return value.is_string() && value.get_ref<const std::string&>().empty(); }
 
-Error invalid(const std::string& where, const std::string& why) {
-  std::string message = where;
-  return Error{ErrorCode::kInvalid, message.append(": ").append(why)};
-}
-
 // One named entry of a list: clusters[].cluster, users[].user, contexts[].context.
 struct Entry {
   const KubeConfigFile* file = nullptr;

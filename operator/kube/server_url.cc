@@ -8,7 +8,7 @@
 namespace lockstep::kube {
 namespace {
 
-Error invalid(std::string_view url, const std::string& why) {
+Error invalid_server(std::string_view url, const std::string& why) {
   std::string message = "the server's address \"";
   message.append(url).append("\" ").append(why).append("; expected https://HOST:PORT");
   return Error{ErrorCode::kInvalid, message};
@@ -47,25 +47,26 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
     parsed.https = false;
     rest.remove_prefix(7);
   } else {
-    return invalid(url, "does not begin with https:// or http://");
+    return invalid_server(url, "does not begin with https:// or http://");
   }
-  if (rest.find_first_of("?#") != std::string_view::npos) return invalid(url, "has a query or a fragment");
+  if (rest.find_first_of("?#") != std::string_view::npos) return invalid_server(url, "has a query or a fragment");
 
   const size_t slash = std::min(rest.find('/'), rest.size());
   parsed.path = std::string(rest.substr(slash));
   while (!parsed.path.empty() && parsed.path.back() == '/') parsed.path.pop_back();
-  if (parsed.path.find_first_of(" \t\r\n\"<>\\^`{|}") != std::string::npos) return invalid(url, "has an invalid path");
+  if (parsed.path.find_first_of(" \t\r\n\"<>\\^`{|}") != std::string::npos)
+    return invalid_server(url, "has an invalid path");
 
   const std::string_view authority = rest.substr(0, slash);
-  if (authority.find('@') != std::string_view::npos) return invalid(url, "holds a user name");
+  if (authority.find('@') != std::string_view::npos) return invalid_server(url, "holds a user name");
   std::string_view host = authority;
   std::string_view port;
   if (authority.starts_with('[')) {
     const size_t close = authority.find(']');
-    if (close == std::string_view::npos) return invalid(url, "has a '[' without a ']'");
+    if (close == std::string_view::npos) return invalid_server(url, "has a '[' without a ']'");
     host = authority.substr(1, close - 1);
     port = authority.substr(close + 1);
-    if (!port.empty() && port.front() != ':') return invalid(url, "has more than a port behind its address");
+    if (!port.empty() && port.front() != ':') return invalid_server(url, "has more than a port behind its address");
   } else if (const size_t colon = authority.find(':'); colon != std::string_view::npos) {
     host = authority.substr(0, colon);
     port = authority.substr(colon);
@@ -74,7 +75,7 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
   std::transform(parsed.host.begin(), parsed.host.end(), parsed.host.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   const bool host_is_good = authority.starts_with('[') ? is_ipv6_address(parsed.host) : is_host_name(parsed.host);
-  if (!host_is_good) return invalid(url, "has no valid host");
+  if (!host_is_good) return invalid_server(url, "has no valid host");
 
   parsed.port = parsed.https ? 443 : 80;
   if (!port.empty()) {
@@ -82,7 +83,7 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
     uint16_t number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
     if (error != std::errc() || end != port.data() + port.size() || number == 0) {
-      return invalid(url, "has no port from 1 to 65535");
+      return invalid_server(url, "has no port from 1 to 65535");
     }
     parsed.port = number;
   }

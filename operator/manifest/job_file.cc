@@ -8,15 +8,13 @@
 #include "operator/api/validate.h"
 #include "operator/manifest/pod_fields.h"
 #include "operator/train/desired_pod.h"
-#include "operator/train/field.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 #include "runner/base/nearest.h"
 
 namespace lockstep::manifest {
 namespace {
-
-using train::text_field;
 
 constexpr const char* kArgsField = "spec.trainer.args";
 
@@ -86,7 +84,7 @@ class Findings {
 std::map<std::string, std::string> variables_of(const api::TrainJobSpec& spec) {
   std::map<std::string, std::string> variables;
   for (const Json& variable : spec.trainer.env) {
-    if (const Json* value = train::field(variable, {"value"}); value != nullptr && value->is_string()) {
+    if (const Json* value = field(variable, {"value"}); value != nullptr && value->is_string()) {
       variables[text_field(variable, {"name"})] = value->get<std::string>();
     }
   }

@@ -8,18 +8,15 @@
 #include <utility>
 
 #include "operator/api/yaml.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 #include "runner/base/nearest.h"
 
 namespace lockstep::manifest {
 namespace {
 
 using api::field_below;
-using train::field;
-using train::list_field;
-using train::text_field;
 
 struct FieldType {
   std::string name;      // "string", "Container", …

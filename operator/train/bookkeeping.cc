@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "operator/train/field.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

@@ -1,7 +1,7 @@
 #include "operator/train/desired_network_policy.h"
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

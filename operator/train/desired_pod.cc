@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "operator/train/desired_env.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "operator/train/pod_group.h"
+#include "runner/base/plural.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep::train {
@@ -106,8 +107,6 @@ void avoid(const PodEnd& end, api::UnixSeconds now, Bookkeeping& book) {
                                       [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
-std::string times(int n) { return std::to_string(n) + (n == 1 ? " time" : " times"); }
-
 // Why this end fails the job, if a budget is used up. `no_progress` is what note_progress returned, else 0.
 std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec,
                                         int no_progress, const Bookkeeping& book) {
@@ -120,7 +119,7 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdic
   if (no_progress > policy.no_progress_restarts) {
     return JobFailure{
         "NoProgress",
-        describe(end) + "; " + times(policy.no_progress_restarts) + " in a row a restart of node " +
+        describe(end) + "; " + plural(policy.no_progress_restarts, "time") + " in a row a restart of node " +
             std::to_string(end.node) + " came no further than " +
             (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
             " (restartPolicy.noProgressRestarts)"};
@@ -207,7 +206,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     if (is_last_try && verdict.action == RuleAction::kReplacePod &&
         spec.restart_policy.scope == api::FailureScope::kAuto) {
       verdict.action = RuleAction::kRestartGang;
-      verdict.because = "replacing it alone came no further " + times(no_progress - 1) + " in a row";
+      verdict.because = "replacing it alone came no further " + plural(no_progress - 1, "time") + " in a row";
     }
     if (verdict.action == RuleAction::kRestartGang) outcome.is_gang = true;
     std::string message = sentence_of(end, verdict);

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "runner/base/json.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
@@ -18,8 +19,6 @@ constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
 constexpr api::UnixSeconds kLookAgainSeconds = 10;
 
 std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
-std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : " nodes"); }
-
 // "Preempted: no quota is left" of a condition; one of them may be empty.
 std::string words_of(const api::Condition& condition) {
   if (condition.message.empty()) return condition.reason;
@@ -254,7 +253,7 @@ class Decision {
     wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
     if (!f_.pod) return;
     write({Verb::kCreate, name, "", desired_workload(job_, f_.wanted_nodes, *f_.pod, kueue_),
-           "the job asks queue " + queue_ + " for " + nodes_text(f_.wanted_nodes)});
+           "the job asks queue " + queue_ + " for " + plural(f_.wanted_nodes, "node")});
   }
 
   // False: the job cannot run with this Workload.
@@ -306,8 +305,8 @@ class Decision {
   bool fits_prebuilt() {
     const Workload& w = *workload_;
     if (w.count >= f_.wanted_nodes || has_pods()) return true;
-    wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + nodes_text(w.count) +
-                                  ", the job for " + nodes_text(f_.wanted_nodes) + "; make the two equal.");
+    wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "node") +
+                                  ", the job for " + plural(f_.wanted_nodes, "node") + "; make the two equal.");
     return false;
   }
 
@@ -322,7 +321,7 @@ class Decision {
     }
     if (!is_larger && !is_edited) return false;
     wait("Requeued", is_larger && !is_edited
-                         ? "The job asks for " + nodes_text(f_.wanted_nodes) + " and was given a share for " +
+                         ? "The job asks for " + plural(f_.wanted_nodes, "node") + " and was given a share for " +
                                std::to_string(w.count - w.reclaimable) + "; it queues again in " + in_quotes(queue_) +
                                "."
                          : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
@@ -380,8 +379,8 @@ class Decision {
     d_.reason = "Admitted";
     d_.message = "Queue " + in_quotes(queue_) + " has admitted the job to cluster queue " + in_quotes(w.cluster_queue) +
                  " with ";
-    d_.message += given < f_.wanted_nodes ? std::to_string(given) + " of " + nodes_text(f_.wanted_nodes) + "."
-                                          : nodes_text(f_.wanted_nodes) + ".";
+    d_.message += given < f_.wanted_nodes ? std::to_string(given) + " of " + plural(f_.wanted_nodes, "node") + "."
+                                          : plural(f_.wanted_nodes, "node") + ".";
     if (const Result<Json> added = admitted_pod(w, kueue_); !added.ok()) {
       d_.no_new_pods = added.error().message;
       look_again();
@@ -398,7 +397,7 @@ class Decision {
     if (has_pods() && *f_.nodes_with_pods.rbegin() >= f_.wanted_nodes) return;
     StatusChange change(w, f_.now);
     change.status()["reclaimablePods"] = Json::array({{{"name", w.pod_set}, {"count", unneeded}}});
-    write(change.write("the job needs " + nodes_text(f_.wanted_nodes) + " only"));
+    write(change.write("the job needs " + plural(f_.wanted_nodes, "node") + " only"));
   }
 
   const api::TrainJob& job_;

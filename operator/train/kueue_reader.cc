@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "operator/train/field.h"
 #include "operator/train/kueue.h"
 #include "operator/train/trim.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

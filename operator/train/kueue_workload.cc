@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 #include "runner/base/sha256.h"
 
 namespace lockstep::train {

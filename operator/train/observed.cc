@@ -4,10 +4,10 @@
 #include <tuple>
 #include <utility>
 
-#include "operator/train/field.h"
 #include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
+#include "runner/base/json.h"
 #include "runner/base/sha256.h"
 
 namespace lockstep::train {

@@ -18,11 +18,10 @@
 #include "operator/train/status.h"
 #include "operator/train/success_policy.h"
 #include "operator/train/ttl.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
-
-std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : " nodes"); }
 
 bool is_finished(const api::TrainJobStatus& status) {
   return status.conditions.is_true(api::condition::kComplete) || status.conditions.is_true(api::condition::kFailed);
@@ -55,7 +54,7 @@ void scale(PlanState& state) {
   const int before = state.status.nodes.desired;
   const int wanted = state.spec.trainer.num_nodes;
   if (before != 0 && before != wanted) {
-    state.event(false, "Scaled", "From " + nodes_text(before) + " to " + std::to_string(wanted) + ".", "Scale");
+    state.event(false, "Scaled", "From " + plural(before, "node") + " to " + std::to_string(wanted) + ".", "Scale");
   }
   for (const int node : nodes_to_remove(state.spec, state.book.created)) state.raise_attempt(node);
   for (auto done = state.book.done.begin(); done != state.book.done.end();) {

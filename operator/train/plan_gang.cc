@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "operator/train/elastic.h"
-#include "operator/train/field.h"
 #include "operator/train/plan_pods.h"
 #include "operator/train/pod_group.h"
+#include "runner/base/json.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
@@ -141,8 +142,6 @@ std::string without_full_stop(std::string text) {
   return text;
 }
 
-std::string pods_text(int count) { return std::to_string(count) + (count == 1 ? " pod" : " pods"); }
-
 ConditionState gang_scheduled(const PlanState& state) {
   const int size = gang_size(state);
   const std::string of_group = " (PodGroup " + current_name(state) + ")";
@@ -161,11 +160,11 @@ ConditionState gang_scheduled(const PlanState& state) {
               "There is no gang: the scheduler has bound the pods and says nothing of their group" + of_group +
                   ", as one does whose feature gate GenericWorkload is off. The pods were scheduled one by one."};
     }
-    return {
-        api::ConditionStatus::kTrue, "GangScheduled",
-        (size == 1 ? "The pod of the gang has a machine" : "All " + pods_text(size) + " of the gang have a machine") +
-            of_group + ".",
-        from};
+    return {api::ConditionStatus::kTrue, "GangScheduled",
+            (size == 1 ? "The pod of the gang has a machine"
+                       : "All " + plural(size, "pod") + " of the gang have a machine") +
+                of_group + ".",
+            from};
   }
   if (state.gang_obstacle) {
     return {api::ConditionStatus::kFalse, state.gang_obstacle->reason,
@@ -174,8 +173,9 @@ ConditionState gang_scheduled(const PlanState& state) {
   const auto waiting = std::find_if(state.current.begin(), state.current.end(), [](const PodView* pod) {
     return pod != nullptr && !pod->scheduled && !pod->unschedulable.empty();
   });
-  std::string text = size == 1 ? "The pod of the gang has no machine yet"
-                               : std::to_string(bound) + " of the " + pods_text(size) + " of the gang have a machine";
+  std::string text = size == 1
+                         ? "The pod of the gang has no machine yet"
+                         : std::to_string(bound) + " of the " + plural(size, "pod") + " of the gang have a machine";
   text += of_group;
   if (waiting != state.current.end()) text += "; the scheduler: " + without_full_stop((*waiting)->unschedulable);
   return {api::ConditionStatus::kFalse, waiting != state.current.end() ? "Unschedulable" : "GangStarting", text + "."};
@@ -197,7 +197,7 @@ bool has_pod_group(PlanState& state) {
   }
   if (const int pods = count_pods_of_earlier_groups(state); pods > 0) {
     return block_pods(state, {std::string(kEarlierGangEnding),
-                              pods_text(pods) + " of the gang before " + (pods == 1 ? "has" : "have") +
+                              plural(pods, "pod") + " of the gang before " + (pods == 1 ? "has" : "have") +
                                   " not ended, and a pod that still ends counts as a member"});
   }
   Json desired =

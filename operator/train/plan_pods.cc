@@ -8,11 +8,11 @@
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
 #include "operator/train/failure_policy.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan_gang.h"
 #include "operator/train/pod_cleanup.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

@@ -9,7 +9,7 @@ namespace lockstep::train {
 namespace {
 
 // An older report does not prove that a pod is alive.
-constexpr api::UnixSeconds kReportFreshSeconds = 30;
+constexpr api::UnixSeconds kAliveReportSeconds = 30;
 // The cache may show a pod on a new host before it shows the host. A host that is still missing this long after the
 // pod's start does not exist any more.
 constexpr api::UnixSeconds kHostSeenSeconds = 60;
@@ -73,7 +73,7 @@ std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Ob
   const bool is_member = std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
     return node.node == pod.node && node.attempt == pod.attempt && node.state == "member";
   });
-  return is_member ? std::optional(o.report->read_at + kReportFreshSeconds) : std::nullopt;
+  return is_member ? std::optional(o.report->read_at + kAliveReportSeconds) : std::nullopt;
 }
 
 // Why the machine of a pod counts as lost, and from when on.

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "operator/train/field.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

@@ -3,19 +3,15 @@
 #include <set>
 
 #include "operator/train/desired_env.h"
-#include "operator/train/field.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {
 
 // Beyond onSuspendTimeoutSeconds: for the agent to see the signal, and to leave after its workers.
 constexpr int64_t kGraceMarginSeconds = 30;
-
-Error invalid(const std::string& path, const std::string& what) {
-  return Error{ErrorCode::kInvalid, path + ": " + what};
-}
 
 std::string found(const Json& value) {
   std::string text = dump_line(value);

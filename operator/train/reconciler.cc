@@ -11,11 +11,11 @@
 #include "operator/kube/api_error.h"
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_service.h"
-#include "operator/train/field.h"
 #include "operator/train/kueue_reader.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
 #include "operator/train/trim.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include "operator/train/field.h"
+#include "runner/base/json.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::train {

@@ -5,8 +5,8 @@
 
 #include "operator/train/elastic.h"
 #include "operator/train/failure_policy.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "runner/base/json.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::train {

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

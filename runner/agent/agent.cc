@@ -34,7 +34,6 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;  // clang 14 does not deduce it
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
 int64_t ns_of(TimePoint time) { return time.time_since_epoch().count(); }
 static_assert(std::is_same_v<TimePoint::period, std::nano>, "steady_clock counts nanoseconds of CLOCK_MONOTONIC");
 
@@ -109,7 +108,7 @@ void Agent::wait_for_stop_signals() {
 void Agent::on_stop_signal(int signal) {
   if (signal == SIGINT && ++interrupts_ > 1) {
     workers_.kill_all();
-    end(Finish{.code = static_cast<int>(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
+    end(Finish{.code = code_of(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
     return loop_.stop();
   }
   if (signal == SIGINT && is_first()) {

@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 std::string state_of(const Node& node) {
   if (node.done) return "done";
   if (node.connection == 0) return "lost";

@@ -19,10 +19,6 @@ namespace {
 // Pause after accept has failed because no file descriptors are left.
 constexpr std::chrono::milliseconds kAcceptPause{200};
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
-double seconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
-
 std::string name_of(const Tcp::endpoint& endpoint) {
   return address_text(endpoint.address()) + " (port " + std::to_string(endpoint.port()) + ")";
 }

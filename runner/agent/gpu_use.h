@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runner/agent/devices.h"
+#include "runner/base/clock.h"
 
 namespace lockstep {
 
@@ -21,8 +22,6 @@ inline constexpr std::chrono::seconds kGpuUseAgeMax{10};
 
 class GpuUseReader {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   explicit GpuUseReader(std::function<std::vector<GpuUse>()> read,
                         std::chrono::milliseconds interval = kGpuUseInterval);
   ~GpuUseReader();  // does not wait for a call that is under way

@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runner/base/plural.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
 namespace {
 
-using TimePoint = JobRecord::TimePoint;
-
 // The cause PeerLost: a peer is gone, but the agent that knows why may not have reported yet.
-bool is_peer_lost(const std::string& cause) { return cause == exit_reason(static_cast<int>(ExitCode::kPeerLost)); }
+bool is_peer_lost(const std::string& cause) { return cause == exit_reason(code_of(ExitCode::kPeerLost)); }
 
 TimePoint at_ns(int64_t ns) { return TimePoint(std::chrono::nanoseconds(ns)); }
-
-double seconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
 
 double seconds_between_ns(int64_t from, int64_t to) { return seconds_between(at_ns(from), at_ns(to)); }
 
@@ -28,8 +25,6 @@ std::string fixed(double value, int digits) {
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
 }
-
-std::string steps_text(int64_t steps) { return std::to_string(steps) + (steps == 1 ? " step" : " steps"); }
 
 // A duration that another node reported. Infinity, NaN or a huge value would spoil every sum, so these become -1 (not
 // known).
@@ -254,7 +249,7 @@ std::string JobRecord::goodput_line(TimePoint now) const {
                      " s: work " + fixed(seconds_of(status, "work"), 1) + " s";
   if (const std::string waiting = describe_kind(status, "waiting"); !waiting.empty()) text += ", " + waiting;
   if (const double redone = seconds_of(status, "redone"); redone > 0 || redone_steps() > 0) {
-    text += ", redone " + fixed(redone, 1) + " s (" + steps_text(redone_steps()) + ")";
+    text += ", redone " + fixed(redone, 1) + " s (" + plural(redone_steps(), "step") + ")";
   }
   return text;
 }
@@ -273,9 +268,9 @@ std::string describe(const Recovery& recovery) {
   add("all ready", recovery.respawn_seconds);
   add("formed", recovery.forming_seconds);
   if (!recovery.origin.empty()) parts += (parts.empty() ? "" : ", ") + std::string("state ") + recovery.origin;
-  return "going on at step " + std::to_string(recovery.step) + " with " + std::to_string(recovery.world_size) +
-         (recovery.world_size == 1 ? " rank" : " ranks") + " after " + short_time(recovery.total_seconds) + " (" +
-         parts + "; " + steps_text(recovery.redone_steps) + " redone)";
+  return "going on at step " + std::to_string(recovery.step) + " with " + plural(recovery.world_size, "rank") +
+         " after " + short_time(recovery.total_seconds) + " (" + parts + "; " + plural(recovery.redone_steps, "step") +
+         " redone)";
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runner/agent/beat_page_mapping.h"
+#include "runner/base/clock.h"
 #include "runner/contract/coordination.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
@@ -62,8 +63,6 @@ inline constexpr std::chrono::hours kReportedDurationMax{24};
 
 class JobRecord {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   // cause_timeout: how long after a break with cause PeerLost the real cause may still arrive. Until then the lost time
   // is not exported; after that it counts under PeerLost.
   explicit JobRecord(TimePoint start, std::chrono::milliseconds cause_timeout = kHeartbeatTimeout + 2 * kBeatInterval)

@@ -107,7 +107,7 @@ void NodeWorkers::on_end(Worker& worker, int wait_status) {
                 .killed_by_us = worker.killed_by_us};
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !worker.killed_by_us;
   if (killed && oom_kills_.take_kill(std::chrono::steady_clock::now())) {
-    end.code = static_cast<int>(ExitCode::kOutOfMemory);
+    end.code = code_of(ExitCode::kOutOfMemory);
     end.last_words = "the kernel killed it because the memory limit was reached";
   }
   handlers_.on_end(end);  // this may start a successor and destroy `worker`

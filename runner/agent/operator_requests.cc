@@ -12,9 +12,6 @@ namespace {
 
 namespace ip = boost::asio::ip;
 
-constexpr const char* kJson = "application/json";
-constexpr const char* kText = "text/plain; charset=utf-8";
-
 // The number of nodes in the body; the error says what was expected.
 Result<int> wanted_nodes(const std::string& body, const OperatorControl& control) {
   std::string expected = "expected {\"nodes\": N} with N from ";
@@ -52,19 +49,19 @@ Result<ip::address> coordinator_address(const std::string& body) {
 }
 
 HttpAnswer answer_nodes(const OperatorControl& control, const std::string& body) {
-  if (!control.set_nodes) return {409, kText, "this is not node 0, where the coordinator is: ask there\n"};
+  if (!control.set_nodes) return {409, kTextType, "this is not node 0, where the coordinator is: ask there\n"};
   const Result<int> nodes = wanted_nodes(body, control);
-  if (!nodes.ok()) return {400, kText, nodes.error().message + "\n"};
+  if (!nodes.ok()) return {400, kTextType, nodes.error().message + "\n"};
   control.set_nodes(*nodes);
-  return {202, kJson, dump_line(Json{{"nodes", *nodes}}) + "\n"};
+  return {202, kJsonType, dump_line(Json{{"nodes", *nodes}}) + "\n"};
 }
 
 HttpAnswer answer_coordinator(const OperatorControl& control, const std::string& body) {
-  if (!control.set_coordinator) return {409, kText, "this is node 0, where the coordinator is\n"};
+  if (!control.set_coordinator) return {409, kTextType, "this is node 0, where the coordinator is\n"};
   const Result<ip::address> address = coordinator_address(body);
-  if (!address.ok()) return {400, kText, address.error().message + "\n"};
+  if (!address.ok()) return {400, kTextType, address.error().message + "\n"};
   control.set_coordinator(*address);
-  return {202, kJson, dump_line(Json{{"address", address->to_string()}}) + "\n"};
+  return {202, kJsonType, dump_line(Json{{"address", address->to_string()}}) + "\n"};
 }
 
 }  // namespace
@@ -72,11 +69,11 @@ HttpAnswer answer_coordinator(const OperatorControl& control, const std::string&
 HttpAnswer answer_post(const OperatorControl& control, const HttpRequest& request) {
   const bool is_nodes = request.path == "/nodes";
   if (!is_nodes && request.path != "/coordinator") {
-    return {405, kText, "only /nodes and /coordinator take a POST\n"};
+    return {405, kTextType, "only /nodes and /coordinator take a POST\n"};
   }
-  if (request.body.size() > kRequestBodyMax) return {413, kText, "the body is longer than 1,024 bytes\n"};
+  if (request.body.size() > kRequestBodyMax) return {413, kTextType, "the body is longer than 1,024 bytes\n"};
   if (control.token.empty() || !same_secret("Bearer " + control.token, request.authorization)) {
-    return {401, kText, "Authorization must be \"Bearer \" and the job's " + std::string(env::kToken) + "\n"};
+    return {401, kTextType, "Authorization must be \"Bearer \" and the job's " + std::string(env::kToken) + "\n"};
   }
   return is_nodes ? answer_nodes(control, request.body) : answer_coordinator(control, request.body);
 }

@@ -14,10 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kJson = "application/json";
-constexpr const char* kText = "text/plain; charset=utf-8";
-
-HttpAnswer refusal(int code, const std::string& sentence) { return {code, kText, sentence + "\n"}; }
+HttpAnswer refusal(int code, const std::string& sentence) { return {code, kTextType, sentence + "\n"}; }
 
 int http_code(ErrorCode code) { return code == ErrorCode::kNotFound ? 404 : 503; }
 
@@ -63,7 +60,7 @@ HttpAnswer RunFolderReader::history() {
   if (!is_behind.ok()) return refusal(503, is_behind.error().message);
   OrderedJson json = to_json(history_);
   json["complete"] = !*is_behind;
-  return {200, kJson, dump_line(json) + "\n"};
+  return {200, kJsonType, dump_line(json) + "\n"};
 }
 
 Result<bool> RunFolderReader::read_more() {
@@ -119,7 +116,7 @@ HttpAnswer RunFolderReader::outputs() {
   for (const OutputFile& output : list_outputs(fs, folder_)) {
     list.push_back({{"name", output.name}, {"step", output.step}, {"path", output_path(output)}});
   }
-  return {200, kJson, dump_line(OrderedJson{{"outputs", std::move(list)}}) + "\n"};
+  return {200, kJsonType, dump_line(OrderedJson{{"outputs", std::move(list)}}) + "\n"};
 }
 
 HttpAnswer RunFolderReader::output(const std::string& path) {

@@ -19,7 +19,7 @@ RunFolderView::Calls calls_of(const std::string& folder) {
           .append_recovery = [reader](const std::string& line) { return reader->append_recovery(line); }};
 }
 
-HttpAnswer not_now(const std::string& sentence) { return {503, "text/plain; charset=utf-8", sentence + "\n"}; }
+HttpAnswer not_now(const std::string& sentence) { return {503, kTextType, sentence + "\n"}; }
 
 }  // namespace
 

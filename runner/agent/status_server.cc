@@ -54,8 +54,6 @@ namespace {
 
 constexpr const char* kSummaryQuery = "view=summary";
 constexpr const char* kHtml = "text/html; charset=utf-8";
-constexpr const char* kJson = "application/json";
-constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
 bool is_of_folder(const std::string& path) {
@@ -64,24 +62,26 @@ bool is_of_folder(const std::string& path) {
 
 HttpAnswer answer_of_folder(RunFolderView* folder, const std::string& path) {
   if (folder != nullptr) return folder->answer(path, std::chrono::steady_clock::now());
-  return {404, kText, "node 0's agent has the run's folder and shows it; \"coordinator\" in /status is its address\n"};
+  return {404, kTextType,
+          "node 0's agent has the run's folder and shows it; \"coordinator\" in /status is its address\n"};
 }
 
 HttpAnswer answer_get(const StatusBoard& board, RunFolderView* folder, const HttpRequest& request) {
   const std::string& path = request.path;
   if (path == "/") return {200, kHtml, std::string(kStatusPage)};
-  if (path == "/status" && request.query == kSummaryQuery) return {200, kJson, dump_line(summary_of(*board.status()))};
-  if (path == "/status") return {200, kJson, dump_pretty(to_json(*board.status()))};
+  if (path == "/status" && request.query == kSummaryQuery)
+    return {200, kJsonType, dump_line(summary_of(*board.status()))};
+  if (path == "/status") return {200, kJsonType, dump_pretty(to_json(*board.status()))};
   if (is_of_folder(path)) return answer_of_folder(folder, path);
   if (path == "/metrics") return {200, kPrometheus, board.metrics()};
-  if (path == "/healthz") return {200, kText, "ok\n"};
+  if (path == "/healthz") return {200, kTextType, "ok\n"};
   if (path == "/readyz") {
     const std::shared_ptr<const RunStatus> status = board.status();
     const bool ready = is_ready(*status);
-    return {ready ? 200 : 503, kText,
+    return {ready ? 200 : 503, kTextType,
             std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status->phase)) + "\n"};
   }
-  return {404, kText,
+  return {404, kTextType,
           "not found; there are /, /status, /history, /outputs, /metrics, /healthz, /readyz, POST /nodes and "
           "POST /coordinator\n"};
 }

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "runner/agent/progress_line.h"
+#include "runner/base/clock.h"
 
 namespace lockstep {
 
@@ -30,8 +31,6 @@ struct TerminalOptions {
 
 class Terminal {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   // stdout_fd, stderr_fd: not owned; usually 1 and 2.
   Terminal(TerminalOptions options, int stdout_fd, int stderr_fd);
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/base/result.h"
 #include "runner/contract/world.h"
 
@@ -45,8 +46,6 @@ inline constexpr std::chrono::seconds kOomKillsTogether{1};
 // says.
 class OomKillCounter {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   // `path`: memory.events (cgroup v2) or memory.oom_control (v1); a file that is missing counts as none.
   explicit OomKillCounter(std::string path) : path_(std::move(path)), seen_(read()), taken_(seen_) {}
 

@@ -36,7 +36,6 @@ using boost::system::error_code;
 using Tcp = asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kText = "text/plain; charset=utf-8";
 // Allows what an SVG file contains itself: inline styles, and pictures and fonts as data: URLs.
 constexpr const char* kNoScripts =
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:";
@@ -79,14 +78,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_request(error_code error) {
     if (!error) return answer(answer_of_handler(), parser_.get().method() == http::verb::head);
     if (error == http::error::body_limit) {
-      return answer({413, kText, "the body is longer than " + std::to_string(options_.body_max) + " bytes\n"}, false);
+      return answer({413, kTextType, "the body is longer than " + std::to_string(options_.body_max) + " bytes\n"},
+                    false);
     }
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-      return answer({431, kText, "the request is longer than " + std::to_string(kHttpRequestMax) + " bytes\n"}, false);
+      return answer({431, kTextType, "the request is longer than " + std::to_string(kHttpRequestMax) + " bytes\n"},
+                    false);
     }
     const bool is_malformed = error.category() == make_error_code(http::error::bad_method).category();
     if (is_malformed && error != http::error::end_of_stream && error != http::error::partial_message) {
-      return answer({400, kText, "this is not an HTTP request: " + error.message() + "\n"}, false);
+      return answer({400, kTextType, "this is not an HTTP request: " + error.message() + "\n"}, false);
     }
     // The client is gone, was too slow, or its connection was closed for another: there is nobody to answer.
   }
@@ -95,7 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     auto& message = parser_.get();
     const http::verb method = message.method();
     if (method != http::verb::get && method != http::verb::head && method != http::verb::post) {
-      return {405, kText, "found " + std::string(message.method_string()) + ", expected GET, HEAD or POST\n"};
+      return {405, kTextType, "found " + std::string(message.method_string()) + ", expected GET, HEAD or POST\n"};
     }
     HttpRequest request{.method = method == http::verb::post ? "POST" : "GET",
                         .path = std::string(message.target()),
@@ -109,7 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     try {
       return options_.handler(request);
     } catch (const std::exception& e) {
-      return {500, kText, std::string(e.what()) + "\n"};
+      return {500, kTextType, std::string(e.what()) + "\n"};
     }
   }
 

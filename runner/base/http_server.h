@@ -31,6 +31,10 @@ struct HttpRequest {
   std::string body;
 };
 
+// For HttpAnswer::type.
+inline constexpr const char* kJsonType = "application/json";
+inline constexpr const char* kTextType = "text/plain; charset=utf-8";
+
 struct HttpAnswer {
   int code = 200;
   const char* type = "";

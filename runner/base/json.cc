@@ -1,5 +1,7 @@
 #include "runner/base/json.h"
 
+#include <charconv>
+
 namespace lockstep {
 
 std::string dump_line(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -18,6 +20,46 @@ Result<Json> parse_json(std::string_view text, std::string_view what) {
   } catch (const Json::exception& e) {
     return Error{ErrorCode::kCorrupt, std::string(what) + " is not valid JSON: " + e.what()};
   }
+}
+
+const Json* field(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json* at = &object;
+  for (const std::string_view name : path) {
+    if (!at->is_object()) return nullptr;
+    const auto it = at->find(name);
+    if (it == at->end()) return nullptr;
+    at = &*it;
+  }
+  return at;
+}
+
+std::string text_field(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json* const value = field(object, path);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+std::optional<int64_t> number_field(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json* const value = field(object, path);
+  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  return value->get<int64_t>();
+}
+
+bool bool_field(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json* const value = field(object, path);
+  return value != nullptr && value->is_boolean() && value->get<bool>();
+}
+
+const Json& list_field(const Json& object, std::initializer_list<std::string_view> path) {
+  static const Json none = Json::array();
+  const Json* const value = field(object, path);
+  return value != nullptr && value->is_array() ? *value : none;
+}
+
+std::optional<int64_t> parse_number(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Makes text from outside safe for one line of a log or a terminal: it can neither begin a new line nor move the
-// cursor. Pure.
+// Makes text from outside safe for one line of a log, a message or a terminal: it can neither begin a new line nor move
+// the cursor. Pure.
 #pragma once
 
 #include <string>
@@ -26,6 +26,25 @@ inline std::string one_line(std::string_view text) {
     if (is_c1) ++i;
   }
   return line;
+}
+
+// At most 80 bytes of a file, for messages: bytes that are not printable ASCII as \xNN (files often contain Latin-1).
+inline std::string printable(std::string_view text) {
+  constexpr size_t kBytesMax = 80;
+  constexpr const char* kHex = "0123456789abcdef";
+  std::string shown;
+  for (const char c : text) {
+    if (shown.size() >= kBytesMax) return shown.substr(0, kBytesMax - 3) + "...";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte == '\t') {
+      shown += "\\t";
+    } else if (byte < 0x20 || byte >= 0x7F) {
+      shown += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
 }
 
 }  // namespace lockstep

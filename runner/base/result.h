@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -44,6 +45,12 @@ struct Error {
 
 // What most checks of input end with: `return invalid("--nproc: found \"x\", expected a number");`
 inline Error invalid(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
+// The same, where a path to the wrong value begins the message.
+inline Error invalid(const std::string& where, const std::string& why) { return invalid(where + ": " + why); }
+// The same for checks of a file's bytes; `what` names the file.
+inline Error corrupt(std::string_view what, const std::string& message) {
+  return {.code = ErrorCode::kCorrupt, .message = std::string(what) + ": " + message};
+}
 
 // The value of a Result<void>.
 struct Unit {};

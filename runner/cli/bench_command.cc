@@ -19,6 +19,7 @@
 #include <variant>
 
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/cli/demo_data.h"
 #include "runner/cli/own_machine.h"
 #include "runner/cli/own_run.h"
@@ -125,8 +126,6 @@ std::string last_lines(const std::string& path) {
   return text;
 }
 
-std::string counted_ranks(int ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
-
 // A line on a terminal that is redrawn in place; prints nothing when the output is not a terminal.
 class LiveLine {
  public:
@@ -193,8 +192,7 @@ std::string heading(const Bench& bench) {
     text += "  " + label + std::string(8 - label.size(), ' ') + value + "\n";
   };
   row("device", device_words(bench.machine));
-  if (bench.threads)
-    row("", std::to_string(*bench.threads) + (*bench.threads == 1 ? " thread" : " threads") + " for each rank");
+  if (bench.threads) row("", plural(*bench.threads, "thread") + " for each rank");
   row("data", bench.run.data_title);
   const std::string batch = std::to_string(bench.run.config.training.batch_size);
   row("batch", is_weak(bench) ? batch + " of each rank (weak scaling)" : batch + " in all (strong scaling)");
@@ -240,7 +238,7 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
   const OutputFile errors(stderr_path);
   const LiveLine live;
   const std::string all_steps = std::to_string(scaling.warmup_steps + scaling.steps);
-  live.show("  " + counted_ranks(ranks) + ": starting");
+  live.show("  " + plural(ranks, "rank") + ": starting");
   const Result<int> code =
       run_to_end({.arguments = arguments_of(
                       {.ranks = ranks, .folder = folder, .on_cpu = trains_on_cpu(bench), .threads = bench.threads},
@@ -251,11 +249,11 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
                  [&] {
                    const Result<RunFigures> figures = read_run_figures(folder);
                    if (!figures.ok() || figures->steps.empty()) return;
-                   live.show("  " + counted_ranks(ranks) + ": step " + std::to_string(figures->steps.back().step) +
+                   live.show("  " + plural(ranks, "rank") + ": step " + std::to_string(figures->steps.back().step) +
                              " of " + all_steps);
                  });
   live.clear();
-  const std::string which = "the run with " + counted_ranks(ranks);
+  const std::string which = "the run with " + plural(ranks, "rank");
   if (!code.ok()) return Failure{ExitCode::kCrash, which + ": " + code.error().message};
   if (is_stop(*code)) return Failure{static_cast<ExitCode>(*code), which + " was " + stop_words(*code)};
   if (*code != 0) {
@@ -327,7 +325,7 @@ int bench_command(const std::vector<std::string>& args, const Environment& envir
   if (what != "scaling") {
     err << "lockstep bench: found " << (what.empty() ? "nothing" : "\"" + what + "\"") << ", expected scaling\n"
         << kUsage;
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   BenchArguments arguments;
   CLI::App app("lockstep bench scaling WORKLOAD [flags] - the speed-up by more ranks", kName);

@@ -14,6 +14,7 @@
 
 #include "runner/agent/control_socket.h"
 #include "runner/base/clock.h"
+#include "runner/base/plural.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/network_namespaces.h"
 #include "runner/cli/parse_command.h"
@@ -349,8 +350,8 @@ std::string describe_recovery(const Json& recovery, int64_t hit_ns) {
          " later, the new group formed in " + part("formingSeconds") + ", the state was synced in " +
          part("syncSeconds") + " (" + recovery.at("origin").get<std::string>() + ")\n  next committed step " +
          std::to_string(recovery.at("step").get<int64_t>()) + " after " + since(recovery.at("committedNanoseconds")) +
-         ", with " + std::to_string(recovery.at("worldSize").get<int>()) + " ranks\n  " + std::to_string(redone) +
-         (redone == 1 ? " step" : " steps") + " redone, " + part("lostSeconds") + " of work lost\n";
+         ", with " + std::to_string(recovery.at("worldSize").get<int>()) + " ranks\n  " + plural(redone, "step") +
+         " redone, " + part("lostSeconds") + " of work lost\n";
 }
 
 CommandShape chaos_shape() {
@@ -365,7 +366,7 @@ int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::
   const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word, fault_names());
   if (!problem.empty()) {
     err << "lockstep chaos: " << problem << "; see lockstep chaos --help\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   ChaosOptions options;
   CLI::App app("inject a fault into a run on this machine, and measure how long it takes to recover", "lockstep chaos");
@@ -381,7 +382,7 @@ int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::
     const bool is_late = status.error().code == ErrorCode::kRetry;
     return static_cast<int>(is_late ? ExitCode::kTimeout : ExitCode::kUsage);
   }
-  return static_cast<int>(ExitCode::kUsage);
+  return code_of(ExitCode::kUsage);
 }
 
 }  // namespace lockstep

@@ -261,7 +261,7 @@ int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostr
   const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word, subcommand_names());
   if (!problem.empty()) {
     err << "lockstep ckpt: " << problem << "; see lockstep ckpt --help\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   CkptOptions options;
   CLI::App app("look at, check, convert and thin out checkpoints", "lockstep ckpt");

@@ -203,7 +203,7 @@ int completion_command(const std::vector<std::string>& args, std::ostream& out, 
   err << "lockstep completion: found " << (word.empty() ? "nothing" : "\"" + word + "\"")
       << (args.size() > 1 ? " and more" : "") << ", expected one of bash, zsh, fish"
       << (nearest.empty() || nearest == word ? "" : "; did you mean \"" + nearest + "\"?") << "\n";
-  return static_cast<int>(ExitCode::kUsage);
+  return code_of(ExitCode::kUsage);
 }
 
 int complete_command(const std::vector<std::string>& args, std::ostream& out) {

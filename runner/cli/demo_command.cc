@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFolder = "demo";  // below the current folder
+constexpr const char* kDemoFolder = "demo";  // below the current folder
 constexpr int kFoldersMax = 10'000;
 constexpr const char* kRanks = "2";
 constexpr size_t kNameColumns = 24;
@@ -55,7 +55,7 @@ std::string help() {
 
 // A folder that does not exist yet, so that each demo starts anew and earlier ones are kept.
 std::string fresh_folder(const std::string& workload) {
-  const std::string first = std::string(kFolder) + "/" + workload;
+  const std::string first = std::string(kDemoFolder) + "/" + workload;
   std::error_code ignored;  // the run reports a folder that cannot be examined
   std::string folder = first;
   for (int i = 2; std::filesystem::exists(folder, ignored) && i < kFoldersMax; ++i) {

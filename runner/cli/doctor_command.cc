@@ -95,7 +95,7 @@ int doctor_command(const std::vector<std::string>& args, const Environment& envi
   if (const std::optional<int> code = parse_command(app, args, "see lockstep doctor --help", out, err)) return *code;
   if (const Status split = split_coordinator(options); !split.ok()) {
     err << "lockstep doctor: " << split.error().message << "\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   const doctor::Facts facts = doctor::collect(options.request, environment, find_worker(environment));
   const std::vector<doctor::Check> checks = doctor::judge(facts);

@@ -32,7 +32,7 @@ Result<WorkloadList> known_workloads(const std::vector<std::string>& arguments, 
   }
   TRY_ASSIGN(const ProgramEnd end, end_of_program({.command = std::move(words)}));
   const std::string line = last_line(end.said);
-  if (end.code == static_cast<int>(ExitCode::kUsage)) return Error{ErrorCode::kInvalid, line};
+  if (end.code == code_of(ExitCode::kUsage)) return Error{ErrorCode::kInvalid, line};
   if (end.code != 0) {
     return Error{ErrorCode::kInvalid, "--plugin " + plugin + ": " + worker + " ended with " + exit_reason(end.code) +
                                           " (" + std::to_string(end.code) + ") while it loaded the plugin" +

@@ -1,11 +1,9 @@
 #include "runner/cli/local_devices.h"
 
+#include "runner/base/plural.h"
+
 namespace lockstep {
 namespace {
-
-std::string counted(int count, const std::string& singular) {
-  return std::to_string(count) + " " + singular + (count == 1 ? "" : "s");
-}
 
 Result<int> choose_nproc(const LaunchOptions& launch, const LocalDevices& devices, int usable_gpus) {
   const bool one_rank = launch.multi_gpu.has_value() && !*launch.multi_gpu;
@@ -33,14 +31,14 @@ Status check_device_choice(const LaunchOptions& launch, const LocalDevices& devi
 }
 
 LocalRanks describe_cpu(const LaunchOptions& launch, const LocalDevices& devices, int nproc) {
-  const std::string end = "training on the CPU with " + counted(nproc, "rank");
+  const std::string end = "training on the CPU with " + plural(nproc, "rank");
   LocalRanks ranks{.nproc = nproc, .uses_gpus = false, .is_warning = true, .line = ""};
   if (launch.device == DeviceChoice::kCpu) {
     ranks.is_warning = false;
     ranks.line = end;
   } else if (devices.gpus > 0) {
     ranks.line =
-        "warning: " + counted(devices.gpus, "GPU") + " found, but this build has no CUDA (LOCKSTEP_CUDA=OFF), " + end;
+        "warning: " + plural(devices.gpus, "GPU") + " found, but this build has no CUDA (LOCKSTEP_CUDA=OFF), " + end;
   } else {
     ranks.line = "warning: no GPU found, " + end;
   }
@@ -57,14 +55,14 @@ Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevi
   if (usable_gpus == 0) return describe_cpu(launch, devices, nproc);
   const bool may_share_gpus = launch.backend == BackendChoice::kGloo || devices.nccl_shares_gpus;
   if (nproc > usable_gpus && !may_share_gpus) {
-    return invalid("--nproc " + std::to_string(nproc) + " is more than the " + counted(usable_gpus, "GPU") +
+    return invalid("--nproc " + std::to_string(nproc) + " is more than the " + plural(usable_gpus, "GPU") +
                    " visible: lower --nproc, share GPUs with --backend gloo, or use --device cpu");
   }
   return LocalRanks{.nproc = nproc,
                     .uses_gpus = true,
                     .may_share_gpus = may_share_gpus,
                     .is_warning = false,
-                    .line = counted(usable_gpus, "GPU") + " detected, training on " + counted(nproc, "rank")};
+                    .line = plural(usable_gpus, "GPU") + " detected, training on " + plural(nproc, "rank")};
 }
 
 }  // namespace lockstep

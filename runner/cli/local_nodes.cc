@@ -31,7 +31,9 @@
 #include "runner/agent/termination_log.h"
 #include "runner/base/fork.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/cli/network_namespaces.h"
+#include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/recovery/node_ladder.h"
@@ -171,7 +173,6 @@ class LocalNodes {
     int termination_fd = -1;
     std::optional<TimePoint> stopped_since;  // by SIGSTOP or the like
   };
-  static TimePoint now() { return std::chrono::steady_clock::now(); }
 
   void wait_for_stop_signals() {
     stop_signals_.async_wait([this](boost::system::error_code error, int signal) {
@@ -235,7 +236,7 @@ class LocalNodes {
     if (const Status started = start(output.node, output.attempt); !started.ok()) {
       say("lockstep: cannot start node " + std::to_string(output.node) + ": " + started.error().message);
       kill_all();
-      end(static_cast<int>(ExitCode::kCrash), started.error().message);
+      end(code_of(ExitCode::kCrash), started.error().message);
     }
   }
 
@@ -389,13 +390,8 @@ class LocalNodes {
   std::vector<Agent> agents_;  // by node
   std::string last_line_;
   std::optional<NodeDecision> pending_decision_;  // a decision that no agent has received yet
-  int exit_code_ = static_cast<int>(ExitCode::kCrash);
+  int exit_code_ = code_of(ExitCode::kCrash);
 };
-
-int fail(const Error& error) {
-  std::fprintf(stderr, "lockstep: %s\n", error.message.c_str());
-  return static_cast<int>(ExitCode::kUsage);
-}
 
 }  // namespace
 
@@ -478,8 +474,7 @@ int run_local_nodes(const LocalNodesOptions& options) {
     std::printf("each node has a network of its own; node 0 is %s\n", network.coordinator_host.c_str());
   }
   if (!options.warning.empty()) std::fprintf(stderr, "%s\n", options.warning.c_str());
-  std::printf("starting %d nodes with %d rank%s each on this machine\n", options.nodes, options.nproc,
-              options.nproc == 1 ? "" : "s");
+  std::printf("starting %d nodes with %s each on this machine\n", options.nodes, plural(options.nproc, "rank").c_str());
   std::fflush(nullptr);
   return LocalNodes(options, std::move(network), namespaces.get(), program.string()).run();
 }

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFolder = "/run/netns";  // where `ip` keeps namespaces
+constexpr const char* kNamespacesFolder = "/run/netns";  // where `ip` keeps namespaces
 constexpr std::string_view kPrefix = "lockstep-";
 // 198.18.0.0/15 is reserved for benchmarks of network devices (RFC 2544), so no real network uses it.
 constexpr const char* kSubnets = "198.18.";
@@ -52,7 +52,8 @@ bool parse_name(const std::string& name, pid_t& pid, int& node) {
 void remove_leftovers() {
   std::error_code error;
   std::vector<std::string> names;
-  for (std::filesystem::directory_iterator it(kFolder, error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it(kNamespacesFolder, error), end; !error && it != end;
+       it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
   for (const std::string& name : names) {
@@ -109,7 +110,7 @@ Status NetworkNamespaces::make_node(int node) {
   TRY(ip({"-n", name, "address", "add", address(node) + "/24", "dev", kLinkInNamespace}));
   TRY(ip({"-n", name, "link", "set", "lo", "up"}));
   TRY(ip({"-n", name, "link", "set", kLinkInNamespace, "up"}));
-  const std::string path = std::string(kFolder) + "/" + name;
+  const std::string path = std::string(kNamespacesFolder) + "/" + name;
   fds_[static_cast<size_t>(node)] = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd(node) >= 0) return {};
   return Error{ErrorCode::kUnavailable, path + ": " + std::strerror(errno)};

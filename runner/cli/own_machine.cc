@@ -2,14 +2,11 @@
 
 #include "runner/base/cgroup.h"
 #include "runner/base/kernel_file.h"
+#include "runner/base/plural.h"
 #include "runner/doctor/collect.h"
 
 namespace lockstep {
-namespace {
-
-std::string counted_cores(int cores) { return std::to_string(cores) + (cores == 1 ? " core" : " cores"); }
-
-}  // namespace
+namespace {}  // namespace
 
 OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device) {
   OwnMachine machine{
@@ -32,10 +29,10 @@ std::string cpu_name_of(std::string_view cpuinfo) {
 std::string device_words(const OwnMachine& machine) {
   if (machine.gpus == 0) {
     return "CPU" + (machine.cpu_name.empty() ? "" : " (" + machine.cpu_name + ")") + ", " +
-           counted_cores(machine.cores);
+           plural(machine.cores, "core");
   }
   return std::to_string(machine.gpus) + " x " + (machine.gpu_name.empty() ? "GPU" : machine.gpu_name) + ", " +
-         counted_cores(machine.cores);
+         plural(machine.cores, "core");
 }
 
 }  // namespace lockstep

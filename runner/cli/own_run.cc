@@ -90,7 +90,7 @@ class ChildWatch {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
   pid_t pid_ = -1;
-  int code_ = static_cast<int>(ExitCode::kCrash);
+  int code_ = code_of(ExitCode::kCrash);
 };
 
 }  // namespace

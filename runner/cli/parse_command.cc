@@ -3,8 +3,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include <cstdio>
+
 #include "runner/base/nearest.h"
-#include "runner/contract/exit_code.h"
 
 namespace lockstep {
 
@@ -16,9 +17,14 @@ std::optional<int> parse_command(CLI::App& app, const std::vector<std::string>& 
     return app.exit(e, out, err);
   } catch (const CLI::ParseError& e) {
     err << app.get_name() << ": " << e.what() << "; " << hint << "\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   return std::nullopt;
+}
+
+int fail(const Error& error, ExitCode code) {
+  std::fprintf(stderr, "lockstep: %s\n", error.message.c_str());
+  return code_of(code);
 }
 
 std::string subcommand_problem(const std::string& word, const std::vector<std::string>& names) {

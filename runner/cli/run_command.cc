@@ -23,6 +23,7 @@
 #include "runner/cli/known_workloads.h"
 #include "runner/cli/local_devices.h"
 #include "runner/cli/local_nodes.h"
+#include "runner/cli/parse_command.h"
 #include "runner/cli/trainjob_run.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
@@ -37,11 +38,6 @@ namespace {
 constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
 // How long a DNS server may still return the record of a pod that is gone.
 constexpr std::chrono::seconds kDnsTtl{30};
-
-int fail(const Error& error, ExitCode code = ExitCode::kUsage) {
-  std::fprintf(stderr, "lockstep: %s\n", error.message.c_str());
-  return static_cast<int>(code);
-}
 
 bool is_set(const Environment& environment, std::string_view name) { return !variable(environment, name).empty(); }
 

@@ -53,7 +53,7 @@ int exec_program(std::string program, const std::vector<std::string>& arguments,
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());
   err << "lockstep: " << program << " cannot be started: " << std::strerror(errno) << "\n";
-  return static_cast<int>(ExitCode::kUsage);
+  return code_of(ExitCode::kUsage);
 }
 
 }  // namespace
@@ -65,14 +65,14 @@ int task_command(const std::vector<std::string>& arguments, const Environment& e
   if (found == nullptr) {
     err << "lockstep " << arguments.front() << ": "
         << (known.ok() ? "the plugin's workload is called " + known->back().name : known.error().message) << "\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   const WorkloadList& workloads = *known;
   const WorkloadFlags& workload = *found;
   const std::string word = arguments.size() < 2 ? "" : arguments[1];
   const auto refuse = [&](const std::string& what) {
     err << "lockstep " << workload.name << what << "; see lockstep " << workload.name << " --help\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   };
   if (word.starts_with("-") && wants_help(arguments)) {
     out << workload_help(workload);
@@ -89,7 +89,7 @@ int task_command(const std::vector<std::string>& arguments, const Environment& e
   Result<std::string> worker = find_worker(environment);
   if (!worker.ok()) {
     err << "lockstep " << workload.name << ": " << worker.error().message << "\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   return exec_program(std::move(worker).value(), arguments, err);
 }

@@ -6,9 +6,10 @@
 #include <iostream>
 
 #include "operator/manifest/commands.h"
-#include "operator/train/field.h"
 #include "operator/train/pod_template.h"
+#include "runner/base/json.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
@@ -35,10 +36,6 @@ All flags of a workload: lockstep run WORKLOAD --help
 )";
 
 namespace {
-
-using train::field;
-using train::list_field;
-using train::text_field;
 
 std::string without_final_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -309,8 +306,7 @@ class Localizer {
     if (is_placed || given_here) {
       nodes_text_ = "nodes as the command line says";
     } else {
-      nodes_text_ =
-          std::to_string(trainer.num_nodes) + (trainer.num_nodes == 1 ? " node" : " nodes") + " on this machine";
+      nodes_text_ = plural(trainer.num_nodes, "node") + " on this machine";
       if (spec().elastic) nodes_text_ += ", at least " + std::to_string(spec().elastic->min_nodes);
     }
   }

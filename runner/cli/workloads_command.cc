@@ -68,7 +68,7 @@ int workloads_command(const std::vector<std::string>& args, const Environment& e
   const Result<WorkloadList> workloads = known_workloads(args, /*is_run=*/false, environment);
   if (!workloads.ok()) {
     err << "lockstep workloads: " << workloads.error().message << "\n";
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   }
   out << workloads_text(*workloads);
   return 0;

@@ -13,10 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
-constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
-constexpr FlagScope kMaths = FlagScope::kMaths;
-
 // Field accessors: `IN(training.lr)` is a function that returns that member of a config, const or not.
 #define IN(member) \
   [](auto& config) -> auto& { return config.member; }

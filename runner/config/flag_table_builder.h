@@ -2,7 +2,7 @@
 // every workload has, and by each workload for its own (runner/models/*/*_flags.cc).
 //
 //   builder.group("Model");
-//   builder.integer("num_blocks", FlagScope::kMaths, 0, 1024, FIELD, "attention blocks");
+//   builder.integer("num_blocks", kMaths, 0, 1024, FIELD, "attention blocks");
 //
 // where FIELD is [](auto& config) -> auto& { return config.…; }.
 // Threads: plain values.
@@ -24,6 +24,8 @@
 #include "runner/config/flag_table.h"
 
 namespace lockstep {
+
+using enum FlagScope;
 
 // Limits that keep products (batch × length × width) within 64 bits and catch typing errors.
 inline constexpr int64_t kCountMax = 1'000'000'000;

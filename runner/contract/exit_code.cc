@@ -6,12 +6,10 @@
 
 namespace lockstep {
 
-bool is_stop(int code) {
-  return code == static_cast<int>(ExitCode::kInterrupted) || code == static_cast<int>(ExitCode::kTerminated);
-}
+bool is_stop(int code) { return code == code_of(ExitCode::kInterrupted) || code == code_of(ExitCode::kTerminated); }
 
 const char* stop_words(int code) {
-  return code == static_cast<int>(ExitCode::kTerminated) ? "stopped by SIGTERM" : "stopped by Ctrl-C";
+  return code == code_of(ExitCode::kTerminated) ? "stopped by SIGTERM" : "stopped by Ctrl-C";
 }
 
 std::string exit_reason(int code) {
@@ -46,7 +44,7 @@ std::string exit_reason(int code) {
 }
 
 std::string termination_reason(int code, std::string_view message) {
-  const bool is_refusal = code == static_cast<int>(ExitCode::kUsage);
+  const bool is_refusal = code == code_of(ExitCode::kUsage);
   if (is_refusal && message.find(kConfigurationChanged) != std::string_view::npos) {
     return std::string(kConfigurationChanged);
   }
@@ -69,13 +67,18 @@ bool is_respawned(int code) {
 }
 
 int root_cause(const std::vector<int>& codes_in_order_of_time) {
-  constexpr int kPeerLost = static_cast<int>(ExitCode::kPeerLost);
+  constexpr int kPeerLost = code_of(ExitCode::kPeerLost);
   int cause = 0;
   for (const int code : codes_in_order_of_time) {
     if (code != 0 && code != kPeerLost && !is_stop(code)) return code;
     if (code == kPeerLost || cause == 0) cause = code;
   }
   return cause;
+}
+
+Failure failure_of(const Error& error, ExitCode otherwise) {
+  const bool is_usage = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound;
+  return {is_usage ? ExitCode::kUsage : otherwise, error.message};
 }
 
 }  // namespace lockstep

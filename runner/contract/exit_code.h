@@ -3,7 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "runner/base/result.h"
 
 namespace lockstep {
 
@@ -21,6 +24,8 @@ enum class ExitCode : int {
   kInterrupted = 130,  // Ctrl-C
   kTerminated = 143,   // SIGTERM, nothing lost
 };
+
+constexpr int code_of(ExitCode code) { return static_cast<int>(code); }
 
 inline constexpr int kSignalCodes = 128;  // a signal's exit code is this and its number
 
@@ -54,5 +59,9 @@ struct Failure {
   ExitCode code = ExitCode::kUsage;
   std::string message;  // what, what was found, what was expected, what to do
 };
+
+inline Failure usage_failure(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+// kUsage for an error that the user can correct by changing a flag or a file, `otherwise` for others.
+Failure failure_of(const Error& error, ExitCode otherwise);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "runner/base/plural.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep {
@@ -238,7 +239,7 @@ Status place_in_node(const Reader& env, const LaunchOptions& launch, World& worl
   if (world.local_rank >= world.local_world_size) {
     const bool alone = !launch.nproc && !from_env;
     return invalid("LOCAL_RANK (--local_rank) is " + std::to_string(world.local_rank) + ", but this node has " +
-                   std::to_string(world.local_world_size) + " rank" + (world.local_world_size == 1 ? "" : "s") +
+                   plural(world.local_world_size, "rank") +
                    (alone ? " (neither WORLD_SIZE nor --nproc is set)" : " (" + said_by + ")") +
                    ": set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as a launcher does, or unset LOCAL_RANK");
   }
@@ -506,8 +507,8 @@ Result<int> find_node_rank(const Reader& env, const std::string& host_name, cons
                    std::to_string(counts.max - 1) + "), or set " + std::string(env::kNodeRank));
   }
   if (place->node_rank < counts.max) return place->node_rank;
-  return invalid(place->said_by + " with " + std::to_string(counts.max) + " node" + (counts.max == 1 ? "" : "s") +
-                 " (--nnodes or " + std::string(env::kNumNodes) + "): nodes are counted from 0");
+  return invalid(place->said_by + " with " + plural(counts.max, "node") + " (--nnodes or " +
+                 std::string(env::kNumNodes) + "): nodes are counted from 0");
 }
 
 // "host:29400", "host", "[fd00::1]:29400".

@@ -1,9 +1,9 @@
 #include "runner/data/data_format.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
+#include "runner/base/plural.h"
 #include "runner/data/found_files.h"
 #include "runner/data/text/text_files.h"
 
@@ -11,9 +11,7 @@ namespace lockstep {
 namespace {
 
 bool is_image_name(const std::string& name) {
-  std::string ending = std::filesystem::path(name).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  const std::string ending = lower_ending(name);
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 

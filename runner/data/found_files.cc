@@ -31,12 +31,9 @@ Result<std::filesystem::file_status> status_of(const std::string& path, std::str
 Result<FoundFile> look_at(const std::string& path, std::string relative) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return error_of_errno(errno, "stat", path);
-  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::kInvalid, path + " is no file"};
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::canonical(path, error);
-  if (error) return Error{ErrorCode::kUnavailable, path + ": " + error.message()};
+  if (!S_ISREG(status.st_mode)) return invalid(path + " is no file");
   return FoundFile{.relative = std::move(relative),
-                   .path = real.string(),
+                   .path = path,
                    .bytes = status.st_size,
                    .changed_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
@@ -71,6 +68,13 @@ std::string fingerprint_of(const std::vector<FoundFile>& files) {
   return text;
 }
 
+std::string lower_ending(const std::string& name) {
+  std::string ending = std::filesystem::path(name).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending;
+}
+
 std::string counts_by_ending(const std::vector<FoundFile>& files,
                              const std::function<std::string(const std::string& name)>& ending_of) {
   std::map<std::string, size_t> counts;
@@ -81,10 +85,6 @@ std::string counts_by_ending(const std::vector<FoundFile>& files,
   std::string text;
   for (const auto& [ending, count] : counts) text += (text.empty() ? "" : ", ") + ending + " " + std::to_string(count);
   return text;
-}
-
-std::string plural(size_t count, const std::string& one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ namespace lockstep {
 
 struct FoundFile {
   std::string relative;  // path relative to the folder; for a file that was given itself its name
-  std::string path;      // without symbolic links
+  std::string path;
   int64_t bytes = 0;
   int64_t changed_ns = 0;  // since 1970
 };
@@ -35,11 +35,11 @@ Result<std::vector<FoundFile>> files_below(const std::string& folder, const std:
 // Changes when one of the files does.
 std::string fingerprint_of(const std::vector<FoundFile>& files);
 
+// ".txt" for "a/B.TXT"; "" for a name without an ending.
+std::string lower_ending(const std::string& name);
+
 // ".cif.gz 5, .pdb 20"; files for which ending_of returns "" are counted as "without an ending 3".
 std::string counts_by_ending(const std::vector<FoundFile>& files,
                              const std::function<std::string(const std::string& name)>& ending_of);
-
-// "1 file", "2 files"
-std::string plural(size_t count, const std::string& one);
 
 }  // namespace lockstep

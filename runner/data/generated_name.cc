@@ -3,14 +3,21 @@
 #include <charconv>
 
 namespace lockstep {
+namespace {
+
+constexpr std::string_view kGenerated = "generated";
+
+}  // namespace
+
+bool is_generated(std::string_view path) {
+  return path.starts_with(kGenerated) && (path.size() == kGenerated.size() || path[kGenerated.size()] == ':');
+}
 
 Result<std::optional<std::array<int64_t, 2>>> parse_generated(std::string_view text,
                                                               const std::array<GeneratedNumber, 2>& numbers) {
   using Values = std::optional<std::array<int64_t, 2>>;
-  constexpr std::string_view kWord = "generated";
-  if (!text.starts_with(kWord)) return Values();
-  std::string_view rest = text.substr(kWord.size());
-  if (!rest.empty() && rest.front() != ':') return Values();
+  if (!is_generated(text)) return Values();
+  std::string_view rest = text.substr(kGenerated.size());
   Values values = {{numbers[0].value, numbers[1].value}};
   const auto range = [](const GeneratedNumber& number) {
     return number.name + " from " + std::to_string(number.min) + " to " + std::to_string(number.max);

@@ -11,6 +11,11 @@
 
 namespace lockstep {
 
+// Whether a path is such a name; its numbers may be wrong.
+bool is_generated(std::string_view path);
+
+inline constexpr int64_t kGeneratedMax = 1'000'000;  // images or structures
+
 struct GeneratedNumber {
   std::string name;  // for messages: "COUNT"
   int64_t min = 0;

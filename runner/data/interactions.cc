@@ -15,12 +15,13 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/one_line.h"
 
 namespace lockstep {
 namespace {
 
 // The largest file read; its events must also be countable in 31 bits.
-constexpr int64_t kFileBytesMax = int64_t{8} << 30;
+constexpr int64_t kEventsFileBytesMax = int64_t{8} << 30;
 constexpr size_t kEventsMax = std::numeric_limits<int32_t>::max();
 // Ids of `user item` files index tables directly; above this the file is another format.
 constexpr int64_t kKeptIdMax = 50'000'000;
@@ -28,30 +29,11 @@ constexpr size_t kColumnsMax = 64;
 constexpr int kDetectLines = 100;  // lines looked at until one has a known form
 constexpr size_t kBadSamples = 3;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
-constexpr size_t kSampleBytesMax = 80;
 constexpr int64_t kDefaultMinCount = 5;
 constexpr size_t kReadPieceBytes = size_t{4} << 20;
 constexpr int64_t kProgressLines = 100'000;  // a few megabytes
 
 std::string at_line(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
-
-// The text with bytes that are not printable ASCII as \xNN, for messages (ratings files often contain Latin-1).
-std::string printable(std::string_view text) {
-  constexpr const char* kHex = "0123456789abcdef";
-  std::string shown;
-  for (const char c : text) {
-    if (shown.size() >= kSampleBytesMax) return shown.substr(0, kSampleBytesMax - 3) + "...";
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte == '\t') {
-      shown += "\\t";
-    } else if (byte < 0x20 || byte >= 0x7F) {
-      shown += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      shown += c;
-    }
-  }
-  return shown;
-}
 
 bool is_space(char c) { return c == ' ' || c == '\t'; }
 
@@ -548,9 +530,9 @@ Result<std::string> read_whole(const std::string& path, const std::function<void
     problem = std::strerror(errno);
   } else if (!S_ISREG(info.st_mode)) {
     problem = "it is not a regular file";
-  } else if (info.st_size > kFileBytesMax) {
-    problem =
-        "it has " + std::to_string(info.st_size) + " bytes, at most " + std::to_string(kFileBytesMax) + " are read";
+  } else if (info.st_size > kEventsFileBytesMax) {
+    problem = "it has " + std::to_string(info.st_size) + " bytes, at most " + std::to_string(kEventsFileBytesMax) +
+              " are read";
   } else {
     text.resize(static_cast<size_t>(info.st_size));
     size_t done = 0;

@@ -14,9 +14,9 @@ namespace {
 // The `step` of the random streams: what the numbers are used for. Their `sample` is the user.
 enum class Purpose : uint32_t { kChain = 0, kEvents = 1 };
 
-class Draws {
+class EventDraws {
  public:
-  Draws(uint64_t seed, Purpose purpose, uint32_t sample)
+  EventDraws(uint64_t seed, Purpose purpose, uint32_t sample)
       : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), static_cast<uint32_t>(purpose), sample} {}
 
   uint32_t below(uint32_t n) { return stream_.below(next_++, n); }
@@ -48,7 +48,7 @@ std::vector<int32_t> synthetic_successors(const SyntheticOptions& options) {
   LOCKSTEP_CHECK(options.items >= 2 && options.items <= std::numeric_limits<int32_t>::max(), "at least two items");
   std::vector<int32_t> cycle(static_cast<size_t>(options.items));
   std::iota(cycle.begin(), cycle.end(), 1);
-  Draws draws(options.seed, Purpose::kChain, 0);
+  EventDraws draws(options.seed, Purpose::kChain, 0);
   for (size_t left = cycle.size(); left > 1; --left) {
     std::swap(cycle[left - 1], cycle[draws.below(static_cast<uint32_t>(left))]);
   }
@@ -68,7 +68,7 @@ std::string synthetic_ratings(const SyntheticOptions& options) {
   const std::vector<double> popularity = cumulative_popularity(options.items);
   std::string text;
   for (int64_t user = 1; user <= options.users; ++user) {
-    Draws draws(options.seed, Purpose::kEvents, static_cast<uint32_t>(user));
+    EventDraws draws(options.seed, Purpose::kEvents, static_cast<uint32_t>(user));
     const int64_t events =
         options.events_min + draws.below(static_cast<uint32_t>(options.events_max - options.events_min + 1));
     int32_t item = popular_item(popularity, draws.uniform());

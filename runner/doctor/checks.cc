@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runner/base/cgroup.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -34,11 +35,6 @@ std::string size_text(uint64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (bytes >= kGiB) return number(value / static_cast<double>(kGiB), bytes < 10 * kGiB ? 1 : 0) + " GiB";
   return number(value / static_cast<double>(kMiB), 0) + " MiB";
-}
-
-std::string counted(uint64_t count, const std::string& singular) {
-  std::string text = std::to_string(count);
-  return text.append(" ").append(singular).append(count == 1 ? "" : "s");
 }
 
 std::string joined(const std::vector<std::string>& words, const std::string& separator = ", ") {
@@ -207,7 +203,7 @@ Check check_gpus(const Facts& facts) {
     return warn(
         "GPUs",
         "CUDA_VISIBLE_DEVICES is \"" + driver.cuda_visible_devices + "\" and leaves none of " +
-            counted(driver.gpus.size(), "GPU") + ": training runs on the CPU",
+            plural(driver.gpus.size(), "GPU") + ": training runs on the CPU",
         "unset CUDA_VISIBLE_DEVICES, or name GPUs that are there: 0 to " + std::to_string(driver.gpus.size() - 1));
   }
   if (const std::string gpu = first_gpu_without_code(facts); !gpu.empty()) {
@@ -218,7 +214,7 @@ Check check_gpus(const Facts& facts) {
   const int nproc = facts.request.nproc.value_or(1);
   if (nproc > std::ssize(driver.visible)) {
     return fail("GPUs",
-                "--nproc " + std::to_string(nproc) + ", but " + counted(driver.visible.size(), "GPU") +
+                "--nproc " + std::to_string(nproc) + ", but " + plural(driver.visible.size(), "GPU") +
                     (driver.visible.size() == 1 ? " is" : " are") + " visible",
                 "lower --nproc, or share GPUs with lockstep run --backend gloo");
   }
@@ -235,11 +231,11 @@ Check check_gpu_health(const Facts& facts) {
     const GpuFacts& gpu = facts.driver.gpus[static_cast<size_t>(index)];
     const std::string name = "GPU " + std::to_string(index);
     if (gpu.uncorrected_errors.value_or(0) > 0) {
-      return warn("GPU health",
-                  name + " had " + counted(*gpu.uncorrected_errors, "uncorrected memory error") +
-                      " since its driver was loaded",
-                  "reset or replace it: nvidia-smi --query-remapped-rows=gpu_bus_id,"
-                  "remapped_rows.failure --format=csv");
+      return warn(
+          "GPU health",
+          name + " had " + plural(*gpu.uncorrected_errors, "uncorrected memory error") + " since its driver was loaded",
+          "reset or replace it: nvidia-smi --query-remapped-rows=gpu_bus_id,"
+          "remapped_rows.failure --format=csv");
     }
     if (gpu.is_split) split.push_back(name);
     if (gpu.memory_used_bytes > kMemoryInUseMax && !gpu.is_split) {
@@ -271,7 +267,7 @@ Check check_nccl(const Facts& facts) {
 Check check_cpu(const Facts& facts) {
   const MachineFacts& machine = facts.machine;
   const int ranks = ranks_meant(facts);
-  std::string found = counted(static_cast<uint64_t>(machine.cores), "core");
+  std::string found = plural(static_cast<uint64_t>(machine.cores), "core");
   if (machine.cores_allowed) found.append(", ").append(number(*machine.cores_allowed, 1)).append(" by the cgroup");
   const int cores = whole_cores(machine.cores, machine.cores_allowed);
   if (machine.architecture == "x86_64" && !machine.has_avx2) {
@@ -279,7 +275,7 @@ Check check_cpu(const Facts& facts) {
   }
   if (ranks > cores) {
     const bool is_limited = cores < machine.cores;
-    return warn("CPU", counted(static_cast<uint64_t>(ranks), "rank") + " on " + found,
+    return warn("CPU", plural(static_cast<uint64_t>(ranks), "rank") + " on " + found,
                 is_limited ? "raise the CPU limit to one core per rank, or lower --nproc" : "lower --nproc");
   }
   return ok("CPU", found + (machine.has_avx2 ? " with AVX2" : ""));
@@ -292,7 +288,7 @@ Check check_memory(const Facts& facts) {
   const std::string found = size_text(left) + " available" + (is_limited ? " below the cgroup's limit" : "");
   const auto ranks = static_cast<uint64_t>(ranks_meant(facts));
   if (left >= ranks * kMemoryPerRankMin) return ok("memory", found);
-  return warn("memory", found + " for " + counted(ranks, "rank"),
+  return warn("memory", found + " for " + plural(ranks, "rank"),
               is_limited ? "raise the memory limit to " + size_text(kMemoryPerRankMin) + " per rank"
                          : "stop other programs, or lower --nproc; a rank takes about " + size_text(kMemoryPerRankMin));
 }
@@ -310,7 +306,7 @@ Check check_shm(const Facts& facts) {
   }
   const std::string found = size_text(machine.shm_free_bytes) + " free of " + size_text(*machine.shm_bytes);
   if (machine.shm_free_bytes >= wanted) return ok("/dev/shm", found);
-  return warn("/dev/shm", found + ": NCCL may fail between " + counted(static_cast<uint64_t>(gpu_ranks), "rank"),
+  return warn("/dev/shm", found + ": NCCL may fail between " + plural(static_cast<uint64_t>(gpu_ranks), "rank"),
               remedy);
 }
 
@@ -324,7 +320,7 @@ Check check_limits(const Facts& facts) {
     return warn("limits", std::to_string(machine.files_max) + " open files; many ranks need more", "ulimit -n 65536");
   }
   if (machine.threads_left && *machine.threads_left < kThreadsMin) {
-    return warn("limits", "room for " + counted(*machine.threads_left, "thread") + " only",
+    return warn("limits", "room for " + plural(*machine.threads_left, "thread") + " only",
                 "raise ulimit -u, or the cgroup's pids limit (docker run --pids-limit)");
   }
   if (machine.has_infiniband && machine.locked_max) {
@@ -341,7 +337,7 @@ Check check_clock(const Facts& facts) {
   const int64_t hours = (machine.program_time - machine.now) / 3600;
   return warn(
       "clock",
-      "it is set to a time " + counted(static_cast<uint64_t>(hours), "hour") + " before this program was installed",
+      "it is set to a time " + plural(static_cast<uint64_t>(hours), "hour") + " before this program was installed",
       "set it (timedatectl set-ntp true): certificates and logs depend on it");
 }
 

@@ -29,10 +29,6 @@ uint64_t read_little_endian(std::string_view bytes) {
   return value;
 }
 
-Error corrupt(std::string_view what, const std::string& message) {
-  return Error{ErrorCode::kCorrupt, std::string(what) + ": " + message};
-}
-
 // Also finds duplicate keys, of which nlohmann would silently keep the last: a file with two tensors of one name is
 // damaged.
 Result<Json> parse_header(std::string_view text, std::string_view what) {

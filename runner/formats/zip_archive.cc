@@ -31,10 +31,6 @@ constexpr uint64_t kAlignment = 64;  // torch maps storages from the file
 // 1980-01-01 for all entries, so that two exports of one checkpoint have the same bytes.
 constexpr uint16_t kDosDate = 0x0021;
 
-Error corrupt(std::string_view what, const std::string& message) {
-  return Error{ErrorCode::kCorrupt, std::string(what) + ": " + message};
-}
-
 // Reads little-endian fields one after the other. The caller has checked that they lie inside the file.
 class Fields {
  public:

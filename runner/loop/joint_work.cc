@@ -1,23 +1,13 @@
 #include "runner/loop/joint_work.h"
 
-#include <array>
 #include <utility>
 #include <vector>
 
-#include "runner/contract/exit_code.h"
 #include "runner/dist/collectives.h"
 #include "runner/dist/process_group.h"
 #include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int kTerminated = static_cast<int>(ExitCode::kTerminated);
-constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
-
-enum Slot : size_t { kIncomplete, kTerminates, kInterrupts, kLeaves, kSlots };
-
-}  // namespace
 
 JointWork::JointWork(ProcessGroup& group, const StopToken& stop, PhaseClock& clock, std::string when)
     : group_(group), stop_(stop), clock_(clock), when_(std::move(when)) {}
@@ -30,19 +20,12 @@ bool JointWork::goes_on() {
 
 JointEnd JointWork::end() {
   if (stop_.is_cut()) leave_group("the group was cut " + when_);
-  const StepRequests asked = stop_.requests();
-  const std::array<double, kSlots> row{is_complete_ ? 0.0 : 1.0, asked.stop_code == kTerminated ? 1.0 : 0.0,
-                                       asked.stop_code == kInterrupted ? 1.0 : 0.0, asked.leave_together ? 1.0 : 0.0};
+  std::vector<double> sums{is_complete_ ? 0.0 : 1.0};
+  append_requests(stop_.requests(), sums);
   const PhaseScope waiting(clock_, Phase::kWaiting);
-  const std::vector<double> totals = sum_over_ranks(group_, row);
-  JointEnd end{.is_complete = totals[kIncomplete] == 0.0, .requests = {}};
-  if (totals[kTerminates] > 0.0) {
-    end.requests.stop_code = kTerminated;
-  } else if (totals[kInterrupts] > 0.0) {
-    end.requests.stop_code = kInterrupted;
-  }
-  end.requests.leave_together = totals[kLeaves] > 0.0;
-  return end;
+  sums = sum_over_ranks(group_, sums);
+  const StepRequests requests = take_requests(sums);
+  return {.is_complete = sums.front() == 0.0, .requests = requests};
 }
 
 }  // namespace lockstep

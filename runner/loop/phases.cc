@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runner/base/plural.h"
+
 namespace lockstep {
 
 std::vector<TrainingPhase> phases_of(const WorkloadInfo& info, const TrainingOptions& training) {
@@ -63,8 +65,7 @@ std::string describe_phases(const std::vector<TrainingPhase>& phases) {
   };
   std::string text;
   for (const TrainingPhase& phase : phases) {
-    text += (text.empty() ? "" : "; ") + phase.name + ": " + std::to_string(phase.num_epochs) +
-            (phase.num_epochs == 1 ? " epoch" : " epochs");
+    text += (text.empty() ? "" : "; ") + phase.name + ": " + plural(phase.num_epochs, "epoch");
     if (phase.lr) text += ", lr " + number(*phase.lr);
     if (phase.clip_grad_norm) text += ", clip " + number(*phase.clip_grad_norm);
     for (const std::string& group : phase.frozen) {

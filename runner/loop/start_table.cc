@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runner/base/plural.h"
 #include "runner/loop/phases.h"
 #include "runner/optim/lr_schedule.h"
 
@@ -35,11 +36,10 @@ std::string flag(const RunConfig& config, const std::string& name) {
 // "cpu, 1 thread per rank, gloo"; no backend where there is one rank
 void add_device(Rows& rows, const StartFacts& f) {
   const World& world = f.group.world;
-  rows.emplace_back("device", f.group.device.str() + ", " + std::to_string(f.threads) + " thread" +
-                                  (f.threads == 1 ? "" : "s") + " per rank" +
+  rows.emplace_back("device", f.group.device.str() + ", " + plural(f.threads, "thread") + " per rank" +
                                   (f.solo ? "" : std::string(", ") + to_string(f.group.backend)));
-  rows.emplace_back("ranks", std::to_string(world.world_size) + " (" + std::to_string(world.nnodes) + " node" +
-                                 (world.nnodes == 1 ? "" : "s") + ", from " + to_string(world.source) + ")");
+  rows.emplace_back("ranks", std::to_string(world.world_size) + " (" + plural(world.nnodes, "node") + ", from " +
+                                 to_string(world.source) + ")");
   if (!f.nccl_variables.empty()) rows.emplace_back("NCCL variables", f.nccl_variables);
 }
 
@@ -75,7 +75,7 @@ void add_optimizer(Rows& rows, const StartFacts& f) {
             ")";
   }
   if (t.warmup_epochs > 0) {
-    text += ", warm-up " + std::to_string(t.warmup_epochs) + (t.warmup_epochs == 1 ? " epoch" : " epochs");
+    text += ", warm-up " + plural(t.warmup_epochs, "epoch");
   } else if (t.warmup_steps > 0) {
     text += ", warm-up " + std::to_string(t.warmup_steps) + " steps";
   }

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -18,6 +19,11 @@ struct StepRequests {
   bool leave_together = false;
   [[nodiscard]] bool any() const { return stop_code != 0 || leave_together; }
 };
+
+// Requests travel as the last numbers of a reduction: a rank appends its own, and takes what any rank was asked to do
+// off the sums.
+void append_requests(const StepRequests& requests, std::vector<double>& numbers);
+StepRequests take_requests(std::vector<double>& sums);
 
 struct StopToken {
   std::function<bool()> is_cut = [] { return false; };

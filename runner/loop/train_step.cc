@@ -25,21 +25,12 @@
 namespace lockstep {
 namespace {
 
-// Requests that the small all-reduce carries after the weights of the loss terms.
-enum Request : size_t { kTerminates, kInterrupts, kLeaves, kRequests };
-
 // Figures of a step beside those of the loss terms, which come first.
 enum Figure : size_t { kRegularization, kGradNorm, kFoundInf, kCommitted, kFigures };
 
 // Batches of so many coming steps are requested from the queue: the next one, whose weights are summed while the
 // present step runs, and two more for the fetch threads to work on.
 constexpr size_t kStepsAhead = 3;
-
-std::vector<double> with_requests(std::vector<double> weights, const StepRequests& requests) {
-  weights.insert(weights.end(), {requests.stop_code == 143 ? 1.0 : 0.0, requests.stop_code == 130 ? 1.0 : 0.0,
-                                 requests.leave_together ? 1.0 : 0.0});
-  return weights;
-}
 
 // A parameter without a gradient would stay as it is, and the other ranks might wait for it for ever.
 void refuse_unreached(const std::vector<std::string>& parameters) {
@@ -118,7 +109,8 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   // ---- the training section ----
   clock.enter(Phase::kForward);
   parts_.faults.stall_here(Fault::kStallCompute);
-  HostSums sums(parts_.group, with_requests(std::move(next_weights), requests));
+  append_requests(requests, next_weights);
+  HostSums sums(parts_.group, std::move(next_weights));
   zero_gradients();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
   const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
@@ -190,15 +182,8 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   clock.enter(Phase::kWaiting);
   totals_ = sums.wait();
   clock.enter(Phase::kOther);
-  const std::vector<double> asked(totals_.end() - kRequests, totals_.end());
-  totals_.resize(terms_.size());
+  outcome.requests = take_requests(totals_);
   outcome.reports = report_up_to(step - parts_.stream.lag());
-  outcome.leave_together = asked[kLeaves] > 0.0;
-  if (asked[kTerminates] > 0.0) {
-    outcome.stop_code = static_cast<int>(ExitCode::kTerminated);
-  } else if (asked[kInterrupts] > 0.0) {
-    outcome.stop_code = static_cast<int>(ExitCode::kInterrupted);
-  }
   return outcome;
 }
 

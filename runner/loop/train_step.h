@@ -48,8 +48,7 @@ class Upload;
 struct StepOutcome {
   std::vector<StepReport> reports;  // of this and earlier steps, in order, as far as their figures are known by now
   int64_t samples = 0;              // of this step's global batch
-  int stop_code = 0;                // 130 or 143 when any rank was asked to stop: all ranks stop after this step
-  bool leave_together = false;      // any rank was asked to leave: all ranks leave the group after this step
+  StepRequests requests;            // what any rank was asked to do: all ranks do it after this step
 };
 
 class TrainStep {

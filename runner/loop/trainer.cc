@@ -324,7 +324,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     parts_.reporter.on_step_done(
         {.step = counters.step, .epoch = epoch, .samples = stepped.samples, .seconds = seconds});
     report_resumed(g);
-    asked = {.stop_code = stepped.stop_code, .leave_together = stepped.leave_together};
+    asked = stepped.requests;
     take(stepped.reports);
     Outcome drift = check_drift(g);
     if (drift.code != ExitCode::kDone) return drift;

@@ -37,7 +37,7 @@ Result<Dataset> load_interactions(const SasrecOptions& options, const OnDataProg
 
 WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = sasrec_flags().check(config);
-  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  if (!flags.ok()) return usage_failure(flags.error().message);
   Result<Dataset> dataset = load_interactions(sasrec_options(config), on_progress);
   if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
   Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
@@ -47,7 +47,7 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const 
 
 WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = gpt2rec_flags().check(config);
-  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  if (!flags.ok()) return usage_failure(flags.error().message);
   const Gpt2recOptions& options = gpt2rec_options(config);
   Result<RatingData> ratings = load_rating_data(options.data_path, [&] { on_progress(0, 0); });
   if (!ratings.ok()) return Failure{ExitCode::kData, ratings.error().message};
@@ -93,7 +93,7 @@ WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, con
 
 WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = jit_flags().check(config);
-  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  if (!flags.ok()) return usage_failure(flags.error().message);
   const JitOptions& options = jit_options(config);
   const bool is_tokens = options.data_format == JitData::kTokens;
   const Status fits = check_format(is_tokens ? DataFormat::kTokens : DataFormat::kImages,
@@ -111,7 +111,7 @@ WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnD
 
 WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = protein_flags().check(config);
-  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  if (!flags.ok()) return usage_failure(flags.error().message);
   const ProteinOptions& options = protein_options(config);
   PosixFileSystem fs;
   Result<PreparedStructures> prepared =

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "runner/base/plural.h"
 #include "runner/dist/fault.h"
 
 namespace lockstep {
@@ -18,10 +19,6 @@ std::string shape_of(const at::Tensor& tensor) {
   std::ostringstream text;
   text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
   return text.str();
-}
-
-std::string count(size_t number, const std::string& what) {
-  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
 }
 
 // Reports what a plugin's BatchSource does wrong.
@@ -108,7 +105,7 @@ class CheckedWorkload final : public Workload {
       if (!batch.ok()) return batch;
       if (batch->weights.size() != info_.loss_terms.size()) {
         return Error{ErrorCode::kInvalid,
-                     context + "gave " + count(batch->weights.size(), "weight") +
+                     context + "gave " + plural(batch->weights.size(), "weight") +
                          ", expected one for each loss term: " + std::to_string(info_.loss_terms.size())};
       }
       for (const double weight : batch->weights) {
@@ -134,7 +131,7 @@ class CheckedWorkload final : public Workload {
     check_groups();
     std::vector<at::Tensor> sums = call("loss", [&] { return workload_->loss(batch); });
     if (sums.size() != info_.loss_terms.size()) {
-      refuse("loss() gave " + count(sums.size(), "sum") +
+      refuse("loss() gave " + plural(sums.size(), "sum") +
              ", expected one for each loss term: " + std::to_string(info_.loss_terms.size()));
     }
     for (size_t term = 0; term < sums.size(); ++term) {
@@ -255,7 +252,7 @@ class CheckedWorkload final : public Workload {
     constexpr const char* kFixed =
         "; a run's parameters are made once, with the workload, and only their values change";
     if (now.size() != groups_.size()) {
-      refuse("groups() gave " + count(groups_.size(), "group") + " at the start and gives " +
+      refuse("groups() gave " + plural(groups_.size(), "group") + " at the start and gives " +
              std::to_string(now.size()) + " now" + kFixed);
     }
     for (size_t i = 0; i < now.size(); ++i) {
@@ -263,7 +260,7 @@ class CheckedWorkload final : public Workload {
       const NamedTensors& after = now[i].parameters;
       const std::string group = "groups(): " + (groups_[i].name.empty() ? "it" : "the group " + groups_[i].name);
       if (after.size() != before.size()) {
-        refuse(group + " had " + count(before.size(), "parameter") + " at the start and has " +
+        refuse(group + " had " + plural(before.size(), "parameter") + " at the start and has " +
                std::to_string(after.size()) + " now" + kFixed);
       }
       for (size_t p = 0; p < after.size(); ++p) check_parameter(before[p], after[p], kFixed);

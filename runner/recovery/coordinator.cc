@@ -15,18 +15,18 @@ namespace lockstep {
 namespace {
 
 // What the user can do, at the end of the message for a job that ends because nodes are missing.
-constexpr const char* kWhatToDo =
+constexpr const char* kWhatToDoWithoutNodes =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
 // The same for a job that ends because its groups broke again and again before their first step.
 constexpr const char* kWhatToDoWithoutStep =
     "; do the nodes reach each other on all ports, and through the interface that GLOO_SOCKET_IFNAME or "
     "NCCL_SOCKET_IFNAME names?";
 // The cause that a node reports when its workers lost a peer and do not know why.
-std::string peer_lost() { return exit_reason(static_cast<int>(ExitCode::kPeerLost)); }
+std::string peer_lost() { return exit_reason(code_of(ExitCode::kPeerLost)); }
 // Estimated time that a worker needs to start and to read its data.
 constexpr std::chrono::milliseconds kTimeToComeBack{60'000};
 // Most nodes that one message names; of the others it gives only the number.
-constexpr int kNamedMax = 8;
+constexpr int kNodesNamedMax = 8;
 // Highest counter (lower half of a generation) that an agent may claim to have seen; a higher one is a mistake. The
 // limit leaves room for the generations that follow.
 constexpr uint32_t kCounterMax = uint32_t{1} << 31U;
@@ -61,11 +61,11 @@ std::string who_is_missing(const CoordinatorState& state) {
   for (int rank = 0; rank < state.options.wanted_nodes; ++rank) {
     const auto at = state.nodes.find(rank);
     if (at != state.nodes.end() && can_be_placed(at->second)) continue;
-    if (++missing > kNamedMax) continue;
+    if (++missing > kNodesNamedMax) continue;
     if (missing > 1) text += ", ";
     text += "node " + std::to_string(rank) + " (" + why_missing(state, rank) + ")";
   }
-  if (missing > kNamedMax) text += " and " + std::to_string(missing - kNamedMax) + " more";
+  if (missing > kNodesNamedMax) text += " and " + std::to_string(missing - kNodesNamedMax) + " more";
   return text;
 }
 
@@ -82,8 +82,7 @@ bool is_waiting(const CoordinatorState& state) {
 
 // True when the newest group broke because its ranks lost each other before they had finished a step.
 bool had_no_step(const CoordinatorState& state) {
-  const bool lost_each_other =
-      state.cause == peer_lost() || state.cause == exit_reason(static_cast<int>(ExitCode::kTimeout));
+  const bool lost_each_other = state.cause == peer_lost() || state.cause == exit_reason(code_of(ExitCode::kTimeout));
   return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
 }
 
@@ -170,9 +169,9 @@ std::vector<int> lowest_ready(const CoordinatorState& state) {
 }
 
 // One call of step(): changes the state and collects the outputs.
-class Stepper {
+class CoordinatorStepper {
  public:
-  Stepper(CoordinatorState& state, TimePoint now) : s_(state), now_(now) {}
+  CoordinatorStepper(CoordinatorState& state, TimePoint now) : s_(state), now_(now) {}
 
   std::vector<CoordinatorOutput> take() && { return std::move(out_); }
 
@@ -554,8 +553,8 @@ class Stepper {
 
   void on_message(int rank, Node& node, const Leave& said) {
     if (node.leaving_code != 0 || s_.end) return;
-    const int interrupted = static_cast<int>(ExitCode::kInterrupted);
-    const int code = said.code == interrupted ? interrupted : static_cast<int>(ExitCode::kTerminated);
+    const int interrupted = code_of(ExitCode::kInterrupted);
+    const int code = said.code == interrupted ? interrupted : code_of(ExitCode::kTerminated);
     change(node, [&](Node& n) { n.leaving_code = code; });
     note(name(rank, node) + " leaves");
     const bool placed = s_.group == GroupState::kPlaced;
@@ -723,7 +722,7 @@ class Stepper {
     if (s_.regrouping) {
       if (s_.tally.awaited == 0) return end_group(s_.cause);
       if (now_ < s_.regrouping_until) return;
-      return break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)), "its ranks did not leave it in time");
+      return break_group(exit_reason(code_of(ExitCode::kTimeout)), "its ranks did not leave it in time");
     }
     if (s_.leaving_since) {
       if (now_ >= *s_.leaving_since + kLeaveGather) regroup(kNodeLeaves, "a node leaves");
@@ -739,7 +738,7 @@ class Stepper {
 
   void settle_waiting() {
     const MembershipDecision decision = decide_membership(s_, now_);
-    if (decision.gives_up) return end_job(EndJob{static_cast<int>(ExitCode::kPeerLost), decision.reason});
+    if (decision.gives_up) return end_job(EndJob{code_of(ExitCode::kPeerLost), decision.reason});
     if (!decision.members.empty()) return place(decision);
     if (decision.reason == s_.last_wait_reason) return;
     s_.last_wait_reason = decision.reason;
@@ -813,7 +812,7 @@ class Stepper {
 
   void leave_stuck_group(const Stall& stall) {
     s_.stuck_step = stall.step;
-    break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)),
+    break_group(exit_reason(code_of(ExitCode::kTimeout)),
                 stall.message + ", as do all others; they leave the group and go on");
   }
 
@@ -843,7 +842,7 @@ class Stepper {
 }  // namespace
 
 std::vector<CoordinatorOutput> step(CoordinatorState& state, const CoordinatorEvent& event, TimePoint now) {
-  Stepper stepper(state, now);
+  CoordinatorStepper stepper(state, now);
   stepper.begin();
   std::visit(stepper, event);
   stepper.settle(std::holds_alternative<CoordinatorTick>(event));
@@ -863,7 +862,7 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       decision.gives_up = true;
       decision.reason = "no group could be formed for " + seconds_text(state.options.rendezvous_timeout) +
                         (state.worked_at > state.waiting_since ? " after the last sign of progress: " : ": ") +
-                        who_is_missing(state) + kWhatToDo;
+                        who_is_missing(state) + kWhatToDoWithoutNodes;
       break;
     case Verdict::kGiveUpWithoutStep:
       decision.gives_up = true;

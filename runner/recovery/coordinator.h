@@ -51,13 +51,13 @@
 #include <variant>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/contract/coordination.h"
 #include "runner/contract/generation.h"
 #include "runner/recovery/straggler.h"
 
 namespace lockstep {
 
-using TimePoint = std::chrono::steady_clock::time_point;
 using ConnectionId = uint64_t;  // given by the caller, never 0, never used twice
 
 // When a node leaves, the others are likely to leave, too (a suspend, a drain). The coordinator waits this long for

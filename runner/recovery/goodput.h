@@ -18,6 +18,8 @@
 #include <string>
 #include <utility>
 
+#include "runner/base/clock.h"
+
 namespace lockstep {
 
 enum class GoodputKind { kWork, kWaiting, kRedone };
@@ -25,7 +27,6 @@ const char* to_string(GoodputKind kind);  // "work", "waiting", "redone"
 
 class Goodput {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
   using Key = std::pair<GoodputKind, std::string>;  // cause; "" for work
 
   explicit Goodput(TimePoint start);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kCoordinatorLost = "CoordinatorLost";
 // What the user can do, at the end of the message for a node that finds no coordinator.
-constexpr const char* kWhatToDo =
+constexpr const char* kWhatToDoWithoutCoordinator =
     "; check that node 0 runs and that --coordinator names it, or wait longer with --rendezvous_timeout_seconds";
 
 class MemberStepper {
@@ -61,7 +61,7 @@ class MemberStepper {
   void operator()(const CoordinatorRefused& event) {
     // The text may come from any program that listens at that address.
     const std::string message = one_line(event.refused.message);
-    if (!event.refused.retry) return end(static_cast<int>(ExitCode::kUsage), message);
+    if (!event.refused.retry) return end(code_of(ExitCode::kUsage), message);
     note_once("refused: " + message);
     lose("refused: " + message);
   }
@@ -215,10 +215,10 @@ class MemberStepper {
   }
 
   void give_up_seeking() {
-    if (s_.done) return end(static_cast<int>(ExitCode::kDone), "");
+    if (s_.done) return end(code_of(ExitCode::kDone), "");
     if (s_.failed) return end(s_.failed->code, s_.failed->message);
-    end(static_cast<int>(ExitCode::kPeerLost),
-        "no coordinator for " + seconds_text(s_.options.rendezvous_timeout) + ": " + s_.last_problem + kWhatToDo);
+    end(code_of(ExitCode::kPeerLost), "no coordinator for " + seconds_text(s_.options.rendezvous_timeout) + ": " +
+                                          s_.last_problem + kWhatToDoWithoutCoordinator);
   }
 
   void end(int code, const std::string& message) {

@@ -21,12 +21,11 @@
 #include <variant>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/contract/coordination.h"
 #include "runner/recovery/commit.h"
 
 namespace lockstep {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 struct MemberOptions {
   int nproc = 1;

@@ -10,10 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kPeerLostCode = static_cast<int>(ExitCode::kPeerLost);
-constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
-
-std::string describe_end(const NodeEnded& end, const LadderNode& node) {
+std::string describe_node_end(const NodeEnded& end, const LadderNode& node) {
   std::string text = "node " + std::to_string(end.node) + " (pid " + std::to_string(end.pid) + ") ended with " +
                      describe_exit(end.code);
   const std::string& words = node.killed_because.empty() ? end.message : node.killed_because;
@@ -23,7 +20,7 @@ std::string describe_end(const NodeEnded& end, const LadderNode& node) {
 // Why this end does not count against max_restarts; empty when it counts.
 std::string why_not_counted(const NodeEnded& end, const LadderNode& node) {
   if (!node.killed_because.empty()) return "a lost node";
-  if (end.code == kPeerLostCode) return "it lost its peers";
+  if (end.code == code_of(ExitCode::kPeerLost)) return "it lost its peers";
   if (is_stop(end.code)) return "somebody stopped it";
   return "";
 }
@@ -57,7 +54,7 @@ class Ladder {
     if (event.code == 0) {
       on_complete();
     } else if (s_.complete) {
-      if (!n.was_killed) remark_on(event, describe_end(event, n) + ", after training was complete");
+      if (!n.was_killed) remark_on(event, describe_node_end(event, n) + ", after training was complete");
     } else if (s_.verdict || s_.gang_stopping) {
       return;
     } else if (s_.stop_code != 0) {
@@ -88,7 +85,7 @@ class Ladder {
     if (!s_.kill_deadline || now_ < *s_.kill_deadline) return;
     s_.kill_deadline.reset();
     if (s_.stop_code != 0 && !s_.verdict) {
-      s_.verdict = FinishNodes{.code = kTimeoutCode,
+      s_.verdict = FinishNodes{.code = code_of(ExitCode::kTimeout),
                                .message = names_of_alive_nodes() + " had not stopped " +
                                           std::to_string(stop_grace().count()) + " s after being asked to",
                                .node = -1};
@@ -161,7 +158,7 @@ class Ladder {
   void climb(const NodeEnded& end, LadderNode& n) {
     const std::string uncounted = why_not_counted(end, n);
     // A job that ended because peers were missing may find them with the next attempt. Its other ends are final.
-    const bool is_final = !is_respawned(end.code) || (end.job_ended && end.code != kPeerLostCode);
+    const bool is_final = !is_respawned(end.code) || (end.job_ended && end.code != code_of(ExitCode::kPeerLost));
     if (is_final) return end_job(end, "pod", "");
     const bool is_short = n.is_replacement && now_ - n.started_at < kShortLife;
     n.short_lives = is_short ? n.short_lives + 1 : 0;
@@ -193,7 +190,7 @@ class Ladder {
                                    .code = end.code,
                                    .rung = "pod",
                                    .is_counted = uncounted.empty(),
-                                   .line = describe_end(end, node(end.node)) + "; starting it again as attempt " +
+                                   .line = describe_node_end(end, node(end.node)) + "; starting it again as attempt " +
                                            std::to_string(node(end.node).attempt + 1) + " (" + count + ")"});
     launch_again(end.node);
   }
@@ -208,7 +205,7 @@ class Ladder {
                                    .code = end.code,
                                    .rung = "gang",
                                    .is_counted = false,
-                                   .line = describe_end(end, node(end.node)) + "; " + why +
+                                   .line = describe_node_end(end, node(end.node)) + "; " + why +
                                            ": stopping all nodes and starting them again together"});
     stop_all(SIGTERM);
   }
@@ -223,7 +220,8 @@ class Ladder {
   }
 
   void blame(const NodeEnded& end, const std::string& prefix) {
-    s_.verdict = FinishNodes{.code = end.code, .message = prefix + describe_end(end, node(end.node)), .node = end.node};
+    s_.verdict =
+        FinishNodes{.code = end.code, .message = prefix + describe_node_end(end, node(end.node)), .node = end.node};
   }
 
   void end_job(const NodeEnded& end, const std::string& rung, const std::string& prefix) {

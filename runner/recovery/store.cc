@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 // Most keys that a message names; of the others it gives only the number.
-constexpr size_t kNamedMax = 8;
+constexpr size_t kKeysNamedMax = 8;
 
 StoreReply refusal(const StoreRequest& request, StoreStatus status, std::string why) {
   return StoreReply{.id = request.id, .status = status, .values = {}, .number = 0, .message = std::move(why)};
@@ -50,10 +50,10 @@ std::string missing_text(const std::vector<std::string>& keys, const std::map<st
   std::string text;
   size_t count = 0;
   for (const std::string& key : keys) {
-    if (values.contains(key) || ++count > kNamedMax) continue;
+    if (values.contains(key) || ++count > kKeysNamedMax) continue;
     text += (text.empty() ? "" : ", ") + key;
   }
-  return count <= kNamedMax ? text : text + " and " + std::to_string(count - kNamedMax) + " more";
+  return count <= kKeysNamedMax ? text : text + " and " + std::to_string(count - kKeysNamedMax) + " more";
 }
 
 }  // namespace
@@ -225,7 +225,7 @@ std::vector<StoreAnswer> KeyValueStore::expire(TimePoint now) {
   return answers;
 }
 
-std::optional<KeyValueStore::TimePoint> KeyValueStore::next_deadline() const {
+std::optional<TimePoint> KeyValueStore::next_deadline() const {
   if (by_deadline_.empty()) return std::nullopt;
   return by_deadline_.begin()->first;
 }

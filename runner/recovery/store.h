@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/contract/messages.h"
 
 namespace lockstep {
@@ -26,8 +27,6 @@ struct StoreAnswer {
 
 class KeyValueStore {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   // Forgets all keys; requests that wait are answered as stale.
   std::vector<StoreAnswer> begin_generation(uint64_t generation);
 

@@ -13,18 +13,10 @@
 namespace lockstep {
 namespace {
 
-constexpr int kPeerLostCode = static_cast<int>(ExitCode::kPeerLost);
-constexpr int kCheckpointCode = static_cast<int>(ExitCode::kCheckpoint);
-constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
-constexpr int kInterruptedCode = static_cast<int>(ExitCode::kInterrupted);
-constexpr int kTerminatedCode = static_cast<int>(ExitCode::kTerminated);
-
 // True for errors in what the user gave. Every rank finds the same one, so the message need not name the rank.
-bool is_input_code(int code) {
-  return code == static_cast<int>(ExitCode::kUsage) || code == static_cast<int>(ExitCode::kData);
-}
+bool is_input_code(int code) { return code == code_of(ExitCode::kUsage) || code == code_of(ExitCode::kData); }
 
-std::string describe_end(const WorkerEndRecord& end) {
+std::string describe_worker_end(const WorkerEndRecord& end) {
   std::string text = "rank " + std::to_string(end.rank);
   if (end.pid > 0) text += " (pid " + std::to_string(end.pid) + ")";
   text += " " + end.how;
@@ -33,9 +25,9 @@ std::string describe_end(const WorkerEndRecord& end) {
   return text;
 }
 
-class Stepper {
+class SupervisorStepper {
  public:
-  Stepper(SupervisorState& state, TimePoint now) : s_(state), now_(now) {}
+  SupervisorStepper(SupervisorState& state, TimePoint now) : s_(state), now_(now) {}
 
   std::vector<SupervisorOutput> take() && { return std::move(out_); }
 
@@ -145,7 +137,7 @@ class Stepper {
   }
 
   void operator()(const RegroupOrdered& event) {
-    if (event.leaving && !s_.stopping()) begin_stop(kTerminatedCode);
+    if (event.leaving && !s_.stopping()) begin_stop(code_of(ExitCode::kTerminated));
     const bool any = std::any_of(s_.workers.begin(), s_.workers.end(), [&](const auto& w) {
       return w.phase == WorkerPhase::kPlaced && w.generation == event.generation;
     });
@@ -171,9 +163,9 @@ class Stepper {
     if (is_stop(event.code)) {
       begin_stop(event.code);
       signal_workers(s_.stop_code - kSignalCodes);
-    } else if (event.code == kPeerLostCode) {
+    } else if (event.code == code_of(ExitCode::kPeerLost)) {
       // Too few nodes were ready for too long. Rank 0 writes its state to a checkpoint before it ends.
-      begin_stop(kTerminatedCode);
+      begin_stop(code_of(ExitCode::kTerminated));
       signal_workers(SIGTERM);
     } else if (event.code == 0) {
       s_.stop_deadline = s_.stop_deadline ? std::min(*s_.stop_deadline, now_ + kEndGrace) : now_ + kEndGrace;
@@ -252,15 +244,17 @@ class Stepper {
     w.code_when_killed = code;
     w.message_when_killed = std::move(message);
     w.deadline = now_ + kKillGrace;
-    if (code == kTimeoutCode) out_.emplace_back(DumpStacks{local_rank});
+    if (code == code_of(ExitCode::kTimeout)) out_.emplace_back(DumpStacks{local_rank});
     out_.emplace_back(KillProcess{local_rank});
   }
 
-  void kill_hanging(int local_rank, std::string message) { kill(local_rank, kTimeoutCode, std::move(message)); }
+  void kill_hanging(int local_rank, std::string message) {
+    kill(local_rank, code_of(ExitCode::kTimeout), std::move(message));
+  }
 
   // Kills all workers that are still alive. Their ends count as consequences (PeerLost), not as causes.
   void kill_remaining() {
-    for (int rank = 0; rank < s_.options.nproc; ++rank) kill(rank, kPeerLostCode, "");
+    for (int rank = 0; rank < s_.options.nproc; ++rank) kill(rank, code_of(ExitCode::kPeerLost), "");
   }
 
   void signal_workers(int signal) {
@@ -296,7 +290,7 @@ class Stepper {
     w.is_given_up = true;
     const WorkerEndRecord end{.local_rank = local_rank,
                               .rank = rank_of(local_rank),
-                              .code = kTimeoutCode,
+                              .code = code_of(ExitCode::kTimeout),
                               .how = "did not end " + seconds_text(kKillGrace) + " after SIGKILL",
                               .message = "its device or a file system does not answer: look at this machine",
                               .step = w.step};
@@ -330,7 +324,7 @@ class Stepper {
   void refuse_placement(uint64_t generation) {
     if (s_.ends.empty()) return tell_broken(generation, -1, kNotReady, "the workers of this node were not ready");
     const WorkerEndRecord& last = s_.ends.back();
-    tell_broken(generation, last.rank, exit_reason(last.code), describe_end(last));
+    tell_broken(generation, last.rank, exit_reason(last.code), describe_worker_end(last));
   }
 
   void tell_broken(uint64_t generation, int rank, const std::string& cause, const std::string& message) {
@@ -362,11 +356,10 @@ class Stepper {
       const std::string why = disagreement(worker(other).terms, "rank " + std::to_string(rank_of(other)), w.terms,
                                            "rank " + std::to_string(rank_of(local_rank)));
       if (why.empty()) continue;
-      return give_up(WorkerEndRecord{.local_rank = local_rank,
-                                     .rank = rank_of(local_rank),
-                                     .code = static_cast<int>(ExitCode::kUsage),
-                                     .message = why},
-                     "", /*for_good=*/true);
+      return give_up(
+          WorkerEndRecord{
+              .local_rank = local_rank, .rank = rank_of(local_rank), .code = code_of(ExitCode::kUsage), .message = why},
+          "", /*for_good=*/true);
     }
   }
 
@@ -390,7 +383,8 @@ class Stepper {
   void on_bad_end(const WorkerEndRecord& end, bool was_placed) {
     if (!record_end(end, was_placed)) return;
     const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
-    if (!is_respawned(end.code) || (end.code == kCheckpointCode && nothing_done)) return give_up(end, "", true);
+    if (!is_respawned(end.code) || (end.code == code_of(ExitCode::kCheckpoint) && nothing_done))
+      return give_up(end, "", true);
     climb_the_ladder(end);
   }
 
@@ -399,13 +393,13 @@ class Stepper {
   bool record_end(const WorkerEndRecord& end, bool was_placed) {
     s_.ends.push_back(end);
     // The end of a worker that was killed because the job was over is not reported.
-    const bool is_consequence = worker(end.local_rank).code_when_killed == kPeerLostCode;
+    const bool is_consequence = worker(end.local_rank).code_when_killed == code_of(ExitCode::kPeerLost);
     if (is_over()) {
       if (!is_consequence && !s_.verdict) remark_on(end);
       return false;
     }
     if (was_placed) {
-      tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), describe_end(end));
+      tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), describe_worker_end(end));
     }
     if (!s_.stopping()) return true;
     s_.stop_deadline = now_ + s_.options.stop_timeout;
@@ -413,8 +407,8 @@ class Stepper {
   }
 
   void remark_on(const WorkerEndRecord& end) {
-    out_.emplace_back(
-        Remark{describe_end(end) + (s_.complete ? ", after training was complete" : ", after the job had ended")});
+    out_.emplace_back(Remark{describe_worker_end(end) +
+                             (s_.complete ? ", after training was complete" : ", after the job had ended")});
   }
 
   void climb_the_ladder(const WorkerEndRecord& end) {
@@ -450,7 +444,7 @@ class Stepper {
     ++s_.restarts_total;
     out_.emplace_back(Restarting{.local_rank = end.local_rank,
                                  .code = end.code,
-                                 .line = describe_end(end) + "; " + what_follows() + " (restart " +
+                                 .line = describe_worker_end(end) + "; " + what_follows() + " (restart " +
                                          std::to_string(s_.restarts.size()) + " of " +
                                          std::to_string(s_.options.max_restarts) + ")"});
     if (s_.incidents_without_progress == 0) return start(end.local_rank);
@@ -482,7 +476,8 @@ class Stepper {
   // ---- stopping and ending ----
 
   void begin_stop(int code) {
-    s_.stop_code = std::max(s_.stop_code, code == kInterruptedCode ? kInterruptedCode : kTerminatedCode);
+    s_.stop_code = std::max(s_.stop_code, code == code_of(ExitCode::kInterrupted) ? code_of(ExitCode::kInterrupted)
+                                                                                  : code_of(ExitCode::kTerminated));
     if (!s_.stop_deadline && !none_alive()) s_.stop_deadline = now_ + s_.options.stop_timeout;
   }
 
@@ -497,10 +492,10 @@ class Stepper {
 
   // Ends workers that are in no group: they have nothing to save, and no placement will come any more.
   void end_the_unplaced() {
-    const bool writes_first = s_.job_ended && s_.job_ended->code == kPeerLostCode;
+    const bool writes_first = s_.job_ended && s_.job_ended->code == code_of(ExitCode::kPeerLost);
     if (is_over() && !writes_first) {
       for (int rank = 0; rank < static_cast<int>(s_.workers.size()); ++rank) {
-        if (worker(rank).phase != WorkerPhase::kPlaced) kill(rank, kPeerLostCode, "");
+        if (worker(rank).phase != WorkerPhase::kPlaced) kill(rank, code_of(ExitCode::kPeerLost), "");
       }
     } else if (s_.stopping()) {
       const bool any_placed = std::any_of(s_.workers.begin(), s_.workers.end(),
@@ -546,11 +541,12 @@ class Stepper {
   [[nodiscard]] Finish finish_of(const SupervisorVerdict& verdict) const {
     const WorkerEndRecord* cause = &verdict.cause;
     for (const WorkerEndRecord& end : s_.ends) {
-      if (cause->code == kPeerLostCode && end.code != kPeerLostCode && !end.started_again) cause = &end;
+      if (cause->code == code_of(ExitCode::kPeerLost) && end.code != code_of(ExitCode::kPeerLost) && !end.started_again)
+        cause = &end;
     }
     const bool words_alone = is_input_code(cause->code) && !cause->message.empty();
     return Finish{.code = cause->code,
-                  .message = verdict.prefix + (words_alone ? cause->message : describe_end(*cause)),
+                  .message = verdict.prefix + (words_alone ? cause->message : describe_worker_end(*cause)),
                   .message_names_code = !words_alone && cause->how == "ended with " + describe_exit(cause->code),
                   .rank = cause->rank,
                   .step = cause->step};
@@ -570,7 +566,7 @@ class Stepper {
 
 std::vector<SupervisorOutput> step(SupervisorState& state, const SupervisorEvent& event, TimePoint now) {
   if (state.finished) return {};
-  Stepper stepper(state, now);
+  SupervisorStepper stepper(state, now);
   stepper.begin();
   std::visit(stepper, event);
   stepper.settle();

@@ -29,11 +29,10 @@
 #include <variant>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/contract/coordination.h"
 
 namespace lockstep {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 // A worker that was told to cut leaves its group within milliseconds. One that is still in a collective after this time
 // cannot leave and is killed. (One that computes or writes has until the stall timeout.)

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runner/base/clock.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/phase.h"
 
@@ -29,7 +30,6 @@ struct PhaseSeconds {
 
 class PhaseClock {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
   using Now = std::function<TimePoint()>;
 
   // Begins in `phase` at `began` (for a worker: the start of its process, so that loading counts as start-up).

@@ -133,7 +133,7 @@ void AgentSession::read_loop() {
 
 void AgentSession::leave_without_agent() {
   std::fprintf(stderr, "worker: the agent is gone; leaving\n");
-  _exit(static_cast<int>(ExitCode::kPeerLost));
+  _exit(code_of(ExitCode::kPeerLost));
 }
 
 void AgentSession::on_message(AgentMessage message) {

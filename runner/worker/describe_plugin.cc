@@ -28,7 +28,7 @@ Result<std::string> description_of(const std::vector<std::string>& arguments) {
 int describe_plugin(const std::vector<std::string>& arguments) {
   const auto refuse = [](const std::string& message) {
     std::fprintf(stderr, "%s\n", message.c_str());
-    return static_cast<int>(ExitCode::kUsage);
+    return code_of(ExitCode::kUsage);
   };
   if (arguments.empty() || arguments.front().empty()) return refuse("--describe needs a value: the file of a plugin");
   try {

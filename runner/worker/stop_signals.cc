@@ -18,12 +18,12 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 void on_interrupt(int /*signal*/) {
   const int before = g_interrupts.fetch_add(1);
-  if (before > 0 || g_leave_at_once.load()) _exit(static_cast<int>(ExitCode::kInterrupted));
+  if (before > 0 || g_leave_at_once.load()) _exit(code_of(ExitCode::kInterrupted));
 }
 
 void on_terminate(int /*signal*/) {
   g_terminates.fetch_add(1);
-  if (g_leave_at_once.load()) _exit(static_cast<int>(ExitCode::kTerminated));
+  if (g_leave_at_once.load()) _exit(code_of(ExitCode::kTerminated));
 }
 
 void install(int signal, void (*handler)(int)) {
@@ -45,8 +45,8 @@ StopSignals::StopSignals() {
 }
 
 int StopSignals::requested() const {
-  if (g_terminates.load() > 0) return static_cast<int>(ExitCode::kTerminated);
-  if (g_interrupts.load() > 0) return static_cast<int>(ExitCode::kInterrupted);
+  if (g_terminates.load() > 0) return code_of(ExitCode::kTerminated);
+  if (g_interrupts.load() > 0) return code_of(ExitCode::kInterrupted);
   return 0;
 }
 

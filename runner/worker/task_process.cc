@@ -57,11 +57,11 @@ class TaskProcess {
   // nullopt: the task was done.
   std::optional<Failure> run() {
     const Result<RunConfig> given = parse_task_config(arguments_, workloads_.flags());
-    if (!given.ok()) return Failure{ExitCode::kUsage, given.error().message};
+    if (!given.ok()) return usage_failure(given.error().message);
     const Status read = read_weights(given->task.checkpoint, *given);
     if (!read.ok()) return Failure{exit_code_of_file_error(read.error()), read.error().message};
     Result<RunConfig> config = parse_task_config(arguments_, workloads_.flags(), &trained_);
-    if (!config.ok()) return Failure{ExitCode::kUsage, config.error().message};
+    if (!config.ok()) return usage_failure(config.error().message);
     if (auto failure = settle(*config)) return failure;
     if (auto failure = check_finite()) return failure;
     for (const std::string& remark : remarks_on_other_flags(*config, trained_)) say(remark);
@@ -70,7 +70,7 @@ class TaskProcess {
 
     const World world;
     const Result<at::Device> device = choose_device(config->launch, world);
-    if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
+    if (!device.ok()) return usage_failure(device.error().message);
     use_device(*device);
     apply_device_settings(config->training, Precision::kFp32, choose_threads(config->launch, world, 0));
     return write_result(*config, *device);
@@ -161,7 +161,7 @@ class TaskProcess {
     arguments.insert(arguments.end(), (*settled)->arguments.begin(), (*settled)->arguments.end());
     if (!(*settled)->remark.empty()) say((*settled)->remark);
     Result<RunConfig> again = parse_task_config(arguments, workloads_.flags(), &trained_);
-    if (!again.ok()) return Failure{ExitCode::kUsage, again.error().message};
+    if (!again.ok()) return usage_failure(again.error().message);
     config = std::move(*again);
     return std::nullopt;
   }

@@ -14,6 +14,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/file_system.h"
 #include "runner/base/kernel_file.h"
+#include "runner/base/plural.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
 #include "runner/contract/beat_page.h"
@@ -156,7 +157,7 @@ class Worker {
     const std::string fd = variable(input_.environment, env::kAgentFd);
     if (fd.empty()) {
       Result<World> world = derive_world(input_.environment, input_.host_name, config_.launch);
-      if (!world.ok()) return Failure{ExitCode::kUsage, world.error().message};
+      if (!world.ok()) return usage_failure(world.error().message);
       world_ = *world;
       return std::nullopt;
     }
@@ -167,7 +168,7 @@ class Worker {
     }
     if (const auto beat_fd = number(variable(input_.environment, env::kBeatFd))) {
       Result<BeatPage*> page = map_beat_page(*beat_fd);
-      if (!page.ok()) return Failure{ExitCode::kUsage, page.error().message};
+      if (!page.ok()) return usage_failure(page.error().message);
       page_ = *page;
       clock_.show_on(*page_);
     }
@@ -179,22 +180,22 @@ class Worker {
 
   std::optional<Failure> find_job() {
     Result<JobIdentity> job = job_identity(input_.environment);
-    if (!job.ok()) return Failure{ExitCode::kUsage, job.error().message};
+    if (!job.ok()) return usage_failure(job.error().message);
     job_ = std::move(*job);
     return std::nullopt;
   }
 
   std::optional<Failure> choose_hardware() {
     Result<at::Device> device = choose_device(config_.launch, world_);
-    if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
+    if (!device.ok()) return usage_failure(device.error().message);
     device_ = *device;
     use_device(device_);
     stream_ = make_device_stream(device_);
     Result<GroupBackend> backend = choose_backend(config_.launch, device_);
-    if (!backend.ok()) return Failure{ExitCode::kUsage, backend.error().message};
+    if (!backend.ok()) return usage_failure(backend.error().message);
     backend_ = *backend;
     Result<PrecisionChoice> precision = choose_precision(config_.training, device_);
-    if (!precision.ok()) return Failure{ExitCode::kUsage, precision.error().message};
+    if (!precision.ok()) return usage_failure(precision.error().message);
     precision_ = *precision;
     return std::nullopt;
   }
@@ -246,8 +247,7 @@ class Worker {
     reporter_->metrics().on_startup(StartupPart::kLoad, loaded_seconds_);
     if (!remark_.empty()) reporter_->warn(remark_);
     if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
-      reporter_->warn("no GPU found, training on the CPU with " + std::to_string(world_.world_size) + " rank" +
-                      (world_.world_size == 1 ? "" : "s"));
+      reporter_->warn("no GPU found, training on the CPU with " + plural(world_.world_size, "rank"));
     }
   }
 
@@ -407,8 +407,7 @@ class Worker {
     // In a group that was cut, NCCL reports errors that otherwise mean a broken device.
     const bool is_lost = code == ExitCode::kPeerLost || (was_cut && code == ExitCode::kDeviceFault);
     if (!session_ || !is_lost) return {code, error.message, {}};
-    return {ExitCode::kPeerLost, error.message,
-            was_cut ? kLeftCut : exit_reason(static_cast<int>(ExitCode::kPeerLost))};
+    return {ExitCode::kPeerLost, error.message, was_cut ? kLeftCut : exit_reason(code_of(ExitCode::kPeerLost))};
   }
 
   [[nodiscard]] std::string resume_command() const {

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kCountMax = 1'000'000;
-constexpr double kPi = std::numbers::pi;
 constexpr int kSamples = 4;  // samples per pixel in each direction, for antialiasing
 
 using Colour = std::array<double, 3>;  // red, green, blue in [0, 255]
@@ -38,9 +36,9 @@ struct Shape {
 
 // Is the point in a star with `points` points at radius 1 and dents at radius `inner`?
 bool in_star(double x, double y, int points, double inner) {
-  const double turn = std::atan2(x, -y) / (2 * kPi) * points;
+  const double turn = std::atan2(x, -y) / (2 * std::numbers::pi) * points;
   const double between = 2 * std::abs(turn - std::round(turn));  // 0 at a point of the star, 1 at a dent
-  const double angle = kPi / points;
+  const double angle = std::numbers::pi / points;
   // The edge is the straight line from the star's point at (1, 0) to the dent at `angle`.
   const double dent_x = inner * std::cos(angle);
   const double dent_y = inner * std::sin(angle);
@@ -84,7 +82,7 @@ Colour pale(ImageDraws& draws) { return {draws.uniform(190, 255), draws.uniform(
 Result<std::optional<GeneratedImagesSpec>> parse_generated_images(std::string_view text) {
   GeneratedImagesSpec spec;
   constexpr int64_t kClassesMax = kShapes.size() * kColours.size();
-  TRY_ASSIGN(const auto values, parse_generated(text, {{{"COUNT", 1, kCountMax, spec.count, 1000},
+  TRY_ASSIGN(const auto values, parse_generated(text, {{{"COUNT", 1, kGeneratedMax, spec.count, 1000},
                                                         {"CLASSES", 1, kClassesMax, spec.classes, 8}}}));
   if (!values) return std::optional<GeneratedImagesSpec>();
   spec.count = (*values)[0];
@@ -115,11 +113,11 @@ LabelledImage generated_image(const GeneratedImagesSpec& spec, int64_t index, in
   ImageDraws draws(spec.seed, index);
   const Colour from = pale(draws);
   const Colour to = pale(draws);
-  const double slope = draws.uniform(0, 2 * kPi);
+  const double slope = draws.uniform(0, 2 * std::numbers::pi);
   const double radius = draws.uniform(0.22, 0.38);
   const double x0 = draws.uniform(radius + 0.03, 0.97 - radius);
   const double y0 = draws.uniform(radius + 0.03, 0.97 - radius);
-  const double turn = draws.uniform(-kPi / 12, kPi / 12);
+  const double turn = draws.uniform(-std::numbers::pi / 12, std::numbers::pi / 12);
   const double drawn = draws.uniform(0, static_cast<double>(kColours.size()));
   const bool has_colours = spec.classes > static_cast<int64_t>(kShapes.size());
   const Colour& colour = kColours[has_colours ? label / kShapes.size() : static_cast<size_t>(drawn)].colour;

@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kChannels = 3;
+constexpr size_t kPixelBytes = 3;
 
 Error damaged(const std::string& how) { return Error{ErrorCode::kCorrupt, "cannot be decoded: " + how}; }
 
@@ -92,7 +92,7 @@ class JpegDecoder {
     image_.height = jpeg_.output_height;
     image_.covered_width = static_cast<double>(jpeg_.image_width) / jpeg_.scale_denom;
     image_.covered_height = static_cast<double>(jpeg_.image_height) / jpeg_.scale_denom;
-    image_.rgb.resize(static_cast<size_t>(image_.width * image_.height) * kChannels);
+    image_.rgb.resize(static_cast<size_t>(image_.width * image_.height) * kPixelBytes);
     if (is_cmyk_) cmyk_.resize(static_cast<size_t>(image_.width) * 4);
     if (!read_rows()) return damaged(message_.data());
     return std::move(image_);
@@ -118,7 +118,7 @@ class JpegDecoder {
     if (setjmp(on_error_) != 0) return false;  // NOLINT(cert-err52-cpp)
     while (jpeg_.output_scanline < jpeg_.output_height) {
       const size_t row = jpeg_.output_scanline;
-      JSAMPROW into = image_.rgb.data() + row * static_cast<size_t>(image_.width) * kChannels;
+      JSAMPROW into = image_.rgb.data() + row * static_cast<size_t>(image_.width) * kPixelBytes;
       if (is_cmyk_) {
         JSAMPROW from = cmyk_.data();
         jpeg_read_scanlines(&jpeg_, &from, 1);
@@ -136,7 +136,7 @@ class JpegDecoder {
     const bool is_inverted = jpeg_.saw_Adobe_marker != FALSE;
     for (int64_t x = 0; x < image_.width; ++x, cmyk += 4, rgb += 3) {
       const unsigned white = is_inverted ? cmyk[3] : 255U - cmyk[3];
-      for (size_t c = 0; c < kChannels; ++c) {
+      for (size_t c = 0; c < kPixelBytes; ++c) {
         const unsigned rest = is_inverted ? cmyk[c] : 255U - cmyk[c];
         rgb[c] = static_cast<uint8_t>((rest * white + 127) / 255);
       }
@@ -196,7 +196,7 @@ class PngDecoder {
     Image image{.width = static_cast<int64_t>(width), .height = static_cast<int64_t>(height), .rgb = {}};
     if (channels == 4) {
       blend_with_white(samples_.data(), static_cast<int64_t>(width * height));
-      samples_.resize(width * height * kChannels);
+      samples_.resize(width * height * kPixelBytes);
     }
     image.rgb = std::move(samples_);
     return image;
@@ -299,7 +299,7 @@ Result<Image> decode_image(std::string_view bytes, int64_t side) {
 }
 
 std::string png_bytes(std::span<const uint8_t> rgb, int64_t width, int64_t height) {
-  LOCKSTEP_CHECK(width > 0 && height > 0 && rgb.size() == static_cast<size_t>(width * height) * kChannels,
+  LOCKSTEP_CHECK(width > 0 && height > 0 && rgb.size() == static_cast<size_t>(width * height) * kPixelBytes,
                  "[height, width, 3]");
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;

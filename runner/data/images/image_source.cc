@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runner/base/plural.h"
 #include "runner/data/found_files.h"
 #include "runner/data/images/centre_crop.h"
 #include "runner/data/images/generated_images.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr std::string_view kExpectedImages =
     "expected a folder of JPEG and PNG files: FOLDER/CLASS/FILE, FOLDER/train/CLASS/FILE, or files alone for a model "
     "without classes";
-constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kImageFileBytesMax = uint64_t{1} << 30;
 
 std::string ending_of_image(const std::string& name) { return std::filesystem::path(name).extension().string(); }
 
@@ -34,8 +35,7 @@ class ImageFolder final : public ImageSource {
 
   [[nodiscard]] std::string summary() const override {
     const size_t classes = listing_.classes.size();
-    const std::string in_classes =
-        classes == 0 ? "" : " in " + std::to_string(classes) + (classes == 1 ? " class" : " classes");
+    const std::string in_classes = classes == 0 ? "" : " in " + plural(classes, "class");
     return plural(listing_.files.size(), "file") + in_classes + " (" +
            counts_by_ending(listing_.files, ending_of_image) + ")";
   }
@@ -45,7 +45,7 @@ class ImageFolder final : public ImageSource {
     LabelledImage image;
     image.label = listing_.labels[static_cast<size_t>(i)];
     if (image.label < 0) return Error{ErrorCode::kInvalid, "lies beside the class folders, in none of them"};
-    TRY_ASSIGN(const std::string bytes, read_file(fs_, file(i).path, kFileBytesMax));
+    TRY_ASSIGN(const std::string bytes, read_file(fs_, file(i).path, kImageFileBytesMax));
     TRY_ASSIGN(Image decoded, decode_image(bytes, side_));
     image.rgb = centre_crop(std::move(decoded), side_).rgb;
     std::vector<LabelledImage> images;
@@ -74,8 +74,7 @@ class GeneratedImages final : public ImageSource {
       : spec_(spec), side_(side), classes_(generated_classes(spec)) {}
 
   [[nodiscard]] std::string summary() const override {
-    return plural(static_cast<size_t>(spec_.count), "generated image") + " of " + std::to_string(spec_.classes) +
-           (spec_.classes == 1 ? " class" : " classes");
+    return plural(spec_.count, "generated image") + " of " + plural(spec_.classes, "class");
   }
   [[nodiscard]] int64_t size() const override { return spec_.count; }
   [[nodiscard]] std::string name(int64_t i) const override { return "generated-" + std::to_string(i + 1); }

@@ -47,14 +47,14 @@ std::optional<Chunk> first_chunk(std::string_view bytes) {
 
 // 0: unknown, or too large.
 size_t inflated_bytes_of(std::string_view header) {
-  constexpr std::array<uint64_t, 7> kChannels = {1, 0, 3, 1, 2, 0, 4};  // by colour type
+  constexpr std::array<uint64_t, 7> kChannelsOf = {1, 0, 3, 1, 2, 0, 4};  // by colour type
   const uint64_t width = big_endian(header);
   const uint64_t height = big_endian(header.substr(4));
   const uint64_t bits = static_cast<uint8_t>(header[8]);
   const size_t colour_type = static_cast<uint8_t>(header[9]);
   const bool is_interlaced = header[12] != 0;
-  if (colour_type >= kChannels.size() || is_interlaced) return 0;
-  const uint64_t row = 1 + (width * kChannels.at(colour_type) * bits + 7) / 8;  // a row begins with its filter
+  if (colour_type >= kChannelsOf.size() || is_interlaced) return 0;
+  const uint64_t row = 1 + (width * kChannelsOf.at(colour_type) * bits + 7) / 8;  // a row begins with its filter
   return height > kInflatedBytesMax / row ? 0 : row * height;
 }
 

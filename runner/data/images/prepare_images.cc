@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "runner/data/images/generated_images.h"
+#include "runner/data/generated_name.h"
 
 namespace lockstep {
 namespace {
@@ -53,8 +53,7 @@ Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, i
   TRY_ASSIGN(const std::unique_ptr<ImageSource> source,
              find_images(fs, path, side, [&] { static_cast<void>(options.progress(0, 0)); }));
   // Generated images need no cache file: making them again is as fast as reading one.
-  const bool is_generated = parse_generated_images(path)->has_value();
-  TRY_ASSIGN(PreparedImages prepared, prepare_images(fs, *source, is_generated ? "" : cache_folder, options));
+  TRY_ASSIGN(PreparedImages prepared, prepare_images(fs, *source, is_generated(path) ? "" : cache_folder, options));
   TRY(check_classes(prepared.cache, path));
   return prepared;
 }

@@ -9,41 +9,29 @@
 
 #include "runner/base/philox.h"
 #include "runner/data/generated_name.h"
+#include "runner/data/structures/vector3.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kCountMax = 1'000'000;
 constexpr int64_t kLengthMin = 2;
 constexpr int64_t kLengthMax = 10'000;
 constexpr double kFromAll = 0.1;             // share of residues whose type does not depend on the geometry
 constexpr double kNeighbourDistance = 10.0;  // Å
-constexpr double kPi = std::numbers::pi;
-
-using Vector = std::array<double, 3>;
-
-Vector operator+(const Vector& a, const Vector& b) { return {a[0] + b[0], a[1] + b[1], a[2] + b[2]}; }
-Vector operator-(const Vector& a, const Vector& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }
-Vector operator*(double s, const Vector& a) { return {s * a[0], s * a[1], s * a[2]}; }
-Vector cross(const Vector& a, const Vector& b) {
-  return {a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]};
-}
-double squared(const Vector& a) { return a[0] * a[0] + a[1] * a[1] + a[2] * a[2]; }
-Vector unit(const Vector& a) { return (1 / std::sqrt(squared(a))) * a; }
 
 // The atom after a, b, c: at `length` from c, with the angle b-c-d and the dihedral a-b-c-d (Parsons et al. 2005).
-Vector next_atom(const Vector& a, const Vector& b, const Vector& c, double length, double angle, double torsion) {
-  const Vector along = unit(c - b);
-  const Vector normal = unit(cross(b - a, along));
-  const Vector side = cross(normal, along);
+Vector3 next_atom(const Vector3& a, const Vector3& b, const Vector3& c, double length, double angle, double torsion) {
+  const Vector3 along = unit(c - b);
+  const Vector3 normal = unit(cross(b - a, along));
+  const Vector3 side = cross(normal, along);
   return c + (-length * std::cos(angle)) * along + (length * std::sin(angle) * std::cos(torsion)) * side +
          (length * std::sin(angle) * std::sin(torsion)) * normal;
 }
 
 // The random draws of one structure, in order.
-class Draws {
+class StructureDraws {
  public:
-  Draws(uint64_t seed, int64_t index)
+  StructureDraws(uint64_t seed, int64_t index)
       : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), 1, static_cast<uint32_t>(index)} {}
   // In [0, 1).
   double uniform() { return static_cast<double>(stream_.word(next_++)) * 0x1p-32; }
@@ -69,22 +57,22 @@ constexpr std::array<State, 3> kStates = {{{-63, -42, 5, 0.90, "LAM", "EKQR"},  
 
 // N, CA, C, O of every residue, from the torsion angles and Engh and Huber's bond lengths and angles.
 std::vector<Backbone> build(const std::vector<std::array<double, 2>>& torsions) {
-  constexpr double kRadians = kPi / 180;
+  constexpr double kRadians = std::numbers::pi / 180;
   std::vector<Backbone> backbones;
-  Vector n = {0, 0, 0};
-  Vector ca = {1.458, 0, 0};
-  Vector c = ca + 1.525 * Vector{-std::cos(111.0 * kRadians), std::sin(111.0 * kRadians), 0};
-  const auto atom = [](const Vector& v) {
+  Vector3 n = {0, 0, 0};
+  Vector3 ca = {1.458, 0, 0};
+  Vector3 c = ca + 1.525 * Vector3{-std::cos(111.0 * kRadians), std::sin(111.0 * kRadians), 0};
+  const auto atom = [](const Vector3& v) {
     return Atom{static_cast<float>(v[0]), static_cast<float>(v[1]), static_cast<float>(v[2])};
   };
   for (size_t i = 0; i < torsions.size(); ++i) {
     const double psi = torsions[i][1] * kRadians;
-    const Vector o = next_atom(n, ca, c, 1.231, 120.1 * kRadians, psi + kPi);
+    const Vector3 o = next_atom(n, ca, c, 1.231, 120.1 * kRadians, psi + std::numbers::pi);
     backbones.push_back({atom(n), atom(ca), atom(c), atom(o)});
     if (i + 1 == torsions.size()) break;
-    const Vector next_n = next_atom(n, ca, c, 1.329, 116.6 * kRadians, psi);
-    const Vector next_ca = next_atom(ca, c, next_n, 1.458, 121.7 * kRadians, kPi);
-    const Vector next_c = next_atom(c, next_n, next_ca, 1.525, 111.0 * kRadians, torsions[i + 1][0] * kRadians);
+    const Vector3 next_n = next_atom(n, ca, c, 1.329, 116.6 * kRadians, psi);
+    const Vector3 next_ca = next_atom(ca, c, next_n, 1.458, 121.7 * kRadians, std::numbers::pi);
+    const Vector3 next_c = next_atom(c, next_n, next_ca, 1.525, 111.0 * kRadians, torsions[i + 1][0] * kRadians);
     n = next_n;
     ca = next_ca;
     c = next_c;
@@ -113,7 +101,7 @@ std::vector<int> neighbours(const std::vector<Backbone>& backbones) {
 // By state, the number of neighbours in a chain that does not fold. A residue with more counts as buried.
 constexpr std::array<int, 3> kNeighboursOfState = {11, 5, 6};
 
-uint8_t draw_type(size_t state, int neighbour_count, Draws& draws) {
+uint8_t draw_type(size_t state, int neighbour_count, StructureDraws& draws) {
   const double from_all = draws.uniform();
   const double choice = draws.uniform();
   if (from_all < kFromAll) return static_cast<uint8_t>(choice * kUnknownResidue);
@@ -124,14 +112,14 @@ uint8_t draw_type(size_t state, int neighbour_count, Draws& draws) {
   return residue_type_of(letters[std::min(halvings, letters.size() - 1)]);
 }
 
-float draw_chi1(uint8_t type, Draws& draws) {
+float draw_chi1(uint8_t type, StructureDraws& draws) {
   const double spread = draws.bell();
   if (kResidueAlphabet[type] == 'G' || kResidueAlphabet[type] == 'A') return kMissing;
   const double degrees = -60 + 120 * (type % 3) + 10 * spread;
-  return static_cast<float>(std::remainder(degrees * kPi / 180, 2 * kPi));
+  return static_cast<float>(std::remainder(degrees * std::numbers::pi / 180, 2 * std::numbers::pi));
 }
 
-StructureChain draw_chain(int64_t length, Draws& draws) {
+StructureChain draw_chain(int64_t length, StructureDraws& draws) {
   std::vector<size_t> states;
   std::vector<std::array<double, 2>> torsions;
   size_t state = static_cast<size_t>(draws.uniform() * 3);
@@ -162,7 +150,7 @@ StructureChain draw_chain(int64_t length, Draws& draws) {
 
 Result<std::optional<GeneratedStructuresSpec>> parse_generated_structures(std::string_view text) {
   GeneratedStructuresSpec spec;
-  TRY_ASSIGN(const auto values, parse_generated(text, {{{"COUNT", 1, kCountMax, spec.count, 200},
+  TRY_ASSIGN(const auto values, parse_generated(text, {{{"COUNT", 1, kGeneratedMax, spec.count, 200},
                                                         {"LENGTH", kLengthMin, kLengthMax, spec.length, 150}}}));
   if (!values) return std::optional<GeneratedStructuresSpec>();
   spec.count = (*values)[0];
@@ -171,7 +159,7 @@ Result<std::optional<GeneratedStructuresSpec>> parse_generated_structures(std::s
 }
 
 Structure generated_structure(const GeneratedStructuresSpec& spec, int64_t index) {
-  Draws draws(spec.seed, index);
+  StructureDraws draws(spec.seed, index);
   const double factor = 0.5 + draws.uniform();
   const int64_t length = std::max(kLengthMin, static_cast<int64_t>(static_cast<double>(spec.length) * factor));
   Structure structure;

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "runner/data/structures/generated_structures.h"
+#include "runner/data/generated_name.h"
 
 namespace lockstep {
 namespace {
@@ -31,8 +31,7 @@ Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string&
   TRY_ASSIGN(const std::unique_ptr<StructureSource> source,
              find_structures(fs, path, [&] { static_cast<void>(options.progress(0, 0)); }));
   // Generated structures need no cache file: making them again is faster than reading one.
-  const bool is_generated = parse_generated_structures(path)->has_value();
-  return prepare_structures(fs, *source, is_generated ? "" : cache_folder, options);
+  return prepare_structures(fs, *source, is_generated(path) ? "" : cache_folder, options);
 }
 
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const StructureSource& source,

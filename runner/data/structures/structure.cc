@@ -4,7 +4,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <utility>
+
+#include "runner/data/structures/vector3.h"
 
 namespace lockstep {
 namespace {
@@ -12,17 +13,10 @@ namespace {
 constexpr std::array<std::string_view, 20> kStandardNames = {"ALA", "CYS", "ASP", "GLU", "PHE", "GLY", "HIS",
                                                              "ILE", "LYS", "LEU", "MET", "ASN", "PRO", "GLN",
                                                              "ARG", "SER", "THR", "VAL", "TRP", "TYR"};
-constexpr double kSameSequence = 0.7;  // share of equal residues, as in ProteinMPNN's training
 
-using Vector = std::array<double, 3>;
-
-Vector minus(const Atom& a, const Atom& b) {
+Vector3 minus(const Atom& a, const Atom& b) {
   return {double{a[0]} - double{b[0]}, double{a[1]} - double{b[1]}, double{a[2]} - double{b[2]}};
 }
-Vector cross(const Vector& a, const Vector& b) {
-  return {a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]};
-}
-double dot(const Vector& a, const Vector& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
 // The types by number, without unknown ones.
 std::map<std::pair<int32_t, char>, uint8_t> known_types(const StructureChain& chain) {
@@ -74,9 +68,9 @@ bool is_amino_acid(const Backbone& backbone) {
 bool is_complete(const Backbone& backbone) { return std::none_of(backbone.begin(), backbone.end(), is_missing); }
 
 float dihedral(const Atom& a, const Atom& b, const Atom& c, const Atom& d) {
-  const Vector axis = minus(c, b);
-  const Vector left = cross(minus(b, a), axis);
-  const Vector right = cross(axis, minus(d, c));
+  const Vector3 axis = minus(c, b);
+  const Vector3 left = cross(minus(b, a), axis);
+  const Vector3 right = cross(axis, minus(d, c));
   const double length = std::sqrt(dot(axis, axis));
   if (!(length > 0) || !(dot(left, left) > 0) || !(dot(right, right) > 0)) return kMissing;
   return static_cast<float>(std::atan2(dot(cross(left, right), axis) / length, dot(left, right)));
@@ -103,7 +97,6 @@ void group_chains(Structure& structure) {
 }
 
 Status check_structure(const Structure& structure) {
-  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   if (structure.chains.empty()) return invalid("holds no chain of amino acids or nucleotides");
   if (structure.chains.size() > kChainsMax) {
     return invalid("has " + std::to_string(structure.chains.size()) + " chains; at most " + std::to_string(kChainsMax) +

@@ -79,6 +79,9 @@ struct Structure {
 // The dihedral angle of four atoms in radians, in [-π, π]; NaN when one is missing or three lie on a line.
 float dihedral(const Atom& a, const Atom& b, const Atom& c, const Atom& d);
 
+// Share of equal residues from which ProteinMPNN's training takes two chains for copies of one.
+inline constexpr double kSameSequence = 0.7;
+
 // Sets StructureChain::group: two chains are in one group when at least 70 % of the residue numbers that both have (and
 // at least half of the shorter chain) have the same type. Transitive. Chains that are not proteins form groups of their
 // own.

@@ -13,12 +13,13 @@
 #include <set>
 #include <utility>
 
+#include "runner/base/one_line.h"
 #include "runner/data/structures/gemmi_atoms.h"
 
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;  // inflated; the largest entries of the PDB have 500 MB
+constexpr uint64_t kStructureFileBytesMax = uint64_t{1} << 30;  // inflated; the largest entries of the PDB have 500 MB
 
 constexpr std::array<std::string_view, 4> kEndings = {".pdb", ".ent", ".cif", ".mmcif"};
 constexpr std::array<std::string_view, 3> kWaters = {"HOH", "WAT", "DOD"};
@@ -31,23 +32,15 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, 80));
-  for (char& c : out) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return out;
-}
-
-std::string_view trimmed(std::string_view text) {
+std::string_view without_spaces(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   return text;
 }
 
 // Is the text one number (nan and inf included)?
-bool is_number(std::string_view text) {
-  text = trimmed(text);
+bool is_coordinate(std::string_view text) {
+  text = without_spaces(text);
   if (text.starts_with('+')) text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -73,13 +66,13 @@ Result<std::string> atoms_of_first_model(std::string_view text) {
     if (!is_atom && !(line.starts_with("HETATM") && line.size() >= 20 && line.substr(17, 3) == "MSE")) continue;
     if (line.size() < 54) return wrong("an atom's record ends before column 54, where its coordinates end", line);
     for (const auto& [column, name] : {std::pair<size_t, char>{30, 'x'}, {38, 'y'}, {46, 'z'}}) {
-      if (!is_number(line.substr(column, 8))) {
+      if (!is_coordinate(line.substr(column, 8))) {
         return wrong(std::string(1, name) + " (columns " + std::to_string(column + 1) + "-" +
                          std::to_string(column + 8) + ") is no number",
                      line);
       }
     }
-    const std::string_view number = trimmed(line.substr(22, 4));
+    const std::string_view number = without_spaces(line.substr(22, 4));
     if (number.empty() || number.find_first_not_of("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") !=
                               std::string_view::npos) {
       return wrong("the residue number (columns 23-26) is no number", line);
@@ -285,9 +278,9 @@ Result<std::string> inflate_gzip(std::string_view bytes, size_t bytes_max) {
 Result<Structure> read_structure_file(FileSystem& fs, const std::string& path) {
   const std::optional<StructureFormat> format = structure_format_of(path);
   if (!format) return invalid("its name ends with none of .pdb, .ent, .cif, .mmcif (or these with .gz)");
-  TRY_ASSIGN(std::string text, read_file(fs, path, kFileBytesMax));
+  TRY_ASSIGN(std::string text, read_file(fs, path, kStructureFileBytesMax));
   if (structure_ending_of(path).ends_with(".gz")) {
-    TRY_ASSIGN(text, inflate_gzip(text, kFileBytesMax));
+    TRY_ASSIGN(text, inflate_gzip(text, kStructureFileBytesMax));
   }
   if (text.empty()) return invalid("is empty");
   return parse_structure(text, *format);

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runner/base/plural.h"
 #include "runner/data/found_files.h"
 #include "runner/data/structures/generated_structures.h"
 #include "runner/data/structures/structure_file.h"
@@ -55,7 +56,7 @@ struct SplitLists {
   }
 };
 
-constexpr int64_t kListBytesMax = int64_t{1} << 26;
+constexpr int64_t kSplitListBytesMax = int64_t{1} << 26;
 
 Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>& files) {
   const std::map<std::string, ChainSplit> split_of_list = {
@@ -64,7 +65,7 @@ Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>
   for (const FoundFile& file : files) {
     const auto list = split_of_list.find(file.relative);
     if (list == split_of_list.end()) continue;
-    TRY_ASSIGN(const std::string text, read_file(fs, file.path, kListBytesMax));
+    TRY_ASSIGN(const std::string text, read_file(fs, file.path, kSplitListBytesMax));
     std::istringstream lines(text);
     for (std::string name; lines >> name;) {
       name = stem_of(name);

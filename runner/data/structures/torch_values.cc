@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
+constexpr uint64_t kTorchFileBytesMax = uint64_t{256} << 20;
 
 Result<const PickleValue*> value_at(const PickleDict& dict, std::string_view name) {
   const PickleValue* value = find_value(dict, name);
@@ -34,7 +34,7 @@ std::vector<float> converted(const TensorView& tensor) {
 }  // namespace
 
 Result<TorchFile> read_torch_dict(FileSystem& fs, const std::string& path) {
-  TRY_ASSIGN(std::string bytes, read_file(fs, path, kFileBytesMax));
+  TRY_ASSIGN(std::string bytes, read_file(fs, path, kTorchFileBytesMax));
   // Returns the Result itself: g++ 12 warns of uninitialised memory when a TorchFile is moved into another Result.
   Result<TorchFile> file = read_torch_zip(std::make_shared<const std::string>(std::move(bytes)), base_name(path));
   if (file.ok() && !std::holds_alternative<PickleDict>(file->root.value)) return invalid("holds no dict");

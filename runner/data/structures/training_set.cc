@@ -18,7 +18,6 @@ namespace {
 
 constexpr uint64_t kListBytesMax = uint64_t{1} << 30;  // the whole list has 200 MB
 constexpr int64_t kAtomsOfResidue = 14;                // N, CA, C, O, CB, then the side chain outwards
-constexpr float kSameSequence = 0.7F;
 
 struct ListedChain {
   int64_t cluster = -1;
@@ -191,7 +190,8 @@ class EntryReader {
     const auto depth = static_cast<size_t>(tensor.shape[2]);
     for (size_t i = 0; i < groups_.size(); ++i) {
       for (size_t j = 0; j < groups_.size(); ++j) {
-        const bool is_same = similarity[(i * groups_.size() + j) * depth + 1] > kSameSequence;  // NaN is not
+        const bool is_same =
+            similarity[(i * groups_.size() + j) * depth + 1] > static_cast<float>(kSameSequence);  // NaN is not
         if (!is_same || groups_[i] == groups_[j]) continue;
         const size_t replaced = std::max(groups_[i], groups_[j]);
         const size_t joined = std::min(groups_[i], groups_[j]);

@@ -8,6 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 
 namespace lockstep {
 namespace {
@@ -20,13 +21,6 @@ constexpr int64_t kTextPieceBytes = int64_t{4} << 10;
 constexpr uint64_t kJsonBytesMax = uint64_t{256} << 20;
 // A longer line is taken as a sign that the file is not text.
 constexpr size_t kLineBytesMax = size_t{16} << 20;
-
-std::string ending_of_text(const std::string& name) {
-  std::string ending = std::filesystem::path(name).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return ending;
-}
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n\v\f";
@@ -167,7 +161,7 @@ Result<std::string> json_list(const std::string& path, const TextFiles::Span& sp
 }  // namespace
 
 bool is_text_name(const std::string& name) {
-  const std::string ending = ending_of_text(name);
+  const std::string ending = lower_ending(name);
   return ending == ".txt" || ending == ".json";
 }
 
@@ -216,13 +210,13 @@ Result<TextFiles> TextFiles::find(const std::string& path, const std::function<v
                [](const FoundFile& file) { return is_text_name(file.relative); });
   if (texts.files_.empty()) {
     return Error{ErrorCode::kInvalid, "no texts in " + path + ": found " +
-                                          (all.empty() ? "no files" : counts_by_ending(all, ending_of_text)) + ", " +
+                                          (all.empty() ? "no files" : counts_by_ending(all, lower_ending)) + ", " +
                                           std::string(kExpectedTexts)};
   }
   for (size_t i = 0; i < texts.files_.size(); ++i) {
     const FoundFile& file = texts.files_[i];
     std::vector<Span> spans;
-    if (ending_of_text(file.relative) == ".json") {
+    if (lower_ending(file.relative) == ".json") {
       if (file.bytes > kTextPieceBytes) spans = json_spans(file, on_progress);
     } else {
       for (int64_t begin = 0; begin < file.bytes; begin += kTextPieceBytes) {
@@ -240,7 +234,7 @@ Result<TextFiles> TextFiles::find(const std::string& path, const std::function<v
 }
 
 std::string TextFiles::summary() const {
-  return plural(files_.size(), "file") + " of texts (" + counts_by_ending(files_, ending_of_text) + ")";
+  return plural(files_.size(), "file") + " of texts (" + counts_by_ending(files_, lower_ending) + ")";
 }
 
 std::string TextFiles::name(int64_t piece) const {
@@ -252,7 +246,7 @@ std::string TextFiles::name(int64_t piece) const {
 Result<std::vector<std::string>> TextFiles::read(int64_t piece) const {
   const Piece& p = pieces_[static_cast<size_t>(piece)];
   const FoundFile& file = files_[p.file];
-  if (ending_of_text(file.relative) != ".json") return lines_of(file.path, p.span.begin, p.span.end);
+  if (lower_ending(file.relative) != ".json") return lines_of(file.path, p.span.begin, p.span.end);
   if (p.span.begin > 0) {  // a piece of a list: records begin after the list's opening bracket
     TRY_ASSIGN(const std::string list, json_list(file.path, p.span));
     return texts_of_json(list, file.relative, p.span.first_record);

@@ -14,9 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
-constexpr FlagScope kMaths = FlagScope::kMaths;
-
 constexpr char kOnePhase[] = "one_phase";
 constexpr char kTwoPhase[] = "two_phase";
 
@@ -52,7 +49,7 @@ bool parse_ratio(std::string_view text, SplitRatio& ratio) {
   return true;
 }
 
-void add_data_flags(FlagTableBuilder& table) {
+void add_gpt2rec_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& path = table.text("data_path", kMaths, "a folder or a file", OPTION(data_path),
                           "ratings with users and films: a folder as MovieLens-1M, MovieLens-100K or RecBole have one; "
@@ -114,7 +111,7 @@ void add_gpt2_flags(FlagTableBuilder& table) {
       needs_adapters;
 }
 
-void add_model_flags(FlagTableBuilder& table) {
+void add_gpt2rec_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   table.integer("embed_dim", kMaths, 1, kWidthMax, OPTION(embed_dim), "width of the embeddings of ids and of texts");
   table.boolean("use_attention", kMaths, OPTION(use_attention),
@@ -189,7 +186,6 @@ void set_gpt2rec_defaults(RunConfig& config) {
 }
 
 Status check_gpt2rec(const RunConfig& config) {
-  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   const Gpt2recOptions& options = gpt2rec_options(config);
   if (options.data_path.empty()) {
     return invalid("--data_path is required: a folder with MovieLens-1M or MovieLens-100K, or generated");
@@ -263,9 +259,9 @@ WorkloadFlags gpt2rec_flags() {
           .set_defaults = set_gpt2rec_defaults,
           .add_flags =
               [](FlagTableBuilder& table) {
-                add_data_flags(table);
+                add_gpt2rec_data_flags(table);
                 add_gpt2_flags(table);
-                add_model_flags(table);
+                add_gpt2rec_model_flags(table);
                 add_phase_flags(table);
                 add_output_flags(table);
               },

@@ -8,6 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/one_line.h"
+#include "runner/base/plural.h"
 #include "runner/base/utf8.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/models/gpt2rec/generated_movies.h"
@@ -72,9 +73,7 @@ std::vector<std::string_view> split_fields(std::string_view line, std::string_vi
   }
 }
 
-std::string count_of_fields(size_t count) {
-  return "it has " + std::to_string(count) + (count == 1 ? " field" : " fields");
-}
+std::string count_of_fields(size_t count) { return "it has " + plural(count, "field"); }
 
 std::string_view trimmed(std::string_view text) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };

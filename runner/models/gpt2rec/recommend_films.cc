@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
@@ -25,7 +26,6 @@ namespace {
 constexpr std::string_view kAdapterMark = ".lora_";
 constexpr char kNew[] = "new";  // stands for the id of the new film
 
-Failure usage_failure(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 Failure data_failure(std::string message) { return {ExitCode::kData, std::move(message)}; }
 
 // The shortest text that reads back as the same float.
@@ -153,8 +153,7 @@ class FilmRecommender {
 
   [[nodiscard]] std::string summary() const {
     const auto candidates = std::count(is_candidate_.begin(), is_candidate_.end(), true);
-    return std::to_string(people_.size()) + (people_.size() == 1 ? " user" : " users") + ", " +
-           std::to_string(candidates) + " films of " + ratings_.path +
+    return plural(people_.size(), "user") + ", " + std::to_string(candidates) + " films of " + ratings_.path +
            (options_.describes_film() ? ", the new one among them" : "");
   }
 

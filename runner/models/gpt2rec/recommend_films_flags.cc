@@ -7,36 +7,34 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kOfTask = FlagScope::kThisProcess;
-
 #define OPTION(member) \
   [](auto& config) -> auto& { return recommend_films_options(config).member; }
 
 void add_film_flags(FlagTableBuilder& table) {
   table.group("For whom");
-  table.text("user", kOfTask, "an id of the data set", OPTION(user),
+  table.text("user", kThisProcess, "an id of the data set", OPTION(user),
              "recommend for this user alone; without --user and a description of a new user: for all");
-  Flag& gender = table.text("gender", kOfTask, "F or M", OPTION(gender), "for a new user: the gender");
+  Flag& gender = table.text("gender", kThisProcess, "F or M", OPTION(gender), "for a new user: the gender");
   gender.words = {"F", "M"};
   gender.set = [](std::string_view text, RunConfig& config) {
     if (text != "F" && text != "M") return false;
     recommend_films_options(config).gender = std::string(text);
     return true;
   };
-  table.optional_integer("age", kOfTask, 0, 150, OPTION(age), "for a new user: years of age");
-  table.text("occupation", kOfTask, "a word, or MovieLens-1M's number", OPTION(occupation),
+  table.optional_integer("age", kThisProcess, 0, 150, OPTION(age), "for a new user: years of age");
+  table.text("occupation", kThisProcess, "a word, or MovieLens-1M's number", OPTION(occupation),
              "for a new user: the occupation");
   table.group("A new film");
-  table.text("title", kOfTask, "a title", OPTION(title),
+  table.text("title", kThisProcess, "a title", OPTION(title),
              "a new film, with its year as in the titles of the data set; it is ranked with the other films, or, if no "
              "user is given, the users are ranked for it");
-  table.text("genres", kOfTask, "words with commas between them", OPTION(genres), "the genres of that film");
+  table.text("genres", kThisProcess, "words with commas between them", OPTION(genres), "the genres of that film");
   table.group("Recommendations");
-  table.integer("topk", kOfTask, 1, kCountMax, OPTION(topk),
+  table.integer("topk", kThisProcess, 1, kCountMax, OPTION(topk),
                 "films for each user, the best first, or users for the film");
-  table.boolean("exclude_seen", kOfTask, OPTION(exclude_seen), "leave out what the user has rated");
+  table.boolean("exclude_seen", kThisProcess, OPTION(exclude_seen), "leave out what the user has rated");
   table.choice(
-      "format", kOfTask, {"jsonl", "tsv"}, OPTION(format),
+      "format", kThisProcess, {"jsonl", "tsv"}, OPTION(format),
       "jsonl: a line of JSON for each user; tsv: a line `user item score title` for each film, below a header");
 }
 

@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+inline constexpr int64_t kChannels = 3;  // red, green, blue
+
 struct ImageBatch {
   at::Tensor pixels_BHHC;  // bytes
   at::Tensor noise_BCHH;   // fp32, standard normals; depends only on (seed, epoch, image)

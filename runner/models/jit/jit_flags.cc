@@ -6,20 +6,16 @@
 #include <cmath>
 #include <filesystem>
 #include <string_view>
-#include <utility>
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/data_format.h"
 #include "runner/data/dataset.h"
+#include "runner/data/generated_name.h"
 #include "runner/models/jit/sample_flags.h"
 
 namespace lockstep {
 namespace {
-
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
-constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
-constexpr FlagScope kMaths = FlagScope::kMaths;
 
 // `OPTION(dropout)` is a function from a config to that option, const or not.
 #define OPTION(member) \
@@ -70,9 +66,7 @@ std::string needs_tokens(const RunConfig& config) {
   return jit_options(config).data_format == JitData::kTokens ? "" : "--data_format tokens";
 }
 
-bool is_generated(const std::string& path) { return path == "generated" || path.starts_with("generated:"); }
-
-void add_data_flags(FlagTableBuilder& table) {
+void add_jit_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& path = table.text(
       "data_path", kMaths, "a folder", OPTION(data_path),
@@ -107,7 +101,7 @@ void add_data_flags(FlagTableBuilder& table) {
                 "images to validate on, at most a tenth of all; 0: none, some of the training images are used");
 }
 
-void add_model_flags(FlagTableBuilder& table) {
+void add_jit_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   Flag& model = table.custom("model", kMaths, "JiT-B/4, JiT-L/4, JiT-H/4, or DEPTHxWIDTH/PATCH as 6x192/4",
                              "the published sizes, or a smaller one, and the side of a patch in pixels");
@@ -165,7 +159,7 @@ void add_model_flags(FlagTableBuilder& table) {
 
 // The published recipe, except that the warm-up suits a short run and that --lr is used as it is (published is a rate
 // for a batch of 256).
-void set_defaults_of_jit(RunConfig& config) {
+void set_jit_defaults(RunConfig& config) {
   config.options = JitOptions{};
   TrainingOptions& training = config.training;
   training.num_epochs = 100;
@@ -186,7 +180,6 @@ void set_defaults_of_jit(RunConfig& config) {
 }
 
 Status check_jit(const RunConfig& config) {
-  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   const JitOptions& options = jit_options(config);
   if (options.data_path.empty()) {
     return invalid("--data_path is required: a folder of images or texts, or generated");
@@ -272,11 +265,11 @@ WorkloadFlags jit_flags() {
           .example = "lockstep run jit --data_path ./data/train --img_size 64 --nproc 2",
           .demo = jit_demo(),
           .bench_arguments = {"--sample_images", "0"},
-          .set_defaults = set_defaults_of_jit,
+          .set_defaults = set_jit_defaults,
           .add_flags =
               [](FlagTableBuilder& table) {
-                add_data_flags(table);
-                add_model_flags(table);
+                add_jit_data_flags(table);
+                add_jit_model_flags(table);
               },
           .presets = jit_presets(),
           .check = check_jit,

@@ -8,14 +8,14 @@
 
 #include "runner/kernels/block_passes.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/jit/image_batch.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kChannels = 3;
 constexpr int64_t kTimeFrequencies = 128;
 constexpr double kTheta = 10000.0;
-constexpr double kDeviation = 0.02;  // of the embeddings' initial values
+constexpr double kEmbeddingDeviation = 0.02;  // of initial values
 
 // θ^(−k/n) for k in [0, n).
 at::Tensor frequencies(int64_t n) {
@@ -121,7 +121,7 @@ void JitModel::initialize(uint64_t seed) {
     if (begins_at_zero) {
       tensor.zero_();
     } else if (is_embedding) {
-      tensor.copy_(draw.normal(tensor.sizes(), kDeviation));
+      tensor.copy_(draw.normal(tensor.sizes(), kEmbeddingDeviation));
     } else if (tensor.dim() == 1) {
       tensor.fill_(1.0);  // norms
     } else {

@@ -7,16 +7,16 @@
 
 #include "runner/kernels/block_passes.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/jit/image_batch.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kChannels = 3;
 constexpr int64_t kConditionGrid = 16;  // 256 patches of a condition
 constexpr double kNormMin = 1e-6;
 constexpr double kScaleMin = 0.1;
 constexpr double kScaleMax = 10.0;
-constexpr double kDeviation = 0.02;
+constexpr double kWeightDeviation = 0.02;  // of initial values
 
 bool is_of_condition(const std::string& name) { return name.starts_with("cond"); }
 
@@ -80,7 +80,7 @@ void PixelDlmModel::initialize(uint64_t seed) {
     } else if (name.ends_with("norm.weight")) {
       tensor.fill_(1.0);
     } else {
-      tensor.copy_(InitialValues(seed, i).normal(tensor.sizes(), kDeviation));
+      tensor.copy_(InitialValues(seed, i).normal(tensor.sizes(), kWeightDeviation));
     }
   }
 }

@@ -7,42 +7,40 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kOfSample = FlagScope::kThisProcess;
-
 #define OPTION(member) \
   [](auto& config) -> auto& { return sample_options(config).member; }
 
 void add_sample_flags(FlagTableBuilder& table) {
   table.group("Images");
-  table.integer("count", kOfSample, 1, kCountMax, OPTION(count), "images");
-  table.text("classes", kOfSample, "names or numbers with commas between them", OPTION(classes),
+  table.integer("count", kThisProcess, 1, kCountMax, OPTION(count), "images");
+  table.text("classes", kThisProcess, "names or numbers with commas between them", OPTION(classes),
              "the classes of the images, taken in turn; none: all");
-  Flag& seed = table.custom("seed", kOfSample, "an integer of at least 0", "the same seed gives the same images");
+  Flag& seed = table.custom("seed", kThisProcess, "an integer of at least 0", "the same seed gives the same images");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, sample_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(sample_options(config).seed); };
   table.group("Sampling");
-  table.text("ema", kOfSample, "one of the decays of --ema_decay in training, or 0", OPTION(ema),
+  table.text("ema", kThisProcess, "one of the decays of --ema_decay in training, or 0", OPTION(ema),
              "the average of the weights to sample from; 0: the trained weights; none: the first average");
-  table.integer("steps", kOfSample, 1, 10000, OPTION(steps), "steps of Heun's method from noise to image");
-  table.real("cfg", kOfSample, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none");
-  table.integer("batch_size", kOfSample, 1, kCountMax, OPTION(batch_size),
+  table.integer("steps", kThisProcess, 1, 10000, OPTION(steps), "steps of Heun's method from noise to image");
+  table.real("cfg", kThisProcess, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none");
+  table.integer("batch_size", kThisProcess, 1, kCountMax, OPTION(batch_size),
                 "images that a rank makes at once; changes no image");
-  table.integer("nproc", kOfSample, 1, 1024, OPTION(nproc),
+  table.integer("nproc", kThisProcess, 1, 1024, OPTION(nproc),
                 "ranks that share the images, each on a GPU of its own where there are; changes no image");
   table.group("Results (--out: a line of JSON about them)");
-  table.text("grid", kOfSample, "a file", OPTION(grid), "a contact sheet as PNG, of at most 1024 images").names_path =
-      NamesPath::kFile;
-  table.text("folder", kOfSample, "a folder", OPTION(folder), "each image as a file, 000000.png and so on").names_path =
-      NamesPath::kFolder;
+  table.text("grid", kThisProcess, "a file", OPTION(grid), "a contact sheet as PNG, of at most 1024 images")
+      .names_path = NamesPath::kFile;
+  table.text("folder", kThisProcess, "a folder", OPTION(folder), "each image as a file, 000000.png and so on")
+      .names_path = NamesPath::kFolder;
   table.group("Distance to the data");
-  table.boolean("distance", kOfSample, OPTION(distance),
+  table.boolean("distance", kThisProcess, OPTION(distance),
                 "Frechet distance to the images of --data_path; on simple features (no FID) without --fid_features");
   table
-      .text("fid_features", kOfSample, "a TorchScript file", OPTION(fid_features),
+      .text("fid_features", kThisProcess, "a TorchScript file", OPTION(fid_features),
             "the distance on its features: it is given bytes [B, 3, H, W] and returns [B, F]")
       .names_path = NamesPath::kFile;
   table
-      .text("fid_stats", kOfSample, "an .npz file", OPTION(fid_stats),
+      .text("fid_stats", kThisProcess, "an .npz file", OPTION(fid_stats),
             "the statistics to compare with, mu and sigma, instead of those of --data_path")
       .names_path = NamesPath::kFile;
 }
@@ -51,7 +49,6 @@ void add_sample_flags(FlagTableBuilder& table) {
 
 Status check_sample(const RunConfig& config) {
   const SampleOptions& options = sample_options(config);
-  const auto invalid = [](const std::string& message) { return Error{ErrorCode::kInvalid, message}; };
   if (!options.fid_stats.empty() && options.fid_features.empty()) {
     return invalid("--fid_stats " + options.fid_stats +
                    " holds statistics of the features of a network: give that, too (--fid_features)");

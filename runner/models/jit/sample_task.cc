@@ -255,12 +255,6 @@ class Sampling {
   int64_t done_ = 0;
 };
 
-// kUsage for errors that the user can mend by changing a flag or a file; `otherwise` for all others.
-Failure failure_of(const Error& error, ExitCode otherwise) {
-  const bool is_usage = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound;
-  return {is_usage ? ExitCode::kUsage : otherwise, error.message};
-}
-
 // Computes the distance, adds it to `result` and logs it. Error (kInvalid): the numbers of features differ.
 Status compare(const TaskInput& input, const FeatureSums& sums, const Reference& reference, OrderedJson& result) {
   const SampleOptions& options = sample_options(input.config);
@@ -293,14 +287,14 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   const int64_t num_classes = classes_in(input.weights);
   const JitModel shapes(jit_shape(jit, num_classes), at::kCPU);
   const Status fits = copy_tensors(input.weights, shapes.parameters(), input.weights_path);
-  if (!fits.ok()) return Failure{ExitCode::kUsage, fits.error().message};
+  if (!fits.ok()) return usage_failure(fits.error().message);
 
   PosixFileSystem fs;
   std::vector<std::string> names;
   if (const auto source = find_images(fs, jit.data_path, jit.image_size); source.ok()) names = (*source)->classes();
   if (std::ssize(names) != num_classes) names.clear();
   const Result<std::vector<int64_t>> classes = classes_of(options.classes, num_classes, names);
-  if (!classes.ok()) return Failure{ExitCode::kUsage, classes.error().message};
+  if (!classes.ok()) return usage_failure(classes.error().message);
 
   std::optional<Reference> reference;
   if (options.wants_distance()) {

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
-
 // The words between spaces and commas.
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
@@ -103,13 +101,13 @@ void add_design_flags(FlagTableBuilder& table) {
 constexpr double kTemperatureMin = 1e-6;
 constexpr double kBiasMax = 1e4;
 
-Status check_common(const RunConfig& config) {
+Status check_mpnn_task(const RunConfig& config) {
   if (is_given(config, "pdb_path")) return {};
   return Error{ErrorCode::kInvalid, "--pdb_path is required: a file of a structure (.pdb, .cif, also .gz) or a folder"};
 }
 
 Status check_design(const RunConfig& config) {
-  TRY(check_common(config));
+  TRY(check_mpnn_task(config));
   const MpnnTaskOptions& options = mpnn_task_options(config);
   TRY(temperatures_of(options));
   size_t omitted = 0;
@@ -131,7 +129,7 @@ std::vector<std::string> model_flags() {
   return {"pdb_path", "variant", "hidden_dim", "num_encoder_layers", "num_decoder_layers", "num_neighbors"};
 }
 
-void set_defaults(RunConfig& config) { config.task.options = MpnnTaskOptions{}; }
+void set_mpnn_task_defaults(RunConfig& config) { config.task.options = MpnnTaskOptions{}; }
 
 }  // namespace
 
@@ -144,10 +142,10 @@ WorkloadTask mpnn_score_task() {
                        "--design_chains B --fixed_positions B:20-25,30",
                        "lockstep protein score --checkpoint v_48_020.pt --pdb_path structures --residues "
                        "--out scores.jsonl"},
-          .set_defaults = set_defaults,
+          .set_defaults = set_mpnn_task_defaults,
           .add_flags = add_score_flags,
           .workload_flags = model_flags(),
-          .check = check_common};
+          .check = check_mpnn_task};
 }
 
 WorkloadTask mpnn_design_task() {
@@ -160,7 +158,7 @@ WorkloadTask mpnn_design_task() {
                        "--tied_positions A:17-42=B:17-42 --omit_aa CX --bias A:-0.5",
                        "lockstep protein design --checkpoint v_48_020.pt --pdb_path structures "
                        "--temperature \"0.1 0.2\" --format jsonl --out designs.jsonl"},
-          .set_defaults = set_defaults,
+          .set_defaults = set_mpnn_task_defaults,
           .add_flags = add_design_flags,
           .workload_flags = model_flags(),
           .check = check_design};

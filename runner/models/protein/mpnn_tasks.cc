@@ -19,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/structures/prepare_structures.h"
 #include "runner/models/protein/mpnn_helper_files.h"
@@ -39,28 +41,10 @@ namespace {
 // structures are written.
 constexpr size_t kStructuresAhead = 256;
 
-using Clock = std::chrono::steady_clock;
-
-Failure usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
-
-// kUsage for errors that the user can correct by changing a flag or a file; `otherwise` for all others.
-Failure failure_of(const Error& error, ExitCode otherwise) {
-  return {error.code == ErrorCode::kInvalid ? ExitCode::kUsage : otherwise, error.message};
-}
-
 std::string with_digits(double value, int digits) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
-}
-
-std::string seconds_since(Clock::time_point began) {
-  return with_digits(std::chrono::duration<double>(Clock::now() - began).count(), 2) + " s";
-}
-
-// "1 sequence", "3 sequences"
-std::string counted(int64_t number, const std::string& noun) {
-  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
 // Rounded to four digits, as the public script prints scores; null if it is not finite (a score over no residues).
@@ -186,15 +170,15 @@ class MpnnTask {
   std::optional<Failure> run() {
     const at::NoGradGuard no_grad;
     const Status copied = copy_tensors(input_.weights, model_.parameters(), input_.weights_path);
-    if (!copied.ok()) return usage(copied.error().message);
+    if (!copied.ok()) return usage_failure(copied.error().message);
     PosixFileSystem fs;
     const Result<HelperFiles> files = HelperFiles::read(fs, options_);
-    if (!files.ok()) return usage(files.error().message);
+    if (!files.ok()) return usage_failure(files.error().message);
     bias_ = files->bias();
     const Status ready = read_inputs(fs);
-    if (!ready.ok()) return usage(ready.error().message);
+    if (!ready.ok()) return usage_failure(ready.error().message);
     const Result<Names> only = names_of_only(fs);
-    if (!only.ok()) return usage(only.error().message);
+    if (!only.ok()) return usage_failure(only.error().message);
     const std::string& path = protein_options(input_.config).pdb_path;
     const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", with_progress());
     if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
@@ -207,7 +191,7 @@ class MpnnTask {
       if (!view.ok()) return Failure{ExitCode::kData, view.error().message};
       if (options_.only.empty() || only->contains(view->name)) views.push_back(std::move(*view));
     }
-    if (views.empty()) return usage("--only " + options_.only + " names no structure of " + path);
+    if (views.empty()) return usage_failure("--only " + options_.only + " names no structure of " + path);
     total_ = static_cast<int64_t>(views.size());
     for (size_t begin = 0; begin < views.size(); begin += kStructuresAhead) {
       const size_t count = std::min(kStructuresAhead, views.size() - begin);
@@ -258,9 +242,9 @@ class MpnnTask {
   // Logs every few seconds how many structures of a large folder have been read.
   [[nodiscard]] PrepareOptions with_progress() const {
     static constexpr auto kInterval = std::chrono::seconds(3);
-    return {.progress = [this, logged_at = Clock::now()](int64_t done, int64_t total) mutable {
-      if (Clock::now() - logged_at < kInterval) return true;
-      logged_at = Clock::now();
+    return {.progress = [this, logged_at = now()](int64_t done, int64_t total) mutable {
+      if (now() - logged_at < kInterval) return true;
+      logged_at = now();
       input_.log("read " + std::to_string(done) + " of " + std::to_string(total) + " structures");
       return true;
     }};
@@ -275,7 +259,7 @@ class MpnnTask {
       Result<Target> target = make_target(view, options_, files);
       const Status fits = target.ok() ? check(*target) : Status(target.error());
       if (!fits.ok()) {
-        refused = usage(fits.error().message);
+        refused = usage_failure(fits.error().message);
         break;
       }
       target->number = first + static_cast<int64_t>(targets.size());
@@ -315,7 +299,7 @@ class MpnnTask {
   }
 
   Status run_batch(std::vector<Target> targets) {
-    const auto began = Clock::now();
+    const auto began = now();
     const MpnnInput input = on_device(padded_batch(targets), input_.device);
     const EncodedBatch batch{.targets = std::move(targets),
                              .input = input,
@@ -323,7 +307,7 @@ class MpnnTask {
                              .designed_BL = designed_places(input)};
     TRY_ASSIGN(const std::vector<std::string> remarks, work(batch));
     std::string in_time = " in " + seconds_since(began);
-    if (batch.size() > 1) in_time += " with " + counted(batch.size() - 1, "other");
+    if (batch.size() > 1) in_time += " with " + plural(batch.size() - 1, "other");
     for (size_t b = 0; b < remarks.size(); ++b) {
       const Target& target = batch.targets[b];
       TRY(results_.finish(target.number, std::string(target.view.name) + ": " + remarks[b] + in_time + " (" +
@@ -388,9 +372,9 @@ class ScoreTask final : public MpnnTask {
     }
     std::vector<std::string> remarks;
     for (size_t b = 0; b < batch.targets.size(); ++b) {
-      std::string remark = counted(batch.targets[b].length(), "residue") + ", score " + with_digits(own[b], 4) +
-                           " of " + counted(options().num_orders, "order");
-      if (!fasta_.empty()) remark += ", and " + counted(static_cast<int64_t>(fasta_.size()), "sequence");
+      std::string remark = plural(batch.targets[b].length(), "residue") + ", score " + with_digits(own[b], 4) + " of " +
+                           plural(options().num_orders, "order");
+      if (!fasta_.empty()) remark += ", and " + plural(static_cast<int64_t>(fasta_.size()), "sequence");
       remarks.push_back(std::move(remark));
     }
     return remarks;
@@ -430,7 +414,7 @@ class ScoreTask final : public MpnnTask {
         amino_acids[target.place_of[chain.begin + i]] = static_cast<int64_t>(amino_acid);
       }
     }
-    if (found != chains.size()) return wrong("has " + counted(static_cast<int64_t>(found), "chain") + expected);
+    if (found != chains.size()) return wrong("has " + plural(static_cast<int64_t>(found), "chain") + expected);
     return S_L;
   }
 
@@ -559,8 +543,8 @@ class DesignTask final : public MpnnTask {
     std::vector<std::string> remarks;
     for (size_t b = 0; b < batch.targets.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      remarks.push_back(counted(static_cast<int64_t>(recoveries[b].size()), "sequence") + " of " +
-                        counted(batch.targets[b].length(), "residue") + ", mean recovery " +
+      remarks.push_back(plural(static_cast<int64_t>(recoveries[b].size()), "sequence") + " of " +
+                        plural(batch.targets[b].length(), "residue") + ", mean recovery " +
                         with_digits(mean_of(recoveries[b]), 4));
       const at::Tensor own_N = batch.input.S_BL[row].masked_select(batch.designed_BL[row].gt(0)).to(at::kCPU);
       recovered_ += mean_of(recoveries[b]) * static_cast<double>(own_N.numel());

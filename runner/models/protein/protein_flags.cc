@@ -3,32 +3,23 @@
 #include <any>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/data/generated_name.h"
 #include "runner/data/structures/torch_values.h"
 #include "runner/models/protein/mpnn_task_flags.h"
 
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
-constexpr FlagScope kMaths = FlagScope::kMaths;
-
-constexpr std::string_view kGenerated = "generated";
-
 // The peak of the published schedule: 2 · 128^-0.5 · 4000^-0.5.
 constexpr double kPublishedLr = 0.00279508497187474;
 constexpr int64_t kPublishedWarmup = 4000;
 
-bool is_generated(std::string_view path) {
-  return path == kGenerated || path.starts_with(std::string(kGenerated) + ":");
-}
-
 // The guide's checkpoint_epoch_10.pt was trained for 10 epochs.
-Result<int64_t> epochs_of_weights(const std::string& path) {
+Result<int64_t> epochs_of_mdm_weights(const std::string& path) {
   constexpr std::string_view kStart = "checkpoint_epoch_";
   const std::string name = base_name(path);
   if (!name.starts_with(kStart) || !name.ends_with(".pt")) return 0;
@@ -42,7 +33,7 @@ Result<int64_t> epochs_of_weights(const std::string& path) {
 
 // The published files hold the number of neighbours beside the weights; the user has to give the other flags whose
 // values are not the defaults. Errors in the file are left to the code that reads its weights later.
-Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig& given) {
+Result<std::map<std::string, std::string>> flags_of_mpnn_weights(const RunConfig& given) {
   std::map<std::string, std::string> flags;
   PosixFileSystem fs;
   std::error_code is_missing;
@@ -79,7 +70,7 @@ std::string needs_random_masks(const RunConfig& config) {
 #define OPTION(member) \
   [](auto& config) -> auto& { return protein_options(config).member; }
 
-void add_data_flags(FlagTableBuilder& table) {
+void add_protein_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& path =
       table.text("pdb_path", kMaths, "a file or a folder", OPTION(pdb_path),
@@ -126,7 +117,7 @@ void add_guide_flags(FlagTableBuilder& table) {
       [](std::string_view text, RunConfig&) { return text.empty(); };
 }
 
-void add_model_flags(FlagTableBuilder& table) {
+void add_protein_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   table.choice("variant", kMaths, {"mpnn", "mdm"}, OPTION(variant),
                "the model: ProteinMPNN, or the guide's masked side-chain model");
@@ -175,7 +166,7 @@ void add_model_flags(FlagTableBuilder& table) {
 
 #undef OPTION
 
-void set_defaults(RunConfig& config) {
+void set_protein_defaults(RunConfig& config) {
   config.options = ProteinOptions{};
   TrainingOptions& training = config.training;
   training.batch_size = 10'000;
@@ -191,7 +182,6 @@ void set_defaults(RunConfig& config) {
 
 // Rejects flags that the variant does not have, and values of its own flags that contradict each other.
 Status check_variant(const RunConfig& config) {
-  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   const ProteinOptions& options = protein_options(config);
   if (options.variant == ProteinVariant::kMpnn) {
     if (is_given(config, "batch_size")) {
@@ -236,9 +226,8 @@ Status check_variant(const RunConfig& config) {
   return {};
 }
 
-Status check(const RunConfig& config) {
+Status check_protein(const RunConfig& config) {
   const ProteinOptions& options = protein_options(config);
-  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   if (options.pdb_path.empty()) {
     return invalid("--pdb_path is required: a file or a folder of structures, or generated");
   }
@@ -249,7 +238,7 @@ Status check(const RunConfig& config) {
 }
 
 // "mdm" holds the guide's own values.
-std::vector<Preset> variants() {
+std::vector<Preset> protein_presets() {
   return {{.name = "mpnn", .summary = "ProteinMPNN as published: the defaults above", .values = {}},
           {.name = "mdm",
            .summary = "the guide's masked side-chain model (also where --mask_ratio or --cache_dir is given):",
@@ -271,14 +260,14 @@ std::vector<Preset> variants() {
                       {"early_stop_min_delta", "0.001"}}}};
 }
 
-WorkloadDemo demo() {
+WorkloadDemo protein_demo() {
   return {.arguments = {"--num_epochs", "25", "--batch_tokens", "1500", "--max_protein_length", "600", "--hidden_dim",
                         "64", "--num_encoder_layers", "2", "--num_decoder_layers", "2", "--num_neighbors", "24", "--lr",
                         "0.003", "--warmup_steps", "60"},
           .data_title = "real structures",
           .data_file = "structures",
           .data_flag = "pdb_path",
-          .generated = std::string(kGenerated),
+          .generated = "generated",
           .how_to_get_data =
               "To fetch about thirty from the Protein Data Bank, in the repository:\n"
               "  scripts/get_structures",
@@ -293,22 +282,22 @@ WorkloadFlags protein_flags() {
           .summary = "ProteinMPNN: sequences that fold into a backbone; masked side chains",
           .data = "structures: PDB or mmCIF files",
           .example = "lockstep run protein --pdb_path structures --nproc 2",
-          .demo = demo(),
+          .demo = protein_demo(),
           .bench_arguments = {},
-          .set_defaults = set_defaults,
+          .set_defaults = set_protein_defaults,
           .add_flags =
               [](FlagTableBuilder& table) {
-                add_data_flags(table);
-                add_model_flags(table);
+                add_protein_data_flags(table);
+                add_protein_model_flags(table);
               },
-          .presets = variants(),
+          .presets = protein_presets(),
           .preset_flag = "variant",
           .presets_by_flag = {{"mask_ratio", "mdm"}, {"cache_dir", "mdm"}},
-          .check = check,
+          .check = check_protein,
           .data_name = [](const RunConfig& config) { return data_name(protein_options(config).pdb_path); },
-          .epochs_of_weights = epochs_of_weights,
+          .epochs_of_weights = epochs_of_mdm_weights,
           .tasks = {mpnn_score_task(), mpnn_design_task()},
-          .flags_of_weight_file = flags_of_weight_file,
+          .flags_of_weight_file = flags_of_mpnn_weights,
           .settle = {}};
 }
 

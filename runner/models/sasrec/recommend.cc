@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -17,7 +16,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runner/base/clock.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/dataset.h"
 #include "runner/models/sasrec/recommend_flags.h"
@@ -36,10 +37,9 @@ constexpr size_t kShownIdBytes = 80;
 constexpr int64_t kFloatsMax = int64_t{1} << 26;
 constexpr int64_t kUsersAtOnceMax = 256;
 
-Failure usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 Failure bad_data(std::string message) { return {ExitCode::kData, std::move(message)}; }
 
-std::string quote(std::string_view text) {
+std::string quote_id(std::string_view text) {
   return "\"" + std::string(text.substr(0, kShownIdBytes)) + (text.size() > kShownIdBytes ? "…" : "") + "\"";
 }
 
@@ -63,7 +63,7 @@ class UserChoice {
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
       if (ids_.of(user) == id && !data_.history(user).empty()) users_.push_back(user);
     }
-    if (users_.empty()) return usage("--user " + quote(id) + unknown());
+    if (users_.empty()) return usage_failure("--user " + quote_id(id) + unknown());
     return std::nullopt;
   }
 
@@ -85,7 +85,7 @@ class UserChoice {
       if (id.empty()) continue;
       const auto found = numbers.find(id);
       if (found == numbers.end())
-        return bad_data(path + ":" + std::to_string(line) + ": user " + quote(id) + unknown());
+        return bad_data(path + ":" + std::to_string(line) + ": user " + quote_id(id) + unknown());
       users_.push_back(found->second);
     }
     if (users_.empty()) return bad_data("--users " + path + " is empty: expected one user's id on each line");
@@ -101,7 +101,7 @@ class UserChoice {
       if (data_.history(user).empty()) continue;
       ++known;
       if (shown == kExampleIds) continue;
-      examples += (shown++ == 0 ? "" : ", ") + quote(ids_.of(user));
+      examples += (shown++ == 0 ? "" : ", ") + quote_id(ids_.of(user));
     }
     const InteractionsReport& report = data_.report();
     std::string text =
@@ -261,13 +261,6 @@ std::optional<Failure> write_rows(const TaskInput& input, const Recommender& rec
   return std::nullopt;
 }
 
-std::string seconds_since(std::chrono::steady_clock::time_point began) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f s",
-                std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  return text.data();
-}
-
 }  // namespace
 
 std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k) {
@@ -300,7 +293,7 @@ std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k) {
 
 std::optional<Failure> recommend(const TaskInput& input) {
   const at::NoGradGuard no_grad;
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = now();
   const SasrecOptions& shape = sasrec_options(input.config);
   const RecommendOptions& options = recommend_options(input.config);
   Result<Dataset> dataset =
@@ -317,18 +310,18 @@ std::optional<Failure> recommend(const TaskInput& input) {
   if (auto failure = choice.choose(options)) return failure;
   const std::unique_ptr<SequenceModel> model = make_sequence_model(shape, data->num_items(), input.device);
   const Status copied = copy_tensors(input.weights, model->parameters(), input.weights_path);
-  if (!copied.ok()) return usage(copied.error().message);
+  if (!copied.ok()) return usage_failure(copied.error().message);
   const Recommender recommender(*model, *data, shape, options);
   if (options.topk > recommender.items()) {
-    return usage("--topk " + std::to_string(options.topk) + " is above the " + std::to_string(recommender.items()) +
-                 " items of " + data->report().path + ": give a smaller one");
+    return usage_failure("--topk " + std::to_string(options.topk) + " is above the " +
+                         std::to_string(recommender.items()) + " items of " + data->report().path +
+                         ": give a smaller one");
   }
 
   if (auto failure = write_rows(input, recommender, choice.users(), user_ids, item_ids)) return failure;
   const size_t users = choice.users().size();
-  input.log(std::to_string(users) + (users == 1 ? " user" : " users") + ", the best " + std::to_string(options.topk) +
-            " of " + std::to_string(recommender.items()) + " items of " + data->report().path + ", in " +
-            seconds_since(began));
+  input.log(plural(users, "user") + ", the best " + std::to_string(options.topk) + " of " +
+            std::to_string(recommender.items()) + " items of " + data->report().path + ", in " + seconds_since(began));
   return std::nullopt;
 }
 

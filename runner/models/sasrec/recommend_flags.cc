@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
-
 // A field of the guide's file name, and the flag whose value it holds.
 constexpr std::pair<const char*, const char*> kNameFields[] = {
     {".layer=", "num_blocks"}, {".head=", "num_heads"}, {".hidden=", "hidden_units"}, {".maxlen=", "maxlen"}};
@@ -21,7 +19,7 @@ constexpr const char* kNeeded[] = {"dataset", "variant", "maxlen", "hidden_units
 #define OPTION(member) \
   [](auto& config) -> auto& { return recommend_options(config).member; }
 
-void add_flags(FlagTableBuilder& table) {
+void add_recommend_flags(FlagTableBuilder& table) {
   table.group("Recommendations");
   table.text("user", kThisProcess, "an id of the data set", OPTION(user), "only for this user");
   table
@@ -36,7 +34,7 @@ void add_flags(FlagTableBuilder& table) {
 
 #undef OPTION
 
-Status check(const RunConfig& config) {
+Status check_recommend(const RunConfig& config) {
   const RecommendOptions& options = recommend_options(config);
   if (!options.user.empty() && !options.users.empty()) {
     return Error{ErrorCode::kInvalid, "--user and --users contradict each other: give one of them, or none for all"};
@@ -61,11 +59,11 @@ WorkloadTask recommend_task() {
           .summary = "the items that each user would choose next, with scores",
           .examples = {"lockstep sasrec recommend --checkpoint ml-100k_default --topk 10 --exclude_seen"},
           .set_defaults = [](RunConfig& config) { config.task.options = RecommendOptions{}; },
-          .add_flags = add_flags,
+          .add_flags = add_recommend_flags,
           .workload_flags = {"dataset", "data_dir", "min_count", "max_bad_lines", "variant", "norm_first", "original",
                              "maxlen", "hidden_units", "num_blocks", "num_heads", "time_span", "time_unit", "no_time",
                              "no_mhc", "mhc_expansion_rate", "mhc_sinkhorn_iter"},
-          .check = check};
+          .check = check_recommend};
 }
 
 const RecommendOptions& recommend_options(const RunConfig& config) {
@@ -74,7 +72,7 @@ const RecommendOptions& recommend_options(const RunConfig& config) {
 
 RecommendOptions& recommend_options(RunConfig& config) { return std::any_cast<RecommendOptions&>(config.task.options); }
 
-Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig& given) {
+Result<std::map<std::string, std::string>> flags_of_sasrec_weights(const RunConfig& given) {
   const std::string name = file_name(given.task.checkpoint);
   std::map<std::string, std::string> flags;
   for (const auto& [field, flag] : kNameFields) {

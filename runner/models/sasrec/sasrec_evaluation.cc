@@ -30,7 +30,7 @@ int64_t rank_among_all(std::span<const float> scores, float target, std::span<co
   return rank;
 }
 
-struct RankingSums {
+struct RankSums {
   double ndcg = 0.0;
   double hits = 0.0;
 
@@ -41,8 +41,8 @@ struct RankingSums {
 };
 
 struct PassSums {
-  RankingSums drawn;  // among the drawn candidates
-  RankingSums full;
+  RankSums drawn;  // among the drawn candidates
+  RankSums full;
 };
 
 class ShardEvaluation {
@@ -128,7 +128,7 @@ std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecD
     if (!shard.goes_on()) break;
   }
   std::vector<MetricSum> sums;
-  const auto report = [&](const std::string& prefix, const RankingSums& ranking) {
+  const auto report = [&](const std::string& prefix, const RankSums& ranking) {
     sums.push_back({prefix + "_ndcg@10", ranking.ndcg, count});
     sums.push_back({prefix + "_hr@10", ranking.hits, count});
   };

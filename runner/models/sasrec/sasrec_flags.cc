@@ -13,10 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
-constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
-constexpr FlagScope kMaths = FlagScope::kMaths;
-
 std::string needs_tisasrec(const RunConfig& config) {
   return sasrec_options(config).variant == SequenceVariant::kTisasrec ? "" : "--variant tisasrec";
 }
@@ -35,7 +31,7 @@ std::string needs_mhc(const RunConfig& config) {
 #define OPTION(member) \
   [](auto& config) -> auto& { return sasrec_options(config).member; }
 
-void add_data_flags(FlagTableBuilder& table) {
+void add_sasrec_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& dataset = table.text(
       "dataset", kMaths, "a name or a path", OPTION(dataset),
@@ -51,7 +47,7 @@ void add_data_flags(FlagTableBuilder& table) {
              "share of malformed lines above which the data set is refused");
 }
 
-void add_model_flags(FlagTableBuilder& table) {
+void add_sasrec_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   table.choice("variant", kMaths, {"sasrec", "tisasrec"}, OPTION(variant),
                "the model: SASRec, or TiSASRec, which also uses the time between events");
@@ -102,7 +98,7 @@ void add_model_flags(FlagTableBuilder& table) {
       .missing_need = needs_mhc;
 }
 
-void add_evaluation_flags(FlagTableBuilder& table) {
+void add_sasrec_evaluation_flags(FlagTableBuilder& table) {
   table.group("Evaluation of rankings");
   table.integer("eval_users", kAllRanks, 0, kCountMax, OPTION(eval_users), "evaluate at most so many users; 0: all")
       .changes_evaluations = true;
@@ -113,9 +109,8 @@ void add_evaluation_flags(FlagTableBuilder& table) {
 
 #undef OPTION
 
-Status check(const RunConfig& config) {
+Status check_sasrec(const RunConfig& config) {
   const SasrecOptions& options = sasrec_options(config);
-  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   if (options.dataset.empty()) return invalid("--dataset is required: a name looked for under --data_dir, or a path");
   if (options.norm_first && options.original) {
     return invalid("--norm_first and --original contradict each other: give one of them");
@@ -136,7 +131,7 @@ Status check(const RunConfig& config) {
 // "guide": what the guide's script does without flags, except for its mHC, which amounts to a gate
 // (hyper_connection.h). Values that are also the defaults are left out, except for the schedule's, so that it can be
 // read in one place.
-std::vector<Preset> presets() {
+std::vector<Preset> sasrec_presets() {
   return {{.name = "paper", .summary = "SASRec as published: the defaults above", .values = {}},
           {.name = "guide",
            .summary = "what the guide's script does without flags:",
@@ -154,7 +149,7 @@ std::vector<Preset> presets() {
 }
 
 // "SASRec.epoch=200.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth" was trained for 200 epochs.
-Result<int64_t> epochs_of_weights(const std::string& path) {
+Result<int64_t> epochs_of_sasrec_weights(const std::string& path) {
   constexpr std::string_view kKey = "epoch=";
   const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);  // npos + 1 is 0
   const size_t key = name.find(kKey);
@@ -169,7 +164,7 @@ Result<int64_t> epochs_of_weights(const std::string& path) {
                                         "begin with epoch 1"};
 }
 
-Result<std::optional<WorkloadFlags::Settled>> settle(const RunConfig& config) {
+Result<std::optional<WorkloadFlags::Settled>> settle_sasrec(const RunConfig& config) {
   const SasrecOptions& options = sasrec_options(config);
   if (options.dataset != kAutoDataset) return std::optional<WorkloadFlags::Settled>();
   TRY_ASSIGN(DatasetChoice choice, choose_dataset(options.data_dir));
@@ -178,7 +173,7 @@ Result<std::optional<WorkloadFlags::Settled>> settle(const RunConfig& config) {
 }
 
 // 200 epochs: about a minute on two cores.
-WorkloadDemo demo() {
+WorkloadDemo sasrec_demo() {
   return {.arguments = {"--maxlen", "50", "--num_epochs", "200"},
           .data_title = "MovieLens-100K",
           .data_file = "ml-100k.inter",
@@ -200,22 +195,22 @@ WorkloadFlags sasrec_flags() {
           .summary = "SASRec and TiSASRec: the next item of a user's sequence",
           .data = "who chose what and when: .inter, ratings.dat, or lines `user item`",
           .example = "lockstep run sasrec --dataset ml-100k --nproc 2",
-          .demo = demo(),
+          .demo = sasrec_demo(),
           .bench_arguments = {"--eval_users=1", "--full_ranking=false"},
           .set_defaults = [](RunConfig& config) { config.options = SasrecOptions{}; },
           .add_flags =
               [](FlagTableBuilder& table) {
-                add_data_flags(table);
-                add_model_flags(table);
-                add_evaluation_flags(table);
+                add_sasrec_data_flags(table);
+                add_sasrec_model_flags(table);
+                add_sasrec_evaluation_flags(table);
               },
-          .presets = presets(),
-          .check = check,
+          .presets = sasrec_presets(),
+          .check = check_sasrec,
           .data_name = [](const RunConfig& config) { return dataset_name(sasrec_options(config).dataset); },
-          .epochs_of_weights = epochs_of_weights,
+          .epochs_of_weights = epochs_of_sasrec_weights,
           .tasks = {recommend_task()},
-          .flags_of_weight_file = flags_of_weight_file,
-          .settle = settle};
+          .flags_of_weight_file = flags_of_sasrec_weights,
+          .settle = settle_sasrec};
 }
 
 const SasrecOptions& sasrec_options(const RunConfig& config) {

@@ -9,10 +9,10 @@
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
-#include "operator/train/field.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

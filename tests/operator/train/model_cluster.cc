@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "operator/train/desired_service.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/trim.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

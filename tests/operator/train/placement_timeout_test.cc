@@ -9,9 +9,9 @@
 #include <set>
 
 #include "operator/train/desired_service.h"
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
+#include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {

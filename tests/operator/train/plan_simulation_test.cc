@@ -5,9 +5,9 @@
 
 #include <set>
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
+#include "runner/base/json.h"
 #include "tests/operator/train/golden_plan_text.h"
 #include "tests/operator/train/model_cluster.h"
 

@@ -11,10 +11,10 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "operator/train/trim.h"
+#include "runner/base/json.h"
 #include "runner/base/sha256.h"
 #include "tests/operator/control/memory_api_server.h"
 

@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-GpuUseReader::TimePoint now() { return std::chrono::steady_clock::now(); }
-
 using namespace std::chrono_literals;
 
 // A driver that answers `answers` times and then not before `release` is set.

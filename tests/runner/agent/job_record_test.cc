@@ -16,7 +16,6 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Key;
 using testing::Not;
-using TimePoint = JobRecord::TimePoint;
 
 constexpr int64_t kMillisecond = 1'000'000;
 

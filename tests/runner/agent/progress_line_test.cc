@@ -125,8 +125,8 @@ class TerminalOutput : public testing::Test {
 
 TEST_F(TerminalOutput, takes_the_live_line_away_before_other_lines) {
   Terminal terminal({.live = true}, fds_[1], fds_[1]);
-  terminal.show_progress(view(), Terminal::TimePoint());
-  terminal.show_progress(view(), Terminal::TimePoint() + kRedrawInterval / 2);
+  terminal.show_progress(view(), TimePoint());
+  terminal.show_progress(view(), TimePoint() + kRedrawInterval / 2);
   terminal.out_line("relayed");
   const std::string all = written();
   EXPECT_THAT(all, testing::EndsWith("\r\033[Krelayed\n"));
@@ -135,7 +135,7 @@ TEST_F(TerminalOutput, takes_the_live_line_away_before_other_lines) {
 
 TEST_F(TerminalOutput, hides_the_live_line_and_adds_nothing) {
   Terminal terminal({.live = true}, fds_[1], fds_[1]);
-  terminal.show_progress(view(), Terminal::TimePoint());
+  terminal.show_progress(view(), TimePoint());
   terminal.hide_progress();
   terminal.hide_progress();
   const std::string all = written();
@@ -146,10 +146,10 @@ TEST_F(TerminalOutput, hides_the_live_line_and_adds_nothing) {
 
 TEST_F(TerminalOutput, is_plain_and_rare_elsewhere) {
   Terminal terminal({.live = false}, fds_[1], fds_[1]);
-  terminal.show_progress(view(), Terminal::TimePoint());
-  terminal.show_progress(view(), Terminal::TimePoint() + kPlainInterval / 2);
-  terminal.show_progress(view(), Terminal::TimePoint() + kPlainInterval);
-  terminal.show_progress(view(), Terminal::TimePoint() + 2 * kPlainInterval);  // nothing new
+  terminal.show_progress(view(), TimePoint());
+  terminal.show_progress(view(), TimePoint() + kPlainInterval / 2);
+  terminal.show_progress(view(), TimePoint() + kPlainInterval);
+  terminal.show_progress(view(), TimePoint() + 2 * kPlainInterval);  // nothing new
   terminal.hide_progress();
   EXPECT_EQ(written(), render_plain_line(view()) + "\n");
 }

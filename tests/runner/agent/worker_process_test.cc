@@ -49,7 +49,7 @@ class OomKills : public testing::Test {
   void say(int kills) const { std::ofstream(path()) << "low 0\noom 9\noom_kill " << kills << "\n"; }
   [[nodiscard]] std::string path() const { return folder_.path() + "/memory.events"; }
 
-  const OomKillCounter::TimePoint at_{std::chrono::hours(1)};
+  const TimePoint at_{std::chrono::hours(1)};
 
  private:
   TemporaryFolder folder_;

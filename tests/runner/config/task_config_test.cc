@@ -119,8 +119,8 @@ RunConfig given(const Words& flags) {
 
 TEST(WeightFile, the_guide_s_name_says_the_shape) {
   const auto flags =
-      flags_of_weight_file(given({"--dataset", "d", "--checkpoint",
-                                  "/x.layer=9/TiSASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth"}));
+      flags_of_sasrec_weights(given({"--dataset", "d", "--checkpoint",
+                                     "/x.layer=9/TiSASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth"}));
   ASSERT_TRUE(flags.ok()) << flags.error().message;
   EXPECT_THAT(*flags, ElementsAre(Pair("hidden_units", "50"), Pair("maxlen", "200"), Pair("num_blocks", "2"),
                                   Pair("num_heads", "1"), Pair("variant", "tisasrec")));
@@ -128,7 +128,7 @@ TEST(WeightFile, the_guide_s_name_says_the_shape) {
 
 TEST(WeightFile, what_its_name_does_not_say_is_asked_for) {
   const auto missing = [](const Words& flags) {
-    const auto found = flags_of_weight_file(given(flags));
+    const auto found = flags_of_sasrec_weights(given(flags));
     EXPECT_FALSE(found.ok());
     return found.ok() ? "" : found.error().message;
   };

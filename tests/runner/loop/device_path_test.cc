@@ -71,7 +71,7 @@ struct Rank {
   TrainingState state;
   Sampler sampler;
   BatchQueue queue{workload, 1, at::kCPU};
-  PhaseClock clock{Phase::kStartup, PhaseClock::TimePoint{}};
+  PhaseClock clock{Phase::kStartup, TimePoint{}};
   Upload upload{workload, at::kCPU};
   CommitGate gate{at::kCPU};
   InjectedFaults faults;

@@ -34,7 +34,7 @@ struct TestStepOptions {
 // What the options name outlives it.
 struct TestStep {
   explicit TestStep(const TestStepOptions& options)
-      : clock(Phase::kStartup, PhaseClock::TimePoint{}, options.now),
+      : clock(Phase::kStartup, TimePoint{}, options.now),
         reducer(options.state.reduced(), options.group, options.on_last_gradient),
         queue(options.workload, options.fetch_threads, at::kCPU),
         upload(options.workload, at::kCPU),

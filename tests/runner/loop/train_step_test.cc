@@ -66,11 +66,11 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
     const bool leaves = i == 1 && group.rank() == setup.leaving_rank;
     StepOutcome outcome = step.run({.stop_code = asks ? 143 : 0, .leave_together = leaves});
     result.reports.insert(result.reports.end(), outcome.reports.begin(), outcome.reports.end());
-    if (outcome.stop_code != 0) {
-      result.stop_code = outcome.stop_code;
+    if (outcome.requests.stop_code != 0) {
+      result.stop_code = outcome.requests.stop_code;
       break;
     }
-    if (outcome.leave_together) break;
+    if (outcome.requests.leave_together) break;
   }
   for (const StepReport& r : step.flush()) result.reports.push_back(r);
   result.w = state.parameters()[0].tensor.detach().clone();
@@ -170,7 +170,7 @@ TEST(TrainStep, a_cut_between_the_sum_of_the_gradients_and_the_commit_leaves_the
     const auto cut_before_the_commit = [&] {
       const bool is_between = watched != nullptr && watched->clock.phase() == Phase::kBackward;
       if (is_between && group.rank() == 1 && state.counters.step == kCutStep) watched->gate.shut();
-      return PhaseClock::TimePoint{};
+      return TimePoint{};
     };
     TestStep parts({.training = config.training,
                     .workload = workload,

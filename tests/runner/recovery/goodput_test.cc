@@ -19,9 +19,8 @@ Goodput::Key redone(const std::string& cause) { return {GoodputKind::kRedone, ca
 // A job that began at second 0; times are in seconds after that.
 class Job {
  public:
-  static Goodput::TimePoint at(double seconds) {
-    return Goodput::TimePoint(1000s) +
-           std::chrono::duration_cast<Goodput::TimePoint::duration>(std::chrono::duration<double>(seconds));
+  static TimePoint at(double seconds) {
+    return TimePoint(1000s) + std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(seconds));
   }
 
   double seconds(const Goodput::Key& key, double now) {
@@ -355,7 +354,7 @@ TEST(Goodput, sees_by_itself_that_a_step_is_committed_again) {
 TEST(Goodput, ignores_the_empty_page_of_a_new_process) {
   Job job;
   job.work(10);
-  job.goodput.on_commit(0, Goodput::TimePoint{});
+  job.goodput.on_commit(0, TimePoint{});
   job.goodput.on_commit(11, Job::at(15));
   EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 15), 10);
 }
@@ -448,7 +447,7 @@ TEST(Goodput, adds_up_to_the_wall_clock_whatever_happens) {
     int64_t step = 0;
     for (int i = 0; i < 300; ++i) {
       now += 0.001 * pick(2000);
-      const Goodput::TimePoint when = Job::at(std::max(0.0, now - 0.001 * pick(500)));
+      const TimePoint when = Job::at(std::max(0.0, now - 0.001 * pick(500)));
       if (pick(20) == 0) job.goodput.on_earlier_break("c", step + pick(10), pick(2) == 0, when);
       switch (pick(6)) {
         case 0:

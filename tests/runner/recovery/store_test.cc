@@ -10,7 +10,6 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using TimePoint = KeyValueStore::TimePoint;
 
 constexpr uint64_t kGeneration = 5;
 const TimePoint kNow{100s};

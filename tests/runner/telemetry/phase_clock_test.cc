@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 
 struct FakeTime {
-  PhaseClock::TimePoint now{std::chrono::seconds(100)};
+  TimePoint now{std::chrono::seconds(100)};
   PhaseClock::Now reader() {
     return [this] { return now; };
   }
@@ -80,7 +80,7 @@ TEST(PhaseClock, a_scope_gives_the_time_back_to_the_phase_before) {
   EXPECT_DOUBLE_EQ(clock.seconds()[Phase::kForward], 0.01);
 }
 
-int64_t nanoseconds(PhaseClock::TimePoint time) { return std::chrono::nanoseconds(time.time_since_epoch()).count(); }
+int64_t nanoseconds(TimePoint time) { return std::chrono::nanoseconds(time.time_since_epoch()).count(); }
 
 int64_t shown(const BeatPage& page, Phase phase) { return page.phase_ns[static_cast<size_t>(phase)].load(); }
 
