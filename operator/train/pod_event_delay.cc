@@ -1,13 +1,20 @@
 #include "operator/train/pod_event_delay.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "operator/train/pod_view.h"
 #include "operator/train/trim.h"
 
 namespace lockstep::train {
+namespace {
 
+using std::chrono::duration_cast;
 using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestWait{5'000};
+
+}  // namespace
 
 PodEventDelay::PodSummary PodEventDelay::summary_of(const Json& pod) {
   PodSummary summary;
@@ -65,8 +72,10 @@ milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
     return milliseconds::zero();
   }
   // Soon, because the pod may be deleted at any time: unless its end is in the status by then, it would count as lost.
-  if (now.done && !before.done) return milliseconds(100);
-  return milliseconds(1000);
+  const bool is_end_with_0 = now.done && !before.done;
+  const milliseconds shortest(is_end_with_0 ? 100 : 1000);
+  const std::chrono::microseconds per_node(is_end_with_0 ? 100 : 500);
+  return std::clamp(duration_cast<milliseconds>(now.nodes * per_node), shortest, kLongestWait);
 }
 
 }  // namespace lockstep::train

@@ -53,6 +53,18 @@ TEST_F(PodEventDelayTest, what_only_shows_in_the_status_waits_for_its_neighbours
   EXPECT_EQ(hear(running(1, true)), milliseconds(1000));
 }
 
+TEST_F(PodEventDelayTest, events_of_a_large_job_wait_longer) {
+  const auto of_job = [](Json pod, int nodes) {
+    pod["metadata"]["annotations"][std::string(kNodesAnnotation)] = std::to_string(nodes);
+    return pod;
+  };
+  EXPECT_EQ(hear(of_job(running(1, true), 2'000)), milliseconds(1000));
+  EXPECT_EQ(hear(of_job(running(2, true), 8'000)), milliseconds(4000));
+  EXPECT_EQ(hear(of_job(pod(1, {{"phase", "Succeeded"}}), 1'000)), milliseconds(100));
+  EXPECT_EQ(hear(of_job(pod(2, {{"phase", "Succeeded"}}), 8'000)), milliseconds(800));
+  EXPECT_EQ(hear(of_job(running(3, true), 1'000'000'000)), milliseconds(5000));
+}
+
 TEST_F(PodEventDelayTest, the_last_pod_that_gets_ready_does_not_wait) {
   hear(running(0, true));
   EXPECT_GT(hear(running(1, true)), kAtOnce);
