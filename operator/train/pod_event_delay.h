@@ -6,8 +6,10 @@
 //     ready, ended with 0, or is gone after its deletion; node 0 started, ended, is gone, or has another IP;
 //   - after at most 100 ms: a pod ended with 0;
 //   - after at most 1 s: everything else, which only changes counts in the status.
-// The last two are longer for a job of more than 1,000 or 2,000 nodes, in proportion, up to 5 s: its passes take
-// longer. Threads: one, that of the watch. It keeps a few fields of each pod.
+// The last two are longer for a job of more than 1,000 or 2,000 nodes, in proportion, up to 5 s, because its passes
+// take longer.
+//
+// Threads: one, that of the watch. It keeps a few fields of each pod.
 #pragma once
 
 #include <chrono>

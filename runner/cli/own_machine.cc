@@ -6,8 +6,6 @@
 #include "runner/doctor/collect.h"
 
 namespace lockstep {
-namespace {}  // namespace
-
 OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device) {
   OwnMachine machine{
       .gpus = 0, .gpu_name = "", .cores = usable_cores(), .cpu_name = cpu_name_of(read_kernel_file("/proc/cpuinfo"))};

@@ -53,7 +53,7 @@ FilesSeen look_at_files(const std::string& path, int64_t files_max) {
 std::string to_text(const FilesSeen& seen) {
   std::string text;
   const auto add = [&](int64_t number, const std::string& one) {
-    if (number > 0) text += (text.empty() ? "" : " and ") + plural(static_cast<size_t>(number), one);
+    if (number > 0) text += (text.empty() ? "" : " and ") + plural(number, one);
   };
   add(seen.images, "image");
   add(seen.texts, "text file");

@@ -3,12 +3,13 @@
 // Role: makes `<cache_folder>/<many>-<fingerprint>.cache`, or opens it if it exists. The fingerprint in its name
 // depends on the source's files and on the cache's version, so the cache of an unchanged source is opened at once.
 // While it works, it writes parts of a few pieces each to `.….parts/`, so that a preparation that was killed continues
-// from there. That name is hidden from listings (found_files.h), because the source's folder may be cache_folder too,
-// and another process may list it just when this one removes its parts. Files are written under temporary names,
-// fsynced and renamed, so a file with its final name is complete. Several processes, on nodes that share a volume, may
-// prepare the same source at the same time: they start at different parts and use the parts that others have finished.
-// None waits for another, and all produce the same bytes. Threads: starts options.threads and joins them; everything
-// else, including progress, happens on the calling thread.
+// from there. That name is hidden from listings (found_files.h): the source's folder may be cache_folder too, and
+// another process may list it just when this one removes its parts. Files are written under temporary names, fsynced
+// and renamed, so a file with its final name is complete.
+// Several processes, on nodes that share a volume, may prepare the same source at the same time: they start at
+// different parts and use the parts that others have finished. None waits for another, and all produce the same bytes.
+//
+// Threads: starts options.threads and joins them; everything else, including progress, happens on the calling thread.
 //
 // A Kind is a struct that describes what is prepared (prepare_structures.cc and prepare_images.cc have one each):
 //   using Cache                                 open(path), from_bytes(bytes, what), size(), skipped()

@@ -267,7 +267,7 @@ Check check_nccl(const Facts& facts) {
 Check check_cpu(const Facts& facts) {
   const MachineFacts& machine = facts.machine;
   const int ranks = ranks_meant(facts);
-  std::string found = plural(static_cast<uint64_t>(machine.cores), "core");
+  std::string found = plural(machine.cores, "core");
   if (machine.cores_allowed) found.append(", ").append(number(*machine.cores_allowed, 1)).append(" by the cgroup");
   const int cores = whole_cores(machine.cores, machine.cores_allowed);
   if (machine.architecture == "x86_64" && !machine.has_avx2) {
@@ -275,7 +275,7 @@ Check check_cpu(const Facts& facts) {
   }
   if (ranks > cores) {
     const bool is_limited = cores < machine.cores;
-    return warn("CPU", plural(static_cast<uint64_t>(ranks), "rank") + " on " + found,
+    return warn("CPU", plural(ranks, "rank") + " on " + found,
                 is_limited ? "raise the CPU limit to one core per rank, or lower --nproc" : "lower --nproc");
   }
   return ok("CPU", found + (machine.has_avx2 ? " with AVX2" : ""));
@@ -306,8 +306,7 @@ Check check_shm(const Facts& facts) {
   }
   const std::string found = size_text(machine.shm_free_bytes) + " free of " + size_text(*machine.shm_bytes);
   if (machine.shm_free_bytes >= wanted) return ok("/dev/shm", found);
-  return warn("/dev/shm", found + ": NCCL may fail between " + plural(static_cast<uint64_t>(gpu_ranks), "rank"),
-              remedy);
+  return warn("/dev/shm", found + ": NCCL may fail between " + plural(gpu_ranks, "rank"), remedy);
 }
 
 Check check_limits(const Facts& facts) {
@@ -335,10 +334,8 @@ Check check_clock(const Facts& facts) {
   const MachineFacts& machine = facts.machine;
   if (machine.now >= machine.program_time) return skip("clock", "not before this program was installed");
   const int64_t hours = (machine.program_time - machine.now) / 3600;
-  return warn(
-      "clock",
-      "it is set to a time " + plural(static_cast<uint64_t>(hours), "hour") + " before this program was installed",
-      "set it (timedatectl set-ntp true): certificates and logs depend on it");
+  return warn("clock", "it is set to a time " + plural(hours, "hour") + " before this program was installed",
+              "set it (timedatectl set-ntp true): certificates and logs depend on it");
 }
 
 // ---- network ----

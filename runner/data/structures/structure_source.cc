@@ -133,8 +133,7 @@ class GeneratedSource final : public StructureSource {
   explicit GeneratedSource(const GeneratedStructuresSpec& spec) : spec_(spec) {}
 
   [[nodiscard]] std::string summary() const override {
-    return plural(static_cast<size_t>(spec_.count), "generated structure") + " of about " +
-           std::to_string(spec_.length) + " residues";
+    return plural(spec_.count, "generated structure") + " of about " + std::to_string(spec_.length) + " residues";
   }
   [[nodiscard]] int64_t size() const override { return spec_.count; }
   [[nodiscard]] std::string name(int64_t i) const override { return "generated-" + std::to_string(i + 1); }

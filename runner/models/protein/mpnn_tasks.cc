@@ -374,7 +374,7 @@ class ScoreTask final : public MpnnTask {
     for (size_t b = 0; b < batch.targets.size(); ++b) {
       std::string remark = plural(batch.targets[b].length(), "residue") + ", score " + with_digits(own[b], 4) + " of " +
                            plural(options().num_orders, "order");
-      if (!fasta_.empty()) remark += ", and " + plural(static_cast<int64_t>(fasta_.size()), "sequence");
+      if (!fasta_.empty()) remark += ", and " + plural(fasta_.size(), "sequence");
       remarks.push_back(std::move(remark));
     }
     return remarks;
@@ -414,7 +414,7 @@ class ScoreTask final : public MpnnTask {
         amino_acids[target.place_of[chain.begin + i]] = static_cast<int64_t>(amino_acid);
       }
     }
-    if (found != chains.size()) return wrong("has " + plural(static_cast<int64_t>(found), "chain") + expected);
+    if (found != chains.size()) return wrong("has " + plural(found, "chain") + expected);
     return S_L;
   }
 
@@ -543,7 +543,7 @@ class DesignTask final : public MpnnTask {
     std::vector<std::string> remarks;
     for (size_t b = 0; b < batch.targets.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      remarks.push_back(plural(static_cast<int64_t>(recoveries[b].size()), "sequence") + " of " +
+      remarks.push_back(plural(recoveries[b].size(), "sequence") + " of " +
                         plural(batch.targets[b].length(), "residue") + ", mean recovery " +
                         with_digits(mean_of(recoveries[b]), 4));
       const at::Tensor own_N = batch.input.S_BL[row].masked_select(batch.designed_BL[row].gt(0)).to(at::kCPU);
