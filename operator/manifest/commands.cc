@@ -122,6 +122,11 @@ Result<std::vector<NamedFile>> files_of(const std::vector<std::string>& paths) {
 
 std::string shown_path(const std::string& path) { return path == "-" ? "standard input" : path; }
 
+bool names_plugin(const api::TrainJob& job) {
+  const std::vector<std::string>& args = job.spec.trainer.args;
+  return std::any_of(args.begin(), args.end(), [](const std::string& arg) { return arg.starts_with("--plugin"); });
+}
+
 // True: nothing is wrong with it.
 bool validate_file(const NamedFile& file, const CommandParts& parts) {
   const std::string name = shown_path(file.path);
@@ -138,7 +143,11 @@ bool validate_file(const NamedFile& file, const CommandParts& parts) {
   bool all_valid = true;
   for (const JobInFile& job : found->jobs) {
     for (const Finding& finding : job.findings) parts.out << line_of(name, finding) << "\n";
-    if (job.findings.empty()) parts.out << name << ": TrainJob " << job.name << " is valid\n";
+    if (job.findings.empty()) {
+      parts.out << name << ": TrainJob " << job.name << " is valid"
+                << (names_plugin(*job.job) ? " (its arguments are checked in the pod, which has the plugin)" : "")
+                << "\n";
+    }
     all_valid = all_valid && job.findings.empty();
   }
   for (const std::string& other : found->others) parts.out << name << ": " << other << " is no TrainJob: passed over\n";

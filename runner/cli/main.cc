@@ -120,6 +120,7 @@ int main(int argc, char** argv) {
   names.insert(names.end(), {"--version", "--help"});
   const std::string nearest = lockstep::nearest_name(command, names);
   std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
-               nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
+               nearest.empty() ? "; a model of your own needs --plugin FILE.so"
+                               : (", did you mean \"" + nearest + "\"?").c_str());
   return static_cast<int>(lockstep::ExitCode::kUsage);
 }

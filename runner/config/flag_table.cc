@@ -324,12 +324,13 @@ std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadT
 }
 
 std::vector<Flag> flags_of_all(const WorkloadList& workloads) {
-  FlagTableBuilder table;
+  std::vector<Flag> all;
   for (const WorkloadFlags& workload : workloads) {
+    FlagTableBuilder table;
     add_preset_flag(table, workload);
     workload.add_flags(table);
+    for (Flag& flag : table.take()) all.push_back(std::move(flag));
   }
-  std::vector<Flag> all = table.take();
   for (Flag& flag : flag_table(nullptr)) all.push_back(std::move(flag));
   return all;
 }

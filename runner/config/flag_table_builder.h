@@ -179,6 +179,10 @@ class FlagTableBuilder {
     if (std::string_view(name).find('-') != std::string_view::npos) {
       throw std::invalid_argument(std::string("the flag ") + name + " has a dash in its name, expected _ in its place");
     }
+    if (std::any_of(flags_.begin(), flags_.end(), [&](const Flag& other) { return other.name == name; })) {
+      throw std::invalid_argument(std::string("there is a flag ") + name +
+                                  " already; the flags that every workload has get other defaults in set_defaults");
+    }
     Flag flag;
     flag.name = name;
     flag.group = group_;

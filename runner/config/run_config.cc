@@ -221,9 +221,9 @@ Result<const WorkloadFlags*> checked_workload(const std::string& word, const Wor
   std::vector<std::string> names;
   for (const WorkloadFlags& workload : workloads) names.push_back(workload.name);
   const std::string nearest = nearest_name(word, names);
-  return invalid(
-      "unknown workload \"" + word + "\"; " +
-      (nearest.empty() ? known + "; a model of your own needs --plugin FILE.so" : "did you mean \"" + nearest + "\"?"));
+  return invalid("unknown workload \"" + word + "\"; " +
+                 (nearest.empty() ? known + "; a model of your own needs --plugin FILE.so on the command line"
+                                  : "did you mean \"" + nearest + "\"?"));
 }
 
 RunConfig default_config(const WorkloadFlags& workload) {

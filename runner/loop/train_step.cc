@@ -1,12 +1,15 @@
 #include "runner/loop/train_step.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "runner/base/check.h"
@@ -43,6 +46,29 @@ void refuse_unreached(const std::vector<std::string>& parameters) {
           ": every batch must use every parameter of groups(); where it does not, add 0.0 * parameter.sum()");
 }
 
+// Names of the parameters from which none of the roots was computed. Roots may be undefined or need no gradient.
+std::vector<std::string> outside_graphs(const std::vector<at::Tensor>& roots, const NamedTensors& parameters) {
+  using torch::autograd::Node;
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> todo;
+  const auto visit = [&](const Node* node) {
+    if (node != nullptr && seen.insert(node).second) todo.push_back(node);
+  };
+  for (const at::Tensor& root : roots) {
+    if (root.defined() && root.requires_grad()) visit(torch::autograd::impl::gradient_edge(root).function.get());
+  }
+  while (!todo.empty()) {
+    const Node* const node = todo.back();
+    todo.pop_back();
+    for (const torch::autograd::Edge& edge : node->next_edges()) visit(edge.function.get());
+  }
+  std::vector<std::string> names;
+  for (const NamedTensor& p : parameters) {
+    if (!seen.contains(torch::autograd::impl::grad_accumulator(p.tensor).get())) names.push_back(p.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 // A step whose batch was requested from the queue.
@@ -77,7 +103,8 @@ TrainStep::TrainStep(const Parts& parts)
       first_step_(parts.state.counters.step),
       first_place_(parts.state.counters.place),
       gate_at_first_(parts.gate.committed()),
-      schedule_(lr_schedule_in(parts.training, parts.state.counters, parts.steps, parts.source)) {
+      schedule_(lr_schedule_in(parts.training, parts.state.counters, parts.steps, parts.source)),
+      checks_graph_(std::any_of(terms_.begin(), terms_.end(), [](const LossTerm& t) { return t.coefficient == 0.0; })) {
   parts_.upload.drop();
 }
 
@@ -117,6 +144,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   const std::vector<double> scale_by_term = scales(totals_, loss_scale * poison);
   const at::Tensor& probe = parts_.state.loss_probe();
   at::Tensor regularization;
+  std::vector<at::Tensor> roots;  // of the graphs that are checked
   for (size_t i = 0; i < planned.shares.size(); ++i) {
     clock.enter(Phase::kForward);
     at::Tensor loss;
@@ -132,6 +160,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
         const at::Tensor part = coefficient == 0.0 ? reach_every_parameter() : scaled[term] * coefficient;
         loss = loss.defined() ? loss + part : part;
       }
+      if (checks_graph_) roots.insert(roots.end(), scaled.begin(), scaled.end());
       // The probe is 0, so this adds nothing to the loss; the probe's gradient is the values of the terms.
       loss = loss + (probe * torch::stack(scaled).detach()).sum();
     }
@@ -144,6 +173,11 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
       clock.enter(Phase::kForward);
       regularization = parts_.workload.regularization();
       if (regularization.defined()) loss = loss + regularization * loss_scale;
+      if (!roots.empty()) {
+        roots.push_back(regularization);
+        refuse_unreached(outside_graphs(roots, parts_.state.trained()));
+        checks_graph_ = false;
+      }
       parts_.reducer.prepare(loss);
     }
     clock.enter(Phase::kBackward);

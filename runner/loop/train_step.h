@@ -108,6 +108,9 @@ class TrainStep {
   DataPlace first_place_;  // the place in the data of that step
   int64_t gate_at_first_;  // the commit gate's count before that step
   LrScheduleOptions schedule_;
+  // Of a step's first samples, where a term has coefficient 0: reach_every_parameter() stands for such a term and would
+  // hide a parameter that the loss does not use.
+  bool checks_graph_;
   std::deque<Planned> coming_;            // steps whose batches the queue is fetching
   int64_t unplanned_step_ = first_step_;  // the first step after those
   DataPlace unplanned_place_ = first_place_;

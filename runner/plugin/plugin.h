@@ -1,6 +1,7 @@
 // A plugin: a shared object with a user's own model, for `lockstep run NAME --plugin FILE.so`.
 //
-// Role: the one header that a plugin includes. It is compiled against an installed Lockstep (find_package(Lockstep),
+// Role: the header that every plugin includes, beside <torch/types.h> or <torch/torch.h> and those of runner/data/ and
+// runner/layers/ that its model uses. It is compiled against an installed Lockstep (find_package(Lockstep),
 // docs/your-own-model.md), links nothing, and finds Lockstep's functions and torch's in the worker that loads it.
 //
 //   void byte_lm(lockstep::PluginWorkload& workload) {

@@ -181,7 +181,10 @@ def test_a_plugins_name_without_the_plugin(run, lockstep):
     done = run([lockstep, "run", "byte_lm"])
     assert done.returncode == 2
     assert 'unknown workload "byte_lm"' in done.stderr
-    assert "a model of your own needs --plugin FILE.so" in done.stderr
+    assert "a model of your own needs --plugin FILE.so on the command line" in done.stderr
+    done = run([lockstep, "byte_lm", "write"])
+    assert done.returncode == 2
+    assert 'unknown command "byte_lm"; a model of your own needs --plugin FILE.so' in done.stderr
 
 
 def test_another_name_than_the_plugins(run, lockstep, byte_lm):
@@ -331,6 +334,8 @@ def test_what_a_plugin_must_not_do(run, lockstep, faulty, tmp_path, fault):
 @pytest.mark.parametrize("fault, ranks, message", [
     ("unused", 1, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
     ("unused", 2, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
+    ("unused_beside_a_figure", 1, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
+    ("unused_beside_a_figure", 2, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
     ("used_by_one_rank", 2, "loss() gives no gradient to the parameter unused: every batch must use every parameter"),
     ("detached", 1, "loss() gives no gradient to the parameter w: every batch must use every parameter"),
     ("no_validation", 1, "batches(): of the validation split, an epoch has 0 samples"),

@@ -77,6 +77,14 @@ TEST(Validate, says_what_it_cannot_read) {
   EXPECT_THAT(run(validate_command, {"--help"}).out, HasSubstr("Exit codes"));
 }
 
+TEST(Validate, says_that_it_does_not_know_the_flags_of_a_plugin) {
+  const std::string job =
+      "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a}\n"
+      "spec: {trainer: {image: i, args: [run, mine, --plugin, /mine.so, --its_flag, x]}}\n";
+  EXPECT_EQ(run(validate_command, {"-f", "-"}, job).out,
+            "standard input: TrainJob a is valid (its arguments are checked in the pod, which has the plugin)\n");
+}
+
 TEST_F(Folder, stands_for_the_manifests_in_it) {
   write("b.yaml", "kind: TrainJob\napiVersion: lockstep.dev/v1\n");
   write("a.yml", kValid);

@@ -52,6 +52,8 @@ class Faulty final : public Workload {
   explicit Faulty(std::string fault) : fault_(std::move(fault)) {
     info_.name = "faulty";
     if (fault_ != "no_term") info_.loss_terms = {{.name = "loss"}};
+    has_figure_ = fault_.ends_with("beside_a_figure");
+    if (has_figure_) info_.loss_terms.push_back({.name = "figure", .coefficient = 0.0});
     if (fault_ == "double") w_ = torch::zeros({4}, torch::kDouble).requires_grad_();
     info_.best = {.name = fault_ == "best" ? "valid_mse" : "valid_loss", .direction = Direction::kLower};
     if (fault_ == "no_leaf") w_ = w_ * 2.0;
@@ -63,7 +65,8 @@ class Faulty final : public Workload {
     std::vector<ParameterGroup> groups = {{.name = "", .parameters = {{"w", w_}}}};
     if (fault_ == "one_name") groups[0].parameters.push_back({"w", torch::zeros({1}).requires_grad_()});
     if (fault_ == "twice") groups[0].parameters.push_back({"v", w_});
-    if (fault_ == "unused" || fault_ == "used_by_one_rank") groups[0].parameters.push_back({"unused", unused_});
+    if (fault_ == "used_by_one_rank" || fault_.starts_with("unused"))
+      groups[0].parameters.push_back({"unused", unused_});
     const bool later = steps_ > 2;
     if (fault_ == "count" && later) groups[0].parameters.push_back({"b", torch::zeros({1}).requires_grad_()});
     if (fault_ == "groups" && later) groups.push_back({.name = "more", .parameters = {}});
@@ -97,7 +100,7 @@ class Faulty final : public Workload {
     if (fault_ == "throws_in_fetch") throw std::runtime_error("no batch today");
     const auto n = static_cast<int64_t>(share.samples.size());
     HostBatch batch{.tensors = {{"x", torch::ones({n, 4})}}, .weights = {static_cast<double>(n)}};
-    if (fault_ == "weights") batch.weights.push_back(1.0);
+    if (fault_ == "weights" || has_figure_) batch.weights.push_back(static_cast<double>(n));
     if (fault_ == "nan_weight") batch.weights[0] = std::nan("");
     if (fault_ == "undefined_tensor") batch.tensors[0].tensor = at::Tensor();
     return batch;
@@ -116,6 +119,7 @@ class Faulty final : public Workload {
     if (fault_ == "detached") return {sum.detach()};
     if (fault_ == "used_by_one_rank" && batch.share.first_slot == 0) return {sum + unused_.sum()};
     if (fault_ == "sums") return {sum, sum};
+    if (has_figure_) return {sum, sum.detach()};
     if (fault_ == "undefined") return {at::Tensor()};
     if (fault_ == "no_scalar") return {torch::stack({sum, sum})};
     return {sum};
@@ -129,6 +133,7 @@ class Faulty final : public Workload {
   std::string fault_;
   WorkloadInfo info_;
   int64_t steps_ = 0;
+  bool has_figure_ = false;  // a second term, which is only reported
   at::Tensor unused_ = torch::zeros({2}).requires_grad_();
   at::Tensor w_ = torch::zeros({4}).requires_grad_();
 };

@@ -31,7 +31,9 @@ TEST(FlagTable, a_flag_can_be_completed_after_others_were_added) {
   FlagTableBuilder table;
   const auto field = [](auto& config) -> auto& { return config.training.num_workers; };
   Flag& first = table.integer("first", FlagScope::kMaths, 0, 1, field, "");
-  for (int i = 0; i < 100; ++i) table.integer("another", FlagScope::kMaths, 0, 1, field, "");
+  for (int i = 0; i < 100; ++i) {
+    table.integer(("another" + std::to_string(i)).c_str(), FlagScope::kMaths, 0, 1, field, "");
+  }
   first.aliases = {"completed"};
   EXPECT_EQ(table.take().front().aliases, std::vector<std::string>{"completed"});
 }
@@ -150,6 +152,18 @@ TEST(Nnodes, is_a_number_or_a_range) {
 TEST(FlagTable, refuses_a_name_with_a_dash) {
   FlagTableBuilder builder;
   EXPECT_THROW(builder.custom("my-size", FlagScope::kMaths, "a size", "mine"), std::invalid_argument);
+}
+
+TEST(FlagTable, refuses_a_name_that_is_taken) {
+  FlagTableBuilder builder;
+  builder.custom("lr", FlagScope::kMaths, "a rate", "learning rate");
+  try {
+    builder.custom("lr", FlagScope::kMaths, "a rate", "mine");
+    FAIL() << "accepted";
+  } catch (const std::invalid_argument& e) {
+    EXPECT_STREQ(e.what(),
+                 "there is a flag lr already; the flags that every workload has get other defaults in set_defaults");
+  }
 }
 
 }  // namespace
