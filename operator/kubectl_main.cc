@@ -98,7 +98,7 @@ diagnose::ScreenOptions screen_options(const Environment& environment) {
 
 int show(const KubectlOptions& options, const Environment& environment) {
   const Result<Connection> connection = connect(options, environment);
-  if (!connection.ok()) return fail(connection.error(), static_cast<int>(ExitCode::kUsage));
+  if (!connection.ok()) return fail(connection.error(), code_of(ExitCode::kUsage));
   const diagnose::ScreenOptions screen = screen_options(environment);
   if (options.job.empty()) {
     const std::string ns = options.all_namespaces ? std::string() : connection->ns;
@@ -149,7 +149,7 @@ int run(const std::vector<std::string>& arguments) {
                                  : manifest::render_command(rest, manifest_parts());
   }
   const Result<KubectlOptions> options = parse_kubectl_options(arguments);
-  if (!options.ok()) return fail(options.error(), static_cast<int>(ExitCode::kUsage));
+  if (!options.ok()) return fail(options.error(), code_of(ExitCode::kUsage));
   if (options->command == "help") {
     std::fputs(options->help.c_str(), stdout);
     return 0;

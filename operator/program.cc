@@ -159,7 +159,7 @@ struct OperatorProgram::Impl {
     const int signal = wait_for_the_end();
     logger.info("stopping", {{"signal", signal}});
     end();
-    return signal == kStopSignal ? static_cast<int>(ExitCode::kCrash) : static_cast<int>(ExitCode::kDone);
+    return signal == kStopSignal ? code_of(ExitCode::kCrash) : code_of(ExitCode::kDone);
   }
 
   // Reconcilers see whole caches only: a pod that is not there yet would be made again, or counted as lost.

@@ -6,11 +6,8 @@ namespace lockstep::control {
 
 namespace {
 
-constexpr const char* kText = "text/plain; charset=utf-8";
-constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
-
 HttpAnswer ask(const std::vector<const std::vector<HealthCheck>*>& lists) {
-  HttpAnswer answer{200, kText, ""};
+  HttpAnswer answer{200, kTextType, ""};
   for (const std::vector<HealthCheck>* list : lists) {
     for (const HealthCheck& check : *list) {
       const std::optional<std::string> trouble = check.trouble();
@@ -24,11 +21,11 @@ HttpAnswer ask(const std::vector<const std::vector<HealthCheck>*>& lists) {
 }
 
 HttpAnswer answer(const HealthServer::Options& options, const HttpRequest& request) {
-  if (request.method != "GET") return {405, kText, "only GET is supported\n"};
-  if (request.path == "/metrics") return {200, kPrometheus, options.metrics ? options.metrics() : std::string()};
+  if (request.method != "GET") return {405, kTextType, "only GET is supported\n"};
+  if (request.path == "/metrics") return {200, kPrometheusType, options.metrics ? options.metrics() : std::string()};
   if (request.path == "/healthz") return ask({&options.healthy});
   if (request.path == "/readyz") return ask({&options.healthy, &options.ready});
-  return {404, kText, "not found; there are /metrics, /healthz and /readyz\n"};
+  return {404, kTextType, "not found; there are /metrics, /healthz and /readyz\n"};
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace lockstep::manifest {
 namespace {
 
-constexpr int kUsage = static_cast<int>(ExitCode::kUsage);
+constexpr int kUsage = code_of(ExitCode::kUsage);
 constexpr int kNodesMax = 10'000;  // as the CRD has it for numNodes
 
 // PROGRAM stands for the program's name.
@@ -124,7 +124,8 @@ std::string shown_path(const std::string& path) { return path == "-" ? "standard
 
 bool names_plugin(const api::TrainJob& job) {
   const std::vector<std::string>& args = job.spec.trainer.args;
-  return std::any_of(args.begin(), args.end(), [](const std::string& arg) { return arg.starts_with("--plugin"); });
+  return std::any_of(args.begin(), args.end(),
+                     [](const std::string& arg) { return arg == "--plugin" || arg.starts_with("--plugin="); });
 }
 
 // True: nothing is wrong with it.

@@ -41,8 +41,8 @@ bool matches(const api::FailureRule& rule, const PodEnd& end) {
 }
 
 ExitCode code_of(const PodEnd& end) {
-  if (end.reason == exit_reason(static_cast<int>(ExitCode::kOutOfMemory))) return ExitCode::kOutOfMemory;
-  return static_cast<ExitCode>(end.exit_code.value_or(static_cast<int>(ExitCode::kCrash)));
+  if (end.reason == exit_reason(code_of(ExitCode::kOutOfMemory))) return ExitCode::kOutOfMemory;
+  return static_cast<ExitCode>(end.exit_code.value_or(code_of(ExitCode::kCrash)));
 }
 
 bool is_out_of_memory(const PodEnd& end) {

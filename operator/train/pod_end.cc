@@ -41,7 +41,7 @@ void add_container_end(const PodView& pod, PodEnd& end) {
   end.exit_code = container.exit_code;
   if (container.time != 0) end.time = container.time;
   const bool killed_for_memory = container.reason == "OOMKilled";
-  end.reason = exit_reason(killed_for_memory ? static_cast<int>(ExitCode::kOutOfMemory) : container.exit_code);
+  end.reason = exit_reason(killed_for_memory ? code_of(ExitCode::kOutOfMemory) : container.exit_code);
   if (!container.reason.empty()) end.pod_reasons.push_back(container.reason);
   if (container.container != kTrainerContainer) {
     end.reason = "InitContainerFailed";
@@ -63,7 +63,7 @@ void add_container_end(const PodView& pod, PodEnd& end) {
 
 bool is_stop_code(int code) {
   constexpr int kKilled = 137;  // after the grace period
-  return is_stop(code) || code == kKilled || code == static_cast<int>(ExitCode::kDone);
+  return is_stop(code) || code == kKilled || code == code_of(ExitCode::kDone);
 }
 
 // Until when node 0's report proves that the pod lives, because it has the pod as a member of the group; nullopt: no

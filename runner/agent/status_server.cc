@@ -54,7 +54,6 @@ namespace {
 
 constexpr const char* kSummaryQuery = "view=summary";
 constexpr const char* kHtml = "text/html; charset=utf-8";
-constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
 bool is_of_folder(const std::string& path) {
   return path == "/history" || path == "/outputs" || path.starts_with("/outputs/");
@@ -73,7 +72,7 @@ HttpAnswer answer_get(const StatusBoard& board, RunFolderView* folder, const Htt
     return {200, kJsonType, dump_line(summary_of(*board.status()))};
   if (path == "/status") return {200, kJsonType, dump_pretty(to_json(*board.status()))};
   if (is_of_folder(path)) return answer_of_folder(folder, path);
-  if (path == "/metrics") return {200, kPrometheus, board.metrics()};
+  if (path == "/metrics") return {200, kPrometheusType, board.metrics()};
   if (path == "/healthz") return {200, kTextType, "ok\n"};
   if (path == "/readyz") {
     const std::shared_ptr<const RunStatus> status = board.status();

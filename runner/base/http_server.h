@@ -34,6 +34,7 @@ struct HttpRequest {
 // For HttpAnswer::type.
 inline constexpr const char* kJsonType = "application/json";
 inline constexpr const char* kTextType = "text/plain; charset=utf-8";
+inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
 struct HttpAnswer {
   int code = 200;

@@ -181,7 +181,8 @@ class FlagTableBuilder {
     }
     if (std::any_of(flags_.begin(), flags_.end(), [&](const Flag& other) { return other.name == name; })) {
       throw std::invalid_argument(std::string("there is a flag ") + name +
-                                  " already; the flags that every workload has get other defaults in set_defaults");
+                                  " already: give this one another name, or, if it is a flag that every workload "
+                                  "has, set its default in set_defaults");
     }
     Flag flag;
     flag.name = name;

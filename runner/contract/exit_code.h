@@ -61,6 +61,7 @@ struct Failure {
 };
 
 inline Failure usage_failure(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+inline Failure data_failure(std::string message) { return {ExitCode::kData, std::move(message)}; }
 // kUsage for an error that the user can correct by changing a flag or a file, `otherwise` for others.
 Failure failure_of(const Error& error, ExitCode otherwise);
 

@@ -26,8 +26,6 @@ namespace {
 constexpr std::string_view kAdapterMark = ".lora_";
 constexpr char kNew[] = "new";  // stands for the id of the new film
 
-Failure data_failure(std::string message) { return {ExitCode::kData, std::move(message)}; }
-
 // The shortest text that reads back as the same float.
 std::string text_of_score(float score) {
   std::array<char, 32> text{};

@@ -37,8 +37,6 @@ constexpr size_t kShownIdBytes = 80;
 constexpr int64_t kFloatsMax = int64_t{1} << 26;
 constexpr int64_t kUsersAtOnceMax = 256;
 
-Failure bad_data(std::string message) { return {ExitCode::kData, std::move(message)}; }
-
 std::string quote_id(std::string_view text) {
   return "\"" + std::string(text.substr(0, kShownIdBytes)) + (text.size() > kShownIdBytes ? "…" : "") + "\"";
 }
@@ -70,7 +68,8 @@ class UserChoice {
   std::optional<Failure> choose_from(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    if (!file) return bad_data("--users " + path + ": cannot be read; expected a file with one user's id on each line");
+    if (!file)
+      return data_failure("--users " + path + ": cannot be read; expected a file with one user's id on each line");
     std::unordered_map<std::string_view, int64_t> numbers;
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
       if (!data_.history(user).empty()) numbers.emplace(ids_.of(user), user);
@@ -85,10 +84,10 @@ class UserChoice {
       if (id.empty()) continue;
       const auto found = numbers.find(id);
       if (found == numbers.end())
-        return bad_data(path + ":" + std::to_string(line) + ": user " + quote_id(id) + unknown());
+        return data_failure(path + ":" + std::to_string(line) + ": user " + quote_id(id) + unknown());
       users_.push_back(found->second);
     }
-    if (users_.empty()) return bad_data("--users " + path + " is empty: expected one user's id on each line");
+    if (users_.empty()) return data_failure("--users " + path + " is empty: expected one user's id on each line");
     return std::nullopt;
   }
 
@@ -236,9 +235,9 @@ std::optional<Failure> check_items(const TaskInput& input, const SasrecData& dat
   if (table == input.weights.end() || table->tensor.dim() == 0) return std::nullopt;  // copy_tensors reports it
   const int64_t trained = table->tensor.size(0) - 1;
   if (trained == data.num_items()) return std::nullopt;
-  return bad_data(data.report().path + " has " + std::to_string(data.num_items()) + " items and " + input.weights_path +
-                  " was trained on " + std::to_string(trained) +
-                  ": give the data set that it was trained on (--dataset, and --min_count as then)");
+  return data_failure(data.report().path + " has " + std::to_string(data.num_items()) + " items and " +
+                      input.weights_path + " was trained on " + std::to_string(trained) +
+                      ": give the data set that it was trained on (--dataset, and --min_count as then)");
 }
 
 std::optional<Failure> write_rows(const TaskInput& input, const Recommender& recommender,
@@ -299,11 +298,11 @@ std::optional<Failure> recommend(const TaskInput& input) {
   Result<Dataset> dataset =
       load_dataset(shape.dataset, shape.data_dir,
                    {.min_count = shape.min_count, .max_bad_lines = shape.max_bad_lines, .original_ids = true});
-  if (!dataset.ok()) return bad_data(dataset.error().message);
+  if (!dataset.ok()) return data_failure(dataset.error().message);
   const OriginalIds user_ids = std::move(dataset->users);
   const OriginalIds item_ids = std::move(dataset->items);
   const Result<SasrecData> data = SasrecData::create(std::move(dataset).value(), protocol_of(shape));
-  if (!data.ok()) return bad_data(data.error().message);
+  if (!data.ok()) return data_failure(data.error().message);
 
   if (auto failure = check_items(input, *data)) return failure;
   UserChoice choice(*data, user_ids);

@@ -162,7 +162,8 @@ TEST(FlagTable, refuses_a_name_that_is_taken) {
     FAIL() << "accepted";
   } catch (const std::invalid_argument& e) {
     EXPECT_STREQ(e.what(),
-                 "there is a flag lr already; the flags that every workload has get other defaults in set_defaults");
+                 "there is a flag lr already: give this one another name, or, if it is a flag that every workload has, "
+                 "set its default in set_defaults");
   }
 }
 
