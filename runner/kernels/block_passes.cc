@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 
 #include "runner/base/check.h"
 
@@ -60,9 +61,40 @@ at::Tensor sums_by_piece(const Pieces& pieces, int64_t width, const at::Tensor& 
   return at::empty({pieces.samples, pieces.of_sample, width}, like.options());
 }
 
+#ifdef LOCKSTEP_CUDA
+constexpr bool kHasCudaPasses = true;
+#else
+constexpr bool kHasCudaPasses = false;
+#endif
+constexpr int64_t kQuad = 4;
+constexpr int64_t kWidthOfNormMax = 3072;  // four rows in fp32 take 48 KiB of shared memory
+constexpr int64_t kWidthOfHeadMax = 128;
+
+bool has_cuda_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+}
+
+bool starts_quads(const at::Tensor& x) { return x.storage_offset() % kQuad == 0; }
+
 template <typename... Tensors>
-bool has_kernel(const Tensors&... tensors) {
-  return ((tensors.is_cpu() && tensors.scalar_type() == at::kFloat) && ...);
+bool all_of_type(at::ScalarType type, const Tensors&... tensors) {
+  return ((tensors.scalar_type() == type) && ...);
+}
+
+template <typename... Tensors>
+bool all_fp32_on_cpu(const Tensors&... tensors) {
+  return all_of_type(at::kFloat, tensors...) && (tensors.is_cpu() && ...);
+}
+
+// Contiguous, on a GPU at an address where quads can be loaded.
+at::Tensor in_a_row(const at::Tensor& x) {
+  return x.is_cuda() && x.is_contiguous() && !starts_quads(x) ? x.clone() : x.contiguous();
+}
+
+// The rows of each sample, which on a GPU may stand apart.
+at::Tensor in_rows(const at::Tensor& x_BD) {
+  const bool has_quads = x_BD.stride(1) == 1 && x_BD.stride(0) % kQuad == 0 && starts_quads(x_BD);
+  return x_BD.is_cuda() && has_quads ? x_BD : in_a_row(x_BD);
 }
 
 // In fp32, whatever x's type is: a GPU has one kernel for it where x and the weight have the same type.
@@ -79,105 +111,137 @@ at::Tensor turns_of(const HeadRotation& rotation) {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// The norm of x or, where there is a change, of x + gate · change: {normed} or {sum, normed}.
 class NormFunction : public torch::autograd::Function<NormFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_BND, const at::Tensor& weight_D,
-                            const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
-    const at::Tensor x = x_BND.contiguous();
-    const at::Tensor shift = shift_BD.contiguous();
-    const at::Tensor one_and_scale_BD = scale_BD + 1.0;
-    const at::Tensor factor_BD = one_and_scale_BD * weight_D;
-    const at::Tensor out_BND = at::empty_like(x);
-    const int64_t d = x.size(2);
-    for_each_piece(pieces_of(x), [&](const Piece& p) {
-      norm_forward(p.tokens, d, x.const_data_ptr<float>() + p.begin * d,
-                   factor_BD.const_data_ptr<float>() + p.sample * d, shift.const_data_ptr<float>() + p.sample * d,
-                   out_BND.mutable_data_ptr<float>() + p.begin * d);
-    });
-    context->save_for_backward({x, weight_D, one_and_scale_BD, factor_BD});
-    return out_BND;
+  static variable_list forward(AutogradContext* context, const at::Tensor& x_BND,
+                               const std::optional<at::Tensor>& gate_BD, const std::optional<at::Tensor>& change_BND,
+                               const at::Tensor& weight_D, const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
+    const bool has_change = change_BND.has_value();
+    NormTensors norm{.x_BND = in_a_row(x_BND),
+                     .gate_BD = has_change ? in_rows(*gate_BD) : at::Tensor(),
+                     .change_BND = has_change ? in_a_row(*change_BND) : at::Tensor(),
+                     .weight_D = in_a_row(weight_D),
+                     .scale_BD = in_rows(scale_BD)};
+    const at::Tensor sum_BND = has_change ? at::empty_like(norm.x_BND) : at::Tensor();
+    const at::Tensor normed_BND = at::empty(x_BND.sizes(), shift_BD.options());
+    forward_pass(norm, in_rows(shift_BD), sum_BND, normed_BND);
+    if (has_change) norm.x_BND = sum_BND;
+    context->save_for_backward({norm.x_BND, norm.gate_BD, norm.change_BND, norm.weight_D, norm.scale_BD});
+    context->set_materialize_grads(false);
+    return has_change ? variable_list{sum_BND, normed_BND} : variable_list{normed_BND};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
-    const at::Tensor& factor_BD = saved[3];
-    const at::Tensor grad = grads[0].contiguous();
-    const at::Tensor grad_x = at::empty_like(x);
+    const NormTensors norm{
+        .x_BND = saved[0], .gate_BD = saved[1], .change_BND = saved[2], .weight_D = saved[3], .scale_BD = saved[4]};
+    const auto given = [](const at::Tensor& grad) { return grad.defined() ? in_a_row(grad) : grad; };
+    const at::Tensor grad_sum_BND = norm.change_BND.defined() ? given(grads[0]) : at::Tensor();
+    const at::Tensor grad_BND =
+        grads.back().defined() ? given(grads.back()) : at::zeros_like(norm.x_BND, norm.scale_BD.options());
+    const NormGrads of = backward_pass(norm, grad_BND, grad_sum_BND);
+    return {of.x_BND, of.gate_BD, of.change_BND, of.weight_D, of.shift_BD, of.scale_BD};
+  }
+
+ private:
+  static void forward_pass(const NormTensors& norm, const at::Tensor& shift_BD, const at::Tensor& sum_BND,
+                           const at::Tensor& normed_BND) {
+#ifdef LOCKSTEP_CUDA
+    if (normed_BND.is_cuda()) return norm_forward_cuda(norm, shift_BD, sum_BND, normed_BND);
+#endif
+    const at::Tensor factor_BD = (norm.scale_BD + 1.0) * norm.weight_D;
+    const int64_t d = normed_BND.size(2);
+    for_each_piece(pieces_of(normed_BND), [&](const Piece& p) {
+      const float* x = norm.x_BND.const_data_ptr<float>() + p.begin * d;
+      if (sum_BND.defined()) {
+        float* const sum = sum_BND.mutable_data_ptr<float>() + p.begin * d;
+        sum_forward(p.tokens, d, x, norm.gate_BD.const_data_ptr<float>() + p.sample * d,
+                    norm.change_BND.const_data_ptr<float>() + p.begin * d, sum);
+        x = sum;
+      }
+      norm_forward(p.tokens, d, x, factor_BD.const_data_ptr<float>() + p.sample * d,
+                   shift_BD.const_data_ptr<float>() + p.sample * d, normed_BND.mutable_data_ptr<float>() + p.begin * d);
+    });
+  }
+
+  static NormGrads backward_pass(const NormTensors& norm, const at::Tensor& grad_BND, const at::Tensor& grad_sum_BND) {
+#ifdef LOCKSTEP_CUDA
+    if (grad_BND.is_cuda()) return norm_backward_cuda(norm, grad_BND, grad_sum_BND);
+#endif
+    const at::Tensor& x = norm.x_BND;
     const int64_t d = x.size(2);
+    const bool has_change = norm.change_BND.defined();
     const Pieces pieces = pieces_of(x);
-    const at::Tensor grad_shift = sums_by_piece(pieces, d, x);
-    const at::Tensor grad_factor = sums_by_piece(pieces, d, x);
+    const at::Tensor one_and_scale_BD = norm.scale_BD + 1.0;
+    const at::Tensor factor_BD = one_and_scale_BD * norm.weight_D;
+    const at::Tensor of_shift = sums_by_piece(pieces, d, x);
+    const at::Tensor of_factor = sums_by_piece(pieces, d, x);
+    const at::Tensor of_gate = has_change ? sums_by_piece(pieces, d, x) : at::Tensor();
+    NormGrads of;
+    of.x_BND = at::empty_like(x);
+    if (has_change) of.change_BND = at::empty_like(x);
     for_each_piece(pieces, [&](const Piece& p) {
-      norm_backward(p.tokens, d, grad.const_data_ptr<float>() + p.begin * d, x.const_data_ptr<float>() + p.begin * d,
-                    factor_BD.const_data_ptr<float>() + p.sample * d, grad_x.mutable_data_ptr<float>() + p.begin * d,
-                    grad_shift.mutable_data_ptr<float>() + p.number * d,
-                    grad_factor.mutable_data_ptr<float>() + p.number * d);
+      const int64_t at = p.begin * d;
+      float* const of_x = of.x_BND.mutable_data_ptr<float>() + at;
+      norm_backward(p.tokens, d, grad_BND.const_data_ptr<float>() + at,
+                    grad_sum_BND.defined() ? grad_sum_BND.const_data_ptr<float>() + at : nullptr,
+                    x.const_data_ptr<float>() + at, factor_BD.const_data_ptr<float>() + p.sample * d, of_x,
+                    of_shift.mutable_data_ptr<float>() + p.number * d,
+                    of_factor.mutable_data_ptr<float>() + p.number * d);
+      if (!has_change) return;
+      sum_backward(p.tokens, d, of_x, norm.gate_BD.const_data_ptr<float>() + p.sample * d,
+                   norm.change_BND.const_data_ptr<float>() + at, of_gate.mutable_data_ptr<float>() + p.number * d,
+                   of.change_BND.mutable_data_ptr<float>() + at);
     });
-    const at::Tensor grad_factor_BD = grad_factor.sum(1);
-    return {grad_x, (grad_factor_BD * saved[2]).sum(0), grad_shift.sum(1), grad_factor_BD * saved[1]};
-  }
-};
-
-class GatedSumFunction : public torch::autograd::Function<GatedSumFunction> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_BND, const at::Tensor& gate_BD,
-                            const at::Tensor& change_BND) {
-    const at::Tensor x = x_BND.contiguous();
-    const at::Tensor gate = gate_BD.contiguous();
-    const at::Tensor change = change_BND.contiguous();
-    const at::Tensor out_BND = at::empty_like(x);
-    const int64_t d = x.size(2);
-    for_each_piece(pieces_of(x), [&](const Piece& p) {
-      sum_forward(p.tokens, d, x.const_data_ptr<float>() + p.begin * d, gate.const_data_ptr<float>() + p.sample * d,
-                  change.const_data_ptr<float>() + p.begin * d, out_BND.mutable_data_ptr<float>() + p.begin * d);
-    });
-    context->save_for_backward({gate, change});
-    return out_BND;
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor& change = saved[1];
-    const at::Tensor grad = grads[0].contiguous();
-    const at::Tensor grad_change = at::empty_like(change);
-    const int64_t d = change.size(2);
-    const Pieces pieces = pieces_of(change);
-    const at::Tensor grad_gate = sums_by_piece(pieces, d, change);
-    for_each_piece(pieces, [&](const Piece& p) {
-      sum_backward(p.tokens, d, grad.const_data_ptr<float>() + p.begin * d,
-                   saved[0].const_data_ptr<float>() + p.sample * d, change.const_data_ptr<float>() + p.begin * d,
-                   grad_gate.mutable_data_ptr<float>() + p.number * d,
-                   grad_change.mutable_data_ptr<float>() + p.begin * d);
-    });
-    return {grads[0], grad_gate.sum(1), grad_change};
+    const at::Tensor of_factor_BD = of_factor.sum(1);
+    if (has_change) of.gate_BD = of_gate.sum(1);
+    of.weight_D = (of_factor_BD * one_and_scale_BD).sum(0);
+    of.shift_BD = of_shift.sum(1);
+    of.scale_BD = of_factor_BD * norm.weight_D;
+    return of;
   }
 };
 
 class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_and_value_BNF) {
-    const at::Tensor x = gate_and_value_BNF.contiguous();
+  // bias_F: only on a GPU.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_and_value_BNF,
+                            [[maybe_unused]] const std::optional<at::Tensor>& bias_F) {
+    const at::Tensor x = in_a_row(gate_and_value_BNF);
     const int64_t f = x.size(2) / 2;
     const at::Tensor out_BNF = at::empty({x.size(0), x.size(1), f}, x.options());
+    context->save_for_backward({x, bias_F.value_or(at::Tensor())});
+#ifdef LOCKSTEP_CUDA
+    if (x.is_cuda()) {
+      swiglu_forward_cuda(x, bias_F.value_or(at::Tensor()), out_BNF);
+      return out_BNF;
+    }
+#endif
     for_each_piece(pieces_of(x), [&](const Piece& p) {
       swiglu_forward(p.tokens, f, x.const_data_ptr<float>() + p.begin * 2 * f,
                      out_BNF.mutable_data_ptr<float>() + p.begin * f);
     });
-    context->save_for_backward({x});
     return out_BNF;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const at::Tensor x = context->get_saved_variables()[0];
-    const at::Tensor grad = grads[0].contiguous();
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor grad = in_a_row(grads[0]);
     const at::Tensor grad_x = at::empty_like(x);
+#ifdef LOCKSTEP_CUDA
+    if (x.is_cuda()) {
+      const at::Tensor grad_bias_F = swiglu_backward_cuda(grad, x, saved[1], grad_x);
+      return {grad_x, grad_bias_F};
+    }
+#endif
     const int64_t f = grad.size(2);
     for_each_piece(pieces_of(x), [&](const Piece& p) {
       swiglu_backward(p.tokens, f, grad.const_data_ptr<float>() + p.begin * f,
                       x.const_data_ptr<float>() + p.begin * 2 * f, grad_x.mutable_data_ptr<float>() + p.begin * 2 * f);
     });
-    return {grad_x};
+    return {grad_x, at::Tensor()};
   }
 };
 
@@ -186,10 +250,21 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E,
                                const at::Tensor& k_norm_E, const at::Tensor& cos_NE, const at::Tensor& sin_NE) {
-    const at::Tensor qkv = qkv_BNF.contiguous();
+    const at::Tensor qkv = in_a_row(qkv_BNF);
     const int64_t width = qkv.size(2) / 3;
     const int64_t e = q_norm_E.size(0);
     const int64_t heads = width / e;
+    context->save_for_backward({qkv, q_norm_E, k_norm_E, cos_NE, sin_NE});
+#ifdef LOCKSTEP_CUDA
+    if (qkv.is_cuda()) {
+      const auto of_tokens = [&] { return at::empty({qkv.size(0), qkv.size(1), heads, e}, qkv.options()); };
+      const at::Tensor q_BNAE = of_tokens();
+      const at::Tensor k_BNAE = of_tokens();
+      heads_forward_cuda({qkv, q_norm_E, k_norm_E, { cos_NE, sin_NE }}, q_BNAE, k_BNAE);
+      const at::Tensor v_BNAE = qkv.detach().slice(2, 2 * width).unflatten(2, {heads, e});
+      return {q_BNAE.transpose(1, 2), k_BNAE.transpose(1, 2), v_BNAE.transpose(1, 2)};
+    }
+#endif
     variable_list out;
     for (int i = 0; i < 3; ++i) out.push_back(at::empty({qkv.size(0), heads, qkv.size(1), e}, qkv.options()));
     const std::array<const float*, 3> weights = {q_norm_E.const_data_ptr<float>(), k_norm_E.const_data_ptr<float>(),
@@ -209,7 +284,6 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
         }
       }
     });
-    context->save_for_backward({qkv, q_norm_E, k_norm_E, cos_NE, sin_NE});
     return out;
   }
 
@@ -219,9 +293,20 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
     const int64_t width = qkv.size(2) / 3;
     const int64_t e = saved[1].size(0);
     const int64_t heads = width / e;
-    variable_list rows;  // the E elements of a head must be contiguous; heads and tokens may be in either order
-    for (const at::Tensor& grad : grads) rows.push_back(grad.stride(3) == 1 ? grad : grad.contiguous());
+    std::array<at::Tensor, 3> rows;  // the E elements of a head are contiguous; heads and tokens may be in either order
+    std::transform(grads.begin(), grads.end(), rows.begin(), in_rows_of_heads);
     const at::Tensor grad_qkv = at::empty_like(qkv);
+#ifdef LOCKSTEP_CUDA
+    if (qkv.is_cuda()) {
+      const at::Tensor of_norms_2E = heads_backward_cuda({qkv,
+                                                          saved[1],
+                                                          saved[2],
+                                                          { saved[3],
+                                                            saved[4] }},
+                                                         rows, grad_qkv);
+      return {grad_qkv, of_norms_2E[0], of_norms_2E[1], at::Tensor(), at::Tensor()};
+    }
+#endif
     const Pieces pieces = pieces_of(qkv);
     const at::Tensor grad_norms = sums_by_piece(pieces, 2 * e, qkv).zero_();
     for_each_piece(pieces, [&](const Piece& p) {
@@ -245,23 +330,69 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
     const at::Tensor grad_norms_2E = grad_norms.flatten(0, 1).sum(0);
     return {grad_qkv, grad_norms_2E.slice(0, 0, e), grad_norms_2E.slice(0, e), at::Tensor(), at::Tensor()};
   }
+
+ private:
+  static at::Tensor in_rows_of_heads(const at::Tensor& grad_BANE) {
+    if (grad_BANE.is_cpu()) return grad_BANE.stride(3) == 1 ? grad_BANE : grad_BANE.contiguous();
+    const at::IntArrayRef strides = grad_BANE.strides();
+    const bool has_quads = starts_quads(grad_BANE) && std::all_of(strides.begin(), strides.end() - 1,
+                                                                  [](int64_t stride) { return stride % kQuad == 0; });
+    return has_quads && strides.back() == 1 ? grad_BANE : grad_BANE.contiguous();
+  }
 };
+
+bool norm_has_kernel(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
+                     const at::Tensor& scale_BD) {
+  if (x_BND.is_cuda()) {
+    return kHasCudaPasses && all_of_type(at::kFloat, x_BND, weight_D) && has_cuda_type(shift_BD) &&
+           all_of_type(shift_BD.scalar_type(), scale_BD) && x_BND.size(2) % kQuad == 0 &&
+           x_BND.size(2) <= kWidthOfNormMax;
+  }
+  return all_fp32_on_cpu(x_BND, weight_D, shift_BD, scale_BD);
+}
+
+bool swiglu_has_kernel(const at::Tensor& gate_and_value_BNF) {
+  if (gate_and_value_BNF.is_cuda()) return kHasCudaPasses && has_cuda_type(gate_and_value_BNF);
+  return all_fp32_on_cpu(gate_and_value_BNF);
+}
+
+bool heads_have_kernel(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const at::Tensor& k_norm_E) {
+  if (qkv_BNF.is_cuda()) {
+    const int64_t e = q_norm_E.size(0);
+    return kHasCudaPasses && has_cuda_type(qkv_BNF) && all_of_type(at::kFloat, q_norm_E, k_norm_E) && e % kQuad == 0 &&
+           e <= kWidthOfHeadMax;
+  }
+  return all_fp32_on_cpu(qkv_BNF, q_norm_E, k_norm_E);
+}
 
 }  // namespace
 
 at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
                               const at::Tensor& scale_BD) {
-  if (has_kernel(x_BND, weight_D, shift_BD, scale_BD)) return NormFunction::apply(x_BND, weight_D, shift_BD, scale_BD);
+  if (norm_has_kernel(x_BND, weight_D, shift_BD, scale_BD)) {
+    const std::optional<at::Tensor> none;
+    return NormFunction::apply(x_BND, none, none, weight_D, shift_BD, scale_BD)[0];
+  }
   return at::addcmul(shift_BD.unsqueeze(1), rms_norm(x_BND, weight_D), 1.0 + scale_BD.unsqueeze(1));
 }
 
-at::Tensor gated_sum(const at::Tensor& x_BND, const at::Tensor& gate_BD, const at::Tensor& change_BND) {
-  if (has_kernel(x_BND, gate_BD, change_BND)) return GatedSumFunction::apply(x_BND, gate_BD, change_BND);
-  return x_BND + gate_BD.unsqueeze(1) * change_BND;
+NormedSum normed_gated_sum(const at::Tensor& x_BND, const at::Tensor& gate_BD, const at::Tensor& change_BND,
+                           const at::Tensor& weight_D, const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
+  if (norm_has_kernel(x_BND, weight_D, shift_BD, scale_BD) &&
+      all_of_type(shift_BD.scalar_type(), gate_BD, change_BND)) {
+    const auto both =
+        NormFunction::apply(x_BND, std::optional(gate_BD), std::optional(change_BND), weight_D, shift_BD, scale_BD);
+    return {.sum_BND = both[0], .normed_BND = both[1]};
+  }
+  const at::Tensor sum_BND = x_BND + gate_BD.unsqueeze(1) * change_BND;
+  return {.sum_BND = sum_BND, .normed_BND = modulated_rms_norm(sum_BND, weight_D, shift_BD, scale_BD)};
 }
 
-at::Tensor swiglu(const at::Tensor& gate_and_value_BNF) {
-  if (has_kernel(gate_and_value_BNF)) return SwigluFunction::apply(gate_and_value_BNF);
+at::Tensor swiglu(const at::Tensor& gate_and_value_BNF, const at::Tensor& bias_F) {
+  const bool has_bias = bias_F.defined();
+  const bool has_kernel = swiglu_has_kernel(gate_and_value_BNF);
+  if (has_bias && !(has_kernel && gate_and_value_BNF.is_cuda())) return swiglu(gate_and_value_BNF + bias_F);
+  if (has_kernel) return SwigluFunction::apply(gate_and_value_BNF, has_bias ? std::optional(bias_F) : std::nullopt);
   const auto halves = gate_and_value_BNF.chunk(2, -1);
   return torch::silu(halves[0]) * halves[1];
 }
@@ -270,7 +401,7 @@ Heads rotated_heads(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const
                     const HeadRotation& rotation) {
   const int64_t e = q_norm_E.size(0);
   LOCKSTEP_CHECK(e % 2 == 0 && qkv_BNF.size(2) % (3 * e) == 0, "queries, keys and values of whole heads, in pairs");
-  if (has_kernel(qkv_BNF, q_norm_E, k_norm_E)) {
+  if (heads_have_kernel(qkv_BNF, q_norm_E, k_norm_E)) {
     const auto heads = HeadsFunction::apply(qkv_BNF, q_norm_E, k_norm_E, rotation.cos_NE, rotation.sin_NE);
     return {.q_BANE = heads[0], .k_BANE = heads[1], .v_BANE = heads[2]};
   }

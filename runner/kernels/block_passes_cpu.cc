@@ -40,8 +40,8 @@ void norm_forward(int64_t tokens, int64_t width, const float* x, const float* fa
 }
 
 LOCKSTEP_VECTOR_CLONES
-void norm_backward(int64_t tokens, int64_t width, const float* grad, const float* x, const float* factor, float* grad_x,
-                   float* grad_shift, float* grad_factor) {
+void norm_backward(int64_t tokens, int64_t width, const float* grad, const float* grad_sum, const float* x,
+                   const float* factor, float* grad_x, float* grad_shift, float* grad_factor) {
   std::fill_n(grad_shift, width, 0.0F);
   std::fill_n(grad_factor, width, 0.0F);
   for (int64_t n = 0; n < tokens; ++n, grad += width, x += width, grad_x += width) {
@@ -56,6 +56,10 @@ void norm_backward(int64_t tokens, int64_t width, const float* grad, const float
           grad_factor[d] += grad[d] * x[d] * inverse;
           grad_x[d] = inverse * (grad[d] * factor[d] - x[d] * along_x);
         });
+    if (grad_sum == nullptr) continue;
+    for_each_value(
+        width, LOCKSTEP_EACH(d) { grad_x[d] += grad_sum[d]; });
+    grad_sum += width;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/kernels/moving_average.h"
 
 namespace lockstep {
 
@@ -30,13 +31,7 @@ Ema::Ema(NamedTensors parameters, double decay) : parameters_(std::move(paramete
 void Ema::update(const at::Tensor& found_inf) {
   const torch::NoGradGuard no_grad;
   const at::Tensor weight = found_inf.reshape({}).neg().add_(1.0).mul_(1.0 - decay_);
-  if (weight.is_cpu()) {  // in one pass over the memory
-    for (size_t i = 0; i < averages_.size(); ++i) averages_[i].lerp_(parameters_[i].tensor, weight);
-    return;
-  }
-  std::vector<at::Tensor> change = at::_foreach_sub(tensors_of(parameters_), averages_);
-  at::_foreach_mul_(change, weight);
-  at::_foreach_add_(averages_, change);
+  move_averages(averages_, tensors_of(parameters_), weight);
 }
 
 void Ema::reset() {

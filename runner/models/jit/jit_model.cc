@@ -40,6 +40,47 @@ at::Tensor sin_cos_embedding(int64_t grid, int64_t d) {
   return torch::cat({of_axis(1), of_axis(0)}, 1).to(torch::kFloat32);
 }
 
+// The tokens' values, to which each layer adds its change. The last change is added when the sum is normed for the next
+// layer, in one pass.
+class ResidualStream {
+ public:
+  explicit ResidualStream(const at::Tensor& x_BND) : x_BND_(x_BND) {}
+
+  void add(const at::Tensor& gate_BD, const at::Tensor& change_BND) {
+    gate_BD_ = gate_BD;
+    change_BND_ = change_BND;
+  }
+  at::Tensor normed(const at::Tensor& weight_D, const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
+    if (!change_BND_.defined()) return modulated_rms_norm(x_BND_, weight_D, shift_BD, scale_BD);
+    const NormedSum both = normed_gated_sum(x_BND_, gate_BD_, change_BND_, weight_D, shift_BD, scale_BD);
+    x_BND_ = both.sum_BND;
+    change_BND_.reset();
+    return both.normed_BND;
+  }
+  [[nodiscard]] at::Tensor value() const {
+    return change_BND_.defined() ? x_BND_ + gate_BD_.unsqueeze(1) * change_BND_ : x_BND_;
+  }
+
+ private:
+  at::Tensor x_BND_;
+  at::Tensor gate_BD_;
+  at::Tensor change_BND_;  // undefined if there is none to be added
+};
+
+// The bias is added in SwiGLU's own pass where that saves one.
+at::Tensor swiglu_of(const Linear& gate_and_value, const at::Tensor& x_BND) {
+  if (!gate_and_value.cast_weight.defined()) return swiglu(gate_and_value(x_BND));
+  return swiglu(gate_and_value.without_bias(x_BND), gate_and_value.bias);
+}
+
+// The blocks with their layers cast for the products, those of adaLN aside, which are applied together.
+std::vector<JitBlock> cast_for_products(std::vector<JitBlock> blocks) {
+  std::vector<Linear*> layers;
+  for (JitBlock& block : blocks) layers.insert(layers.end(), {&block.qkv, &block.proj, &block.w12, &block.w3});
+  if (!layers.empty()) cast_together(layers);
+  return blocks;
+}
+
 }  // namespace
 
 JitModel::JitModel(const JitShape& shape, at::Device device) : shape_(shape) {
@@ -92,6 +133,8 @@ JitModel::JitModel(const JitShape& shape, at::Device device) : shape_(shape) {
   add_linear(p, "net.final_layer.adaLN_modulation.1", final_adaLN_modulation_);
   add_linear(p, "net.final_layer.linear", final_linear_);
 
+  // Made here and not at each step: the host would wait for the device until a copy from its memory is done.
+  time_frequencies_ = frequencies(kTimeFrequencies).to(torch::kFloat32).to(device);
   pos_embed_SD_ = sin_cos_embedding(shape.grid(), d).to(device);
   // Each axis has E/4 frequencies, and each frequency rotates a pair of adjacent elements.
   const at::Tensor places_S2 = grid_places(shape.grid());
@@ -132,7 +175,7 @@ void JitModel::initialize(uint64_t seed) {
 }
 
 at::Tensor JitModel::embed_times(const at::Tensor& t_B) const {
-  const at::Tensor angles = torch::outer(t_B, frequencies(kTimeFrequencies).to(t_B.options()));
+  const at::Tensor angles = torch::outer(t_B, time_frequencies_);
   return time_mlp_2_(torch::silu(time_mlp_0_(torch::cat({torch::cos(angles), torch::sin(angles)}, 1))));
 }
 
@@ -170,7 +213,9 @@ std::vector<at::Tensor> JitModel::modulations(const at::Tensor& condition_BD, bo
     weights.push_back(block.adaLN_modulation.weight);
     biases.push_back(block.adaLN_modulation.bias);
   }
-  return at::linear(condition_BD, torch::cat(weights), torch::cat(biases)).chunk(shape_.depth, 1);
+  Linear all{.weight = torch::cat(weights), .bias = torch::cat(biases)};
+  cast_together({&all});
+  return all(condition_BD).chunk(shape_.depth, 1);
 }
 
 at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B, const at::Tensor& classes_B,
@@ -179,26 +224,25 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
   const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
   // One product needs a copy of all weights in one tensor; on a CPU that copy takes longer than separate products.
   const std::vector<at::Tensor> modulations_of = modulations(condition_BD, /*in_one_product=*/!condition_BD.is_cpu());
-  at::Tensor x_BND = embed_patches(z_BCHH) + pos_embed_SD_;
+  ResidualStream x(embed_patches(z_BCHH) + pos_embed_SD_);
+  const std::vector<JitBlock> blocks = cast_for_products(blocks_);
   const HeadRotation* rotation = &patches_;
   for (int64_t i = 0; i < shape_.depth; ++i) {
-    const JitBlock& block = blocks_[static_cast<size_t>(i)];
+    const JitBlock& block = blocks[static_cast<size_t>(i)];
     if (i == shape_.in_context_start) {
-      x_BND = torch::cat({class_BD.unsqueeze(1) + in_context_posemb_, x_BND}, 1);
+      x = ResidualStream(torch::cat({class_BD.unsqueeze(1) + in_context_posemb_, x.value()}, 1));
       rotation = &with_context_;
     }
     const bool drops = i >= shape_.depth / 4 && i < 3 * shape_.depth / 4;
-    const auto dropped = [&](const at::Tensor& x) { return drops ? dropouts(x) : x; };
+    const auto dropped = [&](const at::Tensor& y) { return drops ? dropouts(y) : y; };
     const auto m = modulations_of[static_cast<size_t>(i)].chunk(6, 1);
-    const at::Tensor attended =
-        dropped(attention(block, modulated_rms_norm(x_BND, block.norm1, m[0], m[1]), *rotation));
-    x_BND = gated_sum(x_BND, m[2], attended);
-    const at::Tensor hidden = dropped(swiglu(block.w12(modulated_rms_norm(x_BND, block.norm2, m[3], m[4]))));
-    x_BND = gated_sum(x_BND, m[5], block.w3(hidden));
+    x.add(m[2], dropped(attention(block, x.normed(block.norm1, m[0], m[1]), *rotation)));
+    x.add(m[5], block.w3(dropped(swiglu_of(block.w12, x.normed(block.norm2, m[3], m[4])))));
   }
-  if (shape_.in_context_start < shape_.depth) x_BND = x_BND.slice(1, shape_.in_context_tokens);
   const auto m = final_adaLN_modulation_(condition_BD).chunk(2, 1);
-  return unpatchify(final_linear_(modulated_rms_norm(x_BND, final_norm_, m[0], m[1])));
+  at::Tensor normed_BND = x.normed(final_norm_, m[0], m[1]);
+  if (shape_.in_context_start < shape_.depth) normed_BND = normed_BND.slice(1, shape_.in_context_tokens);
+  return unpatchify(final_linear_(normed_BND));
 }
 
 double JitModel::flops_per_image() const {

@@ -90,7 +90,8 @@ class JitModel {
   Linear final_linear_;            // D → P · P · C
   NamedTensors parameters_;
 
-  at::Tensor pos_embed_SD_;    // not trained
+  at::Tensor time_frequencies_;  // not trained, as all that follows
+  at::Tensor pos_embed_SD_;
   HeadRotation patches_;       // [S, E]
   HeadRotation with_context_;  // [32 + S, E]: the first 32 tokens are not rotated
 };

@@ -27,14 +27,17 @@ struct Example {
   at::Tensor x_BND;
   at::Tensor change_BND;
   at::Tensor weight_D;
+  at::Tensor gate_BD;
   at::Tensor shift_BD;
   at::Tensor scale_BD;
   at::Tensor gate_and_value_BNF;
+  at::Tensor bias_F;
   at::Tensor qkv_BNF;
   at::Tensor q_norm_E;
   at::Tensor k_norm_E;
   HeadRotation rotation;
   at::Tensor grad_BND;
+  at::Tensor grad_sum_BND;
   at::Tensor grad_BNF;
   std::vector<at::Tensor> grad_heads;  // of queries and keys by head, of values by token, as attention gives them
 };
@@ -48,30 +51,38 @@ Example example(const Sizes& sizes) {
   return {.x_BND = leaf({b, n, d}),
           .change_BND = leaf({b, n, d}),
           .weight_D = leaf({d}),
+          .gate_BD = leaf({b, d}),
           .shift_BD = leaf({b, d}),
           .scale_BD = leaf({b, d}),
           .gate_and_value_BNF = leaf({b, n, 2 * f}),
+          .bias_F = leaf({2 * f}),
           .qkv_BNF = leaf({b, n, 3 * d}),
           .q_norm_E = leaf({e}),
           .k_norm_E = leaf({e}),
           .rotation = {.cos_NE = angles.cos(), .sin_NE = angles.sin()},
           .grad_BND = at::randn({b, n, d}),
+          .grad_sum_BND = at::randn({b, n, d}),
           .grad_BNF = at::randn({b, n, f}),
           .grad_heads = {at::randn({b, a, n, e}), at::randn({b, a, n, e}), at::randn({b, n, a, e}).transpose(1, 2)}};
 }
 
-Example in_fp64(const Example& single) {
+// The same values in other types: `type` where the products of autocast are, `wide` elsewhere.
+Example in_types(const Example& single, at::ScalarType wide, at::ScalarType type, at::Device device = at::kCPU) {
   Example e = single;
-  for (at::Tensor* leaf : {&e.x_BND, &e.change_BND, &e.weight_D, &e.shift_BD, &e.scale_BD, &e.gate_and_value_BNF,
-                           &e.qkv_BNF, &e.q_norm_E, &e.k_norm_E}) {
-    *leaf = leaf->detach().to(at::kDouble).requires_grad_();
+  for (at::Tensor* leaf : {&e.x_BND, &e.weight_D, &e.bias_F, &e.q_norm_E, &e.k_norm_E}) {
+    *leaf = leaf->detach().to(device, wide).requires_grad_();
   }
-  for (at::Tensor* given : {&e.rotation.cos_NE, &e.rotation.sin_NE, &e.grad_BND, &e.grad_BNF, &e.grad_heads[0],
-                            &e.grad_heads[1], &e.grad_heads[2]}) {
-    *given = given->to(at::kDouble);
+  for (at::Tensor* leaf : {&e.change_BND, &e.gate_BD, &e.shift_BD, &e.scale_BD, &e.gate_and_value_BNF, &e.qkv_BNF}) {
+    *leaf = leaf->detach().to(device, type).requires_grad_();
+  }
+  for (at::Tensor* given : {&e.rotation.cos_NE, &e.rotation.sin_NE, &e.grad_sum_BND}) *given = given->to(device, wide);
+  for (at::Tensor* given : {&e.grad_BND, &e.grad_BNF, &e.grad_heads[0], &e.grad_heads[1], &e.grad_heads[2]}) {
+    *given = given->to(device, type);
   }
   return e;
 }
+
+Example in_fp64(const Example& example) { return in_types(example, at::kDouble, at::kDouble); }
 
 void add_results(std::vector<at::Tensor>& results, const std::vector<at::Tensor>& out,
                  const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& grads) {
@@ -83,8 +94,12 @@ std::vector<at::Tensor> found(const Example& e) {
   std::vector<at::Tensor> all;
   add_results(all, {modulated_rms_norm(e.x_BND, e.weight_D, e.shift_BD, e.scale_BD)},
               {e.x_BND, e.weight_D, e.shift_BD, e.scale_BD}, {e.grad_BND});
-  add_results(all, {gated_sum(e.x_BND, e.scale_BD, e.change_BND)}, {e.x_BND, e.scale_BD, e.change_BND}, {e.grad_BND});
+  const auto [sum_BND, normed_BND] =
+      normed_gated_sum(e.x_BND, e.gate_BD, e.change_BND, e.weight_D, e.shift_BD, e.scale_BD);
+  add_results(all, {sum_BND, normed_BND}, {e.x_BND, e.gate_BD, e.change_BND, e.weight_D, e.shift_BD, e.scale_BD},
+              {e.grad_sum_BND, e.grad_BND});
   add_results(all, {swiglu(e.gate_and_value_BNF)}, {e.gate_and_value_BNF}, {e.grad_BNF});
+  add_results(all, {swiglu(e.gate_and_value_BNF, e.bias_F)}, {e.gate_and_value_BNF, e.bias_F}, {e.grad_BNF});
   const Heads heads = rotated_heads(e.qkv_BNF, e.q_norm_E, e.k_norm_E, e.rotation);
   add_results(all, {heads.q_BANE, heads.k_BANE, heads.v_BANE}, {e.qkv_BNF, e.q_norm_E, e.k_norm_E}, e.grad_heads);
   return all;
@@ -103,12 +118,19 @@ at::Tensor expected_rotation(const at::Tensor& x_BANE, const HeadRotation& rotat
 
 std::vector<at::Tensor> expected(const Example& e) {
   std::vector<at::Tensor> all;
-  add_results(all, {expected_norm(e.x_BND, e.weight_D) * (1.0 + e.scale_BD.unsqueeze(1)) + e.shift_BD.unsqueeze(1)},
-              {e.x_BND, e.weight_D, e.shift_BD, e.scale_BD}, {e.grad_BND});
-  add_results(all, {e.x_BND + e.scale_BD.unsqueeze(1) * e.change_BND}, {e.x_BND, e.scale_BD, e.change_BND},
-              {e.grad_BND});
-  const auto halves = e.gate_and_value_BNF.chunk(2, -1);
-  add_results(all, {at::silu(halves[0]) * halves[1]}, {e.gate_and_value_BNF}, {e.grad_BNF});
+  const auto modulated = [&](const at::Tensor& x_BND) {
+    return expected_norm(x_BND, e.weight_D) * (1.0 + e.scale_BD.unsqueeze(1)) + e.shift_BD.unsqueeze(1);
+  };
+  add_results(all, {modulated(e.x_BND)}, {e.x_BND, e.weight_D, e.shift_BD, e.scale_BD}, {e.grad_BND});
+  const at::Tensor sum_BND = e.x_BND + e.gate_BD.unsqueeze(1) * e.change_BND;
+  add_results(all, {sum_BND, modulated(sum_BND)},
+              {e.x_BND, e.gate_BD, e.change_BND, e.weight_D, e.shift_BD, e.scale_BD}, {e.grad_sum_BND, e.grad_BND});
+  const auto expected_swiglu = [](const at::Tensor& x_BNF) {
+    const auto halves = x_BNF.chunk(2, -1);
+    return at::silu(halves[0]) * halves[1];
+  };
+  add_results(all, {expected_swiglu(e.gate_and_value_BNF)}, {e.gate_and_value_BNF}, {e.grad_BNF});
+  add_results(all, {expected_swiglu(e.gate_and_value_BNF + e.bias_F)}, {e.gate_and_value_BNF, e.bias_F}, {e.grad_BNF});
   const int64_t width = e.q_norm_E.size(0);
   const auto qkv = e.qkv_BNF.unflatten(-1, {3, -1, width}).permute({2, 0, 3, 1, 4}).unbind(0);
   add_results(all,
@@ -116,6 +138,12 @@ std::vector<at::Tensor> expected(const Example& e) {
                expected_rotation(expected_norm(qkv[1], e.k_norm_E), e.rotation), qkv[2]},
               {e.qkv_BNF, e.q_norm_E, e.k_norm_E}, e.grad_heads);
   return all;
+}
+
+// The largest difference, as a part of the largest value or of 1.
+double difference(const at::Tensor& found, const at::Tensor& expected) {
+  const double off = (found.to(at::kCPU, at::kDouble) - expected).abs().max().item<double>();
+  return off / std::max(1.0, expected.abs().max().item<double>());
 }
 
 // Gradients of weights are sums over all tokens, so that what is lost is measured by their largest value.
@@ -127,9 +155,7 @@ TEST(BlockPasses, AgreeWithTheOperatorsThatTheyStandFor) {
     ASSERT_EQ(ours.size(), theirs.size());
     for (size_t i = 0; i < ours.size(); ++i) {
       ASSERT_EQ(ours[i].sizes(), theirs[i].sizes()) << "number " << i;
-      const double off = (ours[i] - theirs[i]).abs().max().item<double>();
-      EXPECT_LT(off, 2e-6 * std::max(1.0, theirs[i].abs().max().item<double>()))
-          << "number " << i << " of " << sizes.tokens << " tokens";
+      EXPECT_LT(difference(ours[i], theirs[i]), 2e-6) << "number " << i << " of " << sizes.tokens << " tokens";
     }
   }
 }
@@ -146,20 +172,70 @@ TEST(BlockPasses, HaveAWayByOperatorsThatAgrees) {
 
 // As under autocast: a sum in fp32, and what the products give in bf16.
 TEST(BlockPasses, HaveAWayByOperatorsForMixedTypes) {
-  Example mixed = example(kSizes[0]);
-  for (at::Tensor* leaf :
-       {&mixed.change_BND, &mixed.shift_BD, &mixed.scale_BD, &mixed.gate_and_value_BNF, &mixed.qkv_BNF}) {
-    *leaf = leaf->detach().to(at::kBFloat16).requires_grad_();
-  }
-  mixed.grad_BNF = mixed.grad_BNF.to(at::kBFloat16);
-  for (at::Tensor& grad : mixed.grad_heads) grad = grad.to(at::kBFloat16);
+  Example mixed = in_types(example(kSizes[0]), at::kFloat, at::kBFloat16);
+  mixed.grad_BND = mixed.grad_BND.to(at::kFloat);  // of the norm, which this way gives in fp32
   const std::vector<at::Tensor> by_operators = found(mixed);
   const std::vector<at::Tensor> theirs = expected(in_fp64(mixed));
-  for (size_t i = 0; i < theirs.size(); ++i) {
-    const double off = (by_operators[i].to(at::kDouble) - theirs[i]).abs().max().item<double>();
-    EXPECT_LT(off, 0.02 * std::max(1.0, theirs[i].abs().max().item<double>())) << "number " << i;
-  }
+  for (size_t i = 0; i < theirs.size(); ++i) EXPECT_LT(difference(by_operators[i], theirs[i]), 0.02) << "number " << i;
   EXPECT_EQ(by_operators[0].scalar_type(), at::kFloat);
+}
+
+class BlockPassesOnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  }
+};
+
+// With heads of all numbers of lanes, of 20 of 32 lanes, and with runs of tokens that are short.
+constexpr Sizes kSizesOnCuda[] = {{2, 5, 2, 16, 24},  {3, 300, 3, 64, 96},    {1, 1, 1, 4, 1},
+                                  {2, 50, 2, 80, 37}, {2, 33, 16, 128, 2730}, {5, 40, 1, 32, 6}};
+
+TEST_F(BlockPassesOnCuda, AgreeWithTheOperatorsThatTheyStandFor) {
+  for (const Sizes& sizes : kSizesOnCuda) {
+    const Example single = example(sizes);
+    const std::vector<at::Tensor> ours = found(in_types(single, at::kFloat, at::kFloat, at::kCUDA));
+    const std::vector<at::Tensor> theirs = expected(in_fp64(single));
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      EXPECT_LT(difference(ours[i], theirs[i]), 4e-6) << "number " << i << " of " << sizes.tokens << " tokens";
+    }
+  }
+}
+
+TEST_F(BlockPassesOnCuda, AgreeInTheTypesOfAutocast) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const Sizes& sizes : kSizesOnCuda) {
+      const Example mixed = in_types(example(sizes), at::kFloat, type);
+      const std::vector<at::Tensor> ours = found(in_types(mixed, at::kFloat, type, at::kCUDA));
+      const std::vector<at::Tensor> theirs = expected(in_fp64(mixed));
+      for (size_t i = 0; i < theirs.size(); ++i) {
+        EXPECT_LT(difference(ours[i], theirs[i]), 0.01) << "number " << i << " of " << sizes.tokens << " tokens";
+      }
+      EXPECT_EQ(ours[0].scalar_type(), type) << "the norm";
+    }
+  }
+}
+
+TEST_F(BlockPassesOnCuda, GiveTheSameBitsAgain) {
+  const Example e = in_types(example(kSizesOnCuda[1]), at::kFloat, at::kBFloat16, at::kCUDA);
+  const std::vector<at::Tensor> once = found(e);
+  const std::vector<at::Tensor> again = found(e);
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(once[i].equal(again[i])) << i;
+}
+
+// As a model has them: modulations are columns of one product, and tokens may be a part of more.
+TEST_F(BlockPassesOnCuda, TakeViews) {
+  const Example e = in_types(example({2, 6, 2, 16, 24}), at::kFloat, at::kBFloat16, at::kCUDA);
+  const at::Tensor x_BND = at::cat({e.x_BND, e.x_BND}, 1).slice(1, 3, 9);
+  const auto parts = at::cat({e.gate_BD, e.shift_BD, e.scale_BD}, 1).chunk(3, 1);
+  const at::Tensor odd = at::cat({e.shift_BD.flatten(), e.shift_BD.flatten()}).slice(0, 1, 65).view({2, 32});
+  const auto same = [](const NormedSum& a, const NormedSum& b) {
+    return a.sum_BND.equal(b.sum_BND) && a.normed_BND.equal(b.normed_BND);
+  };
+  EXPECT_TRUE(same(normed_gated_sum(x_BND, parts[0], e.change_BND, e.weight_D, parts[1], parts[2]),
+                   normed_gated_sum(x_BND.contiguous(), e.gate_BD, e.change_BND, e.weight_D, e.shift_BD, e.scale_BD)));
+  EXPECT_TRUE(modulated_rms_norm(x_BND, e.weight_D, odd, parts[2])
+                  .equal(modulated_rms_norm(x_BND, e.weight_D, odd.clone(), e.scale_BD)));
 }
 
 TEST(BlockPasses, HaveTheSameBitsWithAnyNumberOfThreads) {
@@ -183,7 +259,10 @@ TEST(BlockPasses, TakeViewsWhoseRowsStandApart) {
   const auto parts = modulation.chunk(2, 1);
   EXPECT_TRUE(modulated_rms_norm(right, e.weight_D, parts[0], parts[1])
                   .equal(modulated_rms_norm(e.change_BND, e.weight_D, e.shift_BD, e.scale_BD)));
-  EXPECT_TRUE(gated_sum(right, parts[1], right).equal(gated_sum(e.change_BND, e.scale_BD, e.change_BND)));
+  EXPECT_TRUE(
+      normed_gated_sum(right, parts[1], right, e.weight_D, parts[0], parts[1])
+          .normed_BND.equal(
+              normed_gated_sum(e.change_BND, e.scale_BD, e.change_BND, e.weight_D, e.shift_BD, e.scale_BD).normed_BND));
   EXPECT_TRUE(swiglu(right).equal(swiglu(e.change_BND)));
 }
 

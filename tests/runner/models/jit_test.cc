@@ -1,7 +1,8 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/types.h>
+#include <torch/torch.h>
 
 #include <numeric>
 
@@ -79,6 +80,55 @@ TEST(Jit, modulates_all_blocks_in_one_product_as_in_one_for_each) {
 }
 
 // The prediction is 0 at the start, so the loss is E[x²] · E[1 / max(1 − t, 0.05)²], and the second factor is 2.966.
+// The gradients of all parameters, which are drawn here so that none is 0.
+std::vector<at::Tensor> gradients_on(at::Device device, at::ScalarType type) {
+  const RunConfig config = jit_config({"--data_path", "generated:20", "--model", "6x64/4"});
+  const JitModel model(jit_shape(jit_options(config), 3), device);
+  torch::manual_seed(11);
+  {
+    const at::NoGradGuard no_grad;
+    for (const NamedTensor& p : model.parameters()) {
+      const double mean = p.name.find("norm") == std::string::npos ? 0.0 : 1.0;
+      p.tensor.copy_(torch::randn(p.tensor.sizes()) * 0.1 + mean);
+    }
+  }
+  const at::Tensor z_BCHH = torch::randn({5, 3, 8, 8}).to(device);
+  const at::Tensor t_B = torch::rand({5}).to(device);
+  const at::Tensor classes_B = torch::tensor({0, 1, 2, 3, 1}, at::kLong).to(device);
+  at::autocast::set_autocast_enabled(device.type(), type != at::kFloat);
+  at::autocast::set_autocast_dtype(device.type(), type == at::kFloat ? at::kBFloat16 : type);
+  const at::Tensor loss = (model(z_BCHH, t_B, classes_B).to(at::kFloat) - z_BCHH).square().mean();
+  at::autocast::set_autocast_enabled(device.type(), false);
+  at::autocast::clear_cache();
+  loss.backward();
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& p : model.parameters()) gradients.push_back(p.tensor.grad().cpu());
+  return gradients;
+}
+
+void expect_gradients_of_fp32(at::Device device) {
+  const std::vector<at::Tensor> expected = gradients_on(at::kCPU, at::kFloat);
+  struct Way {
+    at::ScalarType type;
+    double most;
+  };
+  for (const auto& [type, most] : {Way{at::kFloat, 1e-3}, Way{at::kBFloat16, 0.1}}) {
+    const std::vector<at::Tensor> found = gradients_on(device, type);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(found[i].scalar_type(), at::kFloat);
+      const double off = ((found[i] - expected[i]).norm() / expected[i].norm()).item<double>();
+      EXPECT_LT(off, most) << "parameter " << i << " in " << type;
+    }
+  }
+}
+
+TEST(Jit, has_the_same_gradients_under_autocast) { expect_gradients_of_fp32(at::kCPU); }
+
+TEST(JitOnCuda, has_the_gradients_of_the_cpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  expect_gradients_of_fp32(at::kCUDA);
+}
+
 TEST(Jit, begins_with_the_loss_that_follows_from_the_times) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:6000", "--valid_images", "0"}));
   BatchShare share{.seed = 7, .samples = std::vector<int64_t>(6000)};

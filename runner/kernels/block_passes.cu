@@ -1,0 +1,620 @@
+// CUDA twins of the passes over a block's tokens. Sums over tokens are taken by runs of tokens and then added in the
+// order of the runs, without atomics, so that they are the same each time.
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "runner/kernels/block_passes.h"
+#include "runner/kernels/quads.cuh"
+
+namespace lockstep::block_passes_detail {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kWarpsOfBlock = 4;
+constexpr int kThreadsMax = 256;
+constexpr int kTokensOfRun = 16;     // of one sample, for the sums of a norm's gradients
+constexpr int kTokensOfHeadRun = 4;  // of any samples, for those of the heads' norms
+constexpr int kTokensOfSwigluRun = 128;
+constexpr int kTokensAtOnce = 8;
+
+// The sum over the kLanes lanes that stand together, in each of them.
+template <int kLanes>
+__device__ float sum_over_lanes(float x) {
+  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffU, x, step);
+  return x;
+}
+
+__device__ float inverse_rms(float squares, int64_t width) {
+  return rsqrtf(squares / static_cast<float>(width) + kNormEps);
+}
+
+// ---- the norm of x, or of x + gate · change ----
+
+template <typename T>
+struct Norm {
+  int64_t tokens;  // of a sample
+  int64_t width;
+  const float* x;  // in the backward pass: the sum
+  const T* change;
+  const float* weight;
+  const T* gate;  // of the first sample
+  const T* scale;
+  int64_t gate_stride;  // between samples
+  int64_t scale_stride;
+};
+
+template <typename T>
+__device__ float4 factor(const Norm<T>& norm, int64_t sample, int64_t quad) {
+  const float4 scale = load_quad(norm.scale + sample * norm.scale_stride, quad);
+  return load_quad(norm.weight, quad) * (scale + float4{1.0F, 1.0F, 1.0F, 1.0F});
+}
+
+// One warp per token, which keeps the values to be normed in shared memory.
+template <typename T, bool kHasChange>
+__global__ void norm_forward_kernel(Norm<T> norm, int64_t all_tokens, const T* __restrict__ shift, int64_t shift_stride,
+                                    float* __restrict__ sum, T* __restrict__ out) {
+  extern __shared__ float4 rows[];
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (token >= all_tokens) return;
+  const int64_t sample = token / norm.tokens;
+  const int64_t at = token * norm.width;
+  const int64_t quads = norm.width / 4;
+  float4* const row = rows + threadIdx.y * quads;
+  float squares = 0.0F;
+#pragma unroll 4
+  for (int64_t quad = threadIdx.x; quad < quads; quad += kWarp) {
+    float4 x = load_quad(norm.x + at, quad);
+    if constexpr (kHasChange) {
+      x = x + load_quad(norm.gate + sample * norm.gate_stride, quad) * load_quad(norm.change + at, quad);
+      store_quad(sum + at, quad, x);
+    }
+    row[quad] = x;
+    squares += total(x * x);
+  }
+  const float inverse = inverse_rms(sum_over_lanes<kWarp>(squares), norm.width);
+#pragma unroll 4
+  for (int64_t quad = threadIdx.x; quad < quads; quad += kWarp) {
+    store_quad(out + at, quad,
+               row[quad] * inverse * factor(norm, sample, quad) + load_quad(shift + sample * shift_stride, quad));
+  }
+}
+
+// One block per run of tokens of a sample. First each warp computes what some tokens need of all their values; then
+// each thread goes through the run's tokens with its own columns.
+template <typename T, bool kHasChange>
+__global__ void __launch_bounds__(kThreadsMax)
+    norm_backward_kernel(Norm<T> norm, const T* __restrict__ grad, const float* __restrict__ grad_sum,
+                         float* __restrict__ grad_x, T* __restrict__ grad_change, float* __restrict__ sums) {
+  __shared__ float inverse_of[kTokensOfRun];
+  __shared__ float along_of[kTokensOfRun];
+  const int64_t sample = blockIdx.y;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTokensOfRun;
+  const int count = static_cast<int>(min(static_cast<int64_t>(kTokensOfRun), norm.tokens - first));
+  const int64_t begin = (sample * norm.tokens + first) * norm.width;
+  const int64_t quads = norm.width / 4;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int token = static_cast<int>(threadIdx.x) / kWarp; token < count;
+       token += static_cast<int>(blockDim.x) / kWarp) {
+    const int64_t at = begin + token * norm.width;
+    float squares = 0.0F;
+    float dot = 0.0F;
+#pragma unroll 4
+    for (int64_t quad = lane; quad < quads; quad += kWarp) {
+      const float4 x = load_quad(norm.x + at, quad);
+      squares += total(x * x);
+      dot += total(load_quad(grad + at, quad) * factor(norm, sample, quad) * x);
+    }
+    const float inverse = inverse_rms(sum_over_lanes<kWarp>(squares), norm.width);
+    dot = sum_over_lanes<kWarp>(dot);
+    if (lane == 0) {
+      inverse_of[token] = inverse;
+      // The normed value does not depend on the length of x, so the gradient has no component along x: subtract it.
+      along_of[token] = dot * inverse * inverse / static_cast<float>(norm.width);
+    }
+  }
+  __syncthreads();
+  for (int64_t quad = threadIdx.x; quad < quads; quad += blockDim.x) {
+    const float4 by = factor(norm, sample, quad);
+    float4 gate{};
+    if constexpr (kHasChange) gate = load_quad(norm.gate + sample * norm.gate_stride, quad);
+    float4 of_shift{};
+    float4 of_factor{};
+    float4 of_gate{};
+#pragma unroll 4
+    for (int token = 0; token < count; ++token) {
+      const int64_t at = begin + token * norm.width;
+      const float4 x = load_quad(norm.x + at, quad);
+      const float4 g = load_quad(grad + at, quad);
+      float4 of_x = (g * by - x * along_of[token]) * inverse_of[token];
+      if (grad_sum != nullptr) of_x = of_x + load_quad(grad_sum + at, quad);
+      store_quad(grad_x + at, quad, of_x);
+      of_shift = of_shift + g;
+      of_factor = of_factor + g * x * inverse_of[token];
+      if constexpr (kHasChange) {
+        of_gate = of_gate + of_x * load_quad(norm.change + at, quad);
+        store_quad(grad_change + at, quad, of_x * gate);
+      }
+    }
+    // [shift, factor, gate][sample][run][width]
+    const int64_t row = (sample * gridDim.x + blockIdx.x) * norm.width;
+    const int64_t kind = static_cast<int64_t>(gridDim.y) * gridDim.x * norm.width;
+    store_quad(sums + row, quad, of_shift);
+    store_quad(sums + kind + row, quad, of_factor);
+    if constexpr (kHasChange) store_quad(sums + 2 * kind + row, quad, of_gate);
+  }
+}
+
+// Adds up the runs' sums. One block per sample, one thread per quad. of_weight: [B, D], still to be added up.
+template <typename T>
+__global__ void norm_sums_kernel(Norm<T> norm, int64_t runs, const float* __restrict__ sums, T* __restrict__ grad_shift,
+                                 T* __restrict__ grad_scale, T* __restrict__ grad_gate, float* __restrict__ of_weight) {
+  const int64_t sample = blockIdx.x;
+  const int64_t kind = gridDim.x * runs * norm.width;
+  const int64_t out = sample * norm.width;
+  for (int64_t quad = threadIdx.x; quad < norm.width / 4; quad += blockDim.x) {
+    float4 of_shift{};
+    float4 of_factor{};
+    float4 of_gate{};
+#pragma unroll 4
+    for (int64_t run = 0; run < runs; ++run) {
+      const float* const row = sums + (sample * runs + run) * norm.width;
+      of_shift = of_shift + load_quad(row, quad);
+      of_factor = of_factor + load_quad(row + kind, quad);
+      if (grad_gate != nullptr) of_gate = of_gate + load_quad(row + 2 * kind, quad);
+    }
+    const float4 scale = load_quad(norm.scale + sample * norm.scale_stride, quad);
+    store_quad(grad_shift + out, quad, of_shift);
+    store_quad(grad_scale + out, quad, of_factor * load_quad(norm.weight, quad));
+    if (grad_gate != nullptr) store_quad(grad_gate + out, quad, of_gate);
+    store_quad(of_weight + out, quad, of_factor * (scale + float4{1.0F, 1.0F, 1.0F, 1.0F}));
+  }
+}
+
+// ---- SwiGLU ----
+
+__device__ float sigmoid(float x) { return 1.0F / (1.0F + __expf(-x)); }
+
+template <typename T>
+struct Swiglu {
+  int64_t tokens;
+  int64_t width;      // of the result
+  const T* x;         // gates, then values
+  const float* bias;  // of x, or nullptr
+};
+
+// kCount adjacent columns of gates and values, with their bias.
+template <typename T, int kCount>
+struct GateAndValue {
+  float gate[kCount];
+  float value[kCount];
+
+  __device__ GateAndValue(const Swiglu<T>& of, const GateAndValue& bias, int64_t token, int64_t column) {
+    const T* const row = of.x + token * 2 * of.width + column;
+    const auto gates = *reinterpret_cast<const Pack<T, kCount>*>(row);
+    const auto values = *reinterpret_cast<const Pack<T, kCount>*>(row + of.width);
+    for (int i = 0; i < kCount; ++i) {
+      gate[i] = static_cast<float>(gates.values[i]) + bias.gate[i];
+      value[i] = static_cast<float>(values.values[i]) + bias.value[i];
+    }
+  }
+  // The bias; zeros if there is none, or to begin a sum.
+  __device__ GateAndValue(const float* bias, int64_t width, int64_t column) {
+    for (int i = 0; i < kCount; ++i) {
+      gate[i] = bias == nullptr ? 0.0F : bias[column + i];
+      value[i] = bias == nullptr ? 0.0F : bias[width + column + i];
+    }
+  }
+};
+
+// One block per run of tokens and group of columns; each thread takes every eighth token with its own columns.
+template <typename T, int kCount>
+__global__ void swiglu_forward_kernel(Swiglu<T> of, T* __restrict__ out) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x) * kCount;
+  if (column >= of.width) return;
+  const GateAndValue<T, kCount> bias(of.bias, of.width, column);
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * kTokensOfSwigluRun;
+  const int64_t end = min(begin + kTokensOfSwigluRun, of.tokens);
+#pragma unroll 4
+  for (int64_t token = begin + threadIdx.y; token < end; token += kTokensAtOnce) {
+    const GateAndValue<T, kCount> x(of, bias, token, column);
+    Pack<T, kCount> result;
+    for (int i = 0; i < kCount; ++i) result.values[i] = static_cast<T>(x.gate[i] * sigmoid(x.gate[i]) * x.value[i]);
+    *reinterpret_cast<Pack<T, kCount>*>(out + token * of.width + column) = result;
+  }
+}
+
+// sums: of the gradient of x over each run, [runs, 2 F]; nullptr if there is no bias.
+template <typename T, int kCount>
+__global__ void swiglu_backward_kernel(Swiglu<T> of, const T* __restrict__ grad, T* __restrict__ grad_x,
+                                       float* __restrict__ sums) {
+  __shared__ float of_tokens[kTokensAtOnce][2 * kCount][kWarp];
+  const int lane = static_cast<int>(threadIdx.x);
+  const int row = static_cast<int>(threadIdx.y);
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + lane) * kCount;
+  const bool is_mine = column < of.width;
+  GateAndValue<T, kCount> sum(nullptr, of.width, column);
+  if (is_mine) {
+    const GateAndValue<T, kCount> bias(of.bias, of.width, column);
+    const int64_t begin = static_cast<int64_t>(blockIdx.y) * kTokensOfSwigluRun;
+    const int64_t end = min(begin + kTokensOfSwigluRun, of.tokens);
+#pragma unroll 4
+    for (int64_t token = begin + row; token < end; token += kTokensAtOnce) {
+      const GateAndValue<T, kCount> x(of, bias, token, column);
+      const auto of_out = *reinterpret_cast<const Pack<T, kCount>*>(grad + token * of.width + column);
+      Pack<T, kCount> of_gate;
+      Pack<T, kCount> of_value;
+      for (int i = 0; i < kCount; ++i) {
+        const float s = sigmoid(x.gate[i]);
+        const float by_value = static_cast<float>(of_out.values[i]) * s;
+        const float gate = by_value * x.value[i] * (1.0F + x.gate[i] * (1.0F - s));
+        const float value = by_value * x.gate[i];
+        of_gate.values[i] = static_cast<T>(gate);
+        of_value.values[i] = static_cast<T>(value);
+        sum.gate[i] += gate;
+        sum.value[i] += value;
+      }
+      T* const to = grad_x + token * 2 * of.width + column;
+      *reinterpret_cast<Pack<T, kCount>*>(to) = of_gate;
+      *reinterpret_cast<Pack<T, kCount>*>(to + of.width) = of_value;
+    }
+  }
+  if (sums == nullptr) return;
+  for (int i = 0; i < kCount; ++i) {
+    of_tokens[row][i][lane] = sum.gate[i];
+    of_tokens[row][kCount + i][lane] = sum.value[i];
+  }
+  __syncthreads();
+  if (row >= 2 * kCount || !is_mine) return;  // one row of threads for each of the columns
+  float total_of_run = 0.0F;
+  for (int i = 0; i < kTokensAtOnce; ++i) total_of_run += of_tokens[i][row][lane];
+  sums[blockIdx.y * 2 * of.width + (row < kCount ? 0 : of.width) + column + row % kCount] = total_of_run;
+}
+
+// ---- heads: normed, and pairs of elements rotated ----
+
+struct Rotation {
+  float4 cos;
+  float4 sin;
+};
+
+// Both pairs of a quad, by their angles or back.
+__device__ float4 rotate(float4 x, const Rotation& by) {
+  return {x.x * by.cos.x - x.y * by.sin.x, x.y * by.cos.x + x.x * by.sin.x, x.z * by.cos.z - x.w * by.sin.z,
+          x.w * by.cos.z + x.z * by.sin.z};
+}
+__device__ float4 rotate_back(float4 x, const Rotation& by) {
+  return {x.x * by.cos.x + x.y * by.sin.x, x.y * by.cos.x - x.x * by.sin.x, x.z * by.cos.z + x.w * by.sin.z,
+          x.w * by.cos.z - x.z * by.sin.z};
+}
+
+struct HeadTables {
+  const float* q_norm;
+  const float* k_norm;
+  const float* cos;
+  const float* sin;
+};
+
+struct HeadSizes {
+  int64_t all_tokens;
+  int64_t tokens;  // of a sample
+  int heads;
+  int width;
+};
+
+// One warp per token; kLanes lanes per head, each with one quad of it or, in the last lanes, none.
+template <typename T, int kLanes>
+__global__ void heads_forward_kernel(HeadSizes sizes, HeadTables tables, const T* __restrict__ qkv, T* __restrict__ q,
+                                     T* __restrict__ k) {
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (token >= sizes.all_tokens) return;
+  const int quad = static_cast<int>(threadIdx.x) % kLanes;
+  const bool has_quad = quad * 4 < sizes.width;
+  const int64_t row = token % sizes.tokens * sizes.width;
+  Rotation rotation{};
+  float4 q_norm{};
+  float4 k_norm{};
+  if (has_quad) {
+    rotation = {load_quad(tables.cos + row, quad), load_quad(tables.sin + row, quad)};
+    q_norm = load_quad(tables.q_norm, quad);
+    k_norm = load_quad(tables.k_norm, quad);
+  }
+  const int64_t of_token = static_cast<int64_t>(sizes.heads) * sizes.width;
+#pragma unroll 2
+  for (int head = 0; head < 2 * sizes.heads; head += kWarp / kLanes) {
+    const int mine = head + static_cast<int>(threadIdx.x) / kLanes;
+    const bool is_query = mine < sizes.heads;
+    const bool is_mine = has_quad && mine < 2 * sizes.heads;
+    const float4 x = is_mine ? load_quad(qkv + token * 3 * of_token + mine * sizes.width, quad) : float4{};
+    const float inverse = inverse_rms(sum_over_lanes<kLanes>(total(x * x)), sizes.width);
+    if (!is_mine) continue;
+    T* const to = is_query ? q : k - of_token;
+    store_quad(to + token * of_token + mine * sizes.width, quad,
+               rotate(x * inverse * (is_query ? q_norm : k_norm), rotation));
+  }
+}
+
+// The gradient of queries, keys or values, [B, A, N, E] in any order of samples, heads and tokens.
+template <typename T>
+struct HeadGrad {
+  const T* data;
+  int64_t sample_stride;
+  int64_t head_stride;
+  int64_t token_stride;
+};
+
+// As in the forward pass; each block takes a run of tokens and writes the sums of their norms' gradients, [2, E].
+template <typename T, int kLanes>
+__global__ void heads_backward_kernel(HeadSizes sizes, HeadTables tables, const T* __restrict__ qkv, HeadGrad<T> grad_q,
+                                      HeadGrad<T> grad_k, HeadGrad<T> grad_v, T* __restrict__ grad_qkv,
+                                      float* __restrict__ norm_sums) {
+  constexpr int kHeadsOfWarp = kWarp / kLanes;
+  constexpr int kRows = kWarpsOfBlock * kHeadsOfWarp;
+  __shared__ float4 of_norms[2][kRows][kLanes];
+  const int quad = static_cast<int>(threadIdx.x) % kLanes;
+  const int among_heads = static_cast<int>(threadIdx.x) / kLanes;
+  const bool has_quad = quad * 4 < sizes.width;
+  const float4 q_norm = has_quad ? load_quad(tables.q_norm, quad) : float4{};
+  const float4 k_norm = has_quad ? load_quad(tables.k_norm, quad) : float4{};
+  float4 of_q_norm{};
+  float4 of_k_norm{};
+  const int64_t of_token = static_cast<int64_t>(sizes.heads) * sizes.width;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTokensOfHeadRun;
+  const int64_t end = min(begin + kTokensOfHeadRun, sizes.all_tokens);
+  for (int64_t token = begin + threadIdx.y; token < end; token += blockDim.y) {
+    const int64_t sample = token / sizes.tokens;
+    const int64_t in_sample = token % sizes.tokens;
+    Rotation rotation{};
+    if (has_quad) {
+      rotation = {load_quad(tables.cos + in_sample * sizes.width, quad),
+                  load_quad(tables.sin + in_sample * sizes.width, quad)};
+    }
+    const auto row_of = [&](const HeadGrad<T>& grad, int head) {
+      return grad.data + sample * grad.sample_stride + head * grad.head_stride + in_sample * grad.token_stride;
+    };
+    const auto normed_and_rotated = [&](const HeadGrad<T>& from, int64_t place, float4 norm, float4& of_norm) {
+#pragma unroll 2
+      for (int first = 0; first < sizes.heads; first += kHeadsOfWarp) {
+        const int head = first + among_heads;
+        const bool is_mine = has_quad && head < sizes.heads;
+        const float4 grad = is_mine ? load_quad(row_of(from, head), quad) : float4{};
+        const float4 x = is_mine ? load_quad(qkv + place + head * sizes.width, quad) : float4{};
+        const float4 back = rotate_back(grad, rotation);  // the gradient of the normed values
+        const float inverse = inverse_rms(sum_over_lanes<kLanes>(total(x * x)), sizes.width);
+        const float dot = sum_over_lanes<kLanes>(total(back * norm * x));
+        const float along_x = dot * inverse * inverse / static_cast<float>(sizes.width);
+        if (is_mine) store_quad(grad_qkv + place + head * sizes.width, quad, (back * norm - x * along_x) * inverse);
+        of_norm = of_norm + back * x * inverse;
+      }
+    };
+    const int64_t place = token * 3 * of_token;
+    normed_and_rotated(grad_q, place, q_norm, of_q_norm);
+    normed_and_rotated(grad_k, place + of_token, k_norm, of_k_norm);
+#pragma unroll 2
+    for (int head = among_heads; head < sizes.heads; head += kHeadsOfWarp) {
+      if (!has_quad) continue;
+      store_quad(grad_qkv + place + 2 * of_token + head * sizes.width, quad, load_quad(row_of(grad_v, head), quad));
+    }
+  }
+  const int row = static_cast<int>(threadIdx.y) * kHeadsOfWarp + among_heads;
+  of_norms[0][row][quad] = of_q_norm;
+  of_norms[1][row][quad] = of_k_norm;
+  __syncthreads();
+  const int thread = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
+  if (thread >= 2 * kLanes || thread % kLanes * 4 >= sizes.width) return;
+  float4 sum{};
+  for (int i = 0; i < kRows; ++i) sum = sum + of_norms[thread / kLanes][i][thread % kLanes];
+  store_quad(norm_sums + (static_cast<int64_t>(blockIdx.x) * 2 + thread / kLanes) * sizes.width, thread % kLanes, sum);
+}
+
+// ---- launches ----
+
+unsigned blocks_for(int64_t items, int64_t of_block) {
+  return static_cast<unsigned>((items + of_block - 1) / of_block);
+}
+
+// Calls launch<type of x's values>(stream).
+template <typename Launch>
+void launch_for(const at::Tensor& x, const Launch& launch) {
+  if (x.numel() == 0) return;
+  const c10::cuda::CUDAGuard guard(x.device());
+  AT_DISPATCH_SWITCH(x.scalar_type(), "lockstep_block_passes",
+                     AT_DISPATCH_CASE_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, [&] {
+                       if constexpr (!std::is_same_v<scalar_t, double>) {
+                         launch.template operator()<scalar_t>(at::cuda::getCurrentCUDAStream().stream());
+                         C10_CUDA_KERNEL_LAUNCH_CHECK();
+                       }
+                     }));
+}
+
+// Calls use(std::integral_constant<int, …>) with the largest power of two, up to 4, that divides the width.
+template <typename Use>
+void with_pack(int64_t width, const Use& use) {
+  if (width % 4 == 0) {
+    use(std::integral_constant<int, 4>());
+  } else if (width % 2 == 0) {
+    use(std::integral_constant<int, 2>());
+  } else {
+    use(std::integral_constant<int, 1>());
+  }
+}
+
+// … with the number of lanes that hold a head, one quad each.
+template <typename Use>
+void with_lanes(int64_t width, const Use& use) {
+  if (width <= 32) {
+    use(std::integral_constant<int, 8>());
+  } else if (width <= 64) {
+    use(std::integral_constant<int, 16>());
+  } else {
+    use(std::integral_constant<int, 32>());
+  }
+}
+
+template <typename T>
+Norm<T> norm_of(const NormTensors& n) {
+  const bool has_change = n.change_BND.defined();
+  return {.tokens = n.x_BND.size(1),
+          .width = n.x_BND.size(2),
+          .x = n.x_BND.const_data_ptr<float>(),
+          .change = has_change ? n.change_BND.const_data_ptr<T>() : nullptr,
+          .weight = n.weight_D.const_data_ptr<float>(),
+          .gate = has_change ? n.gate_BD.const_data_ptr<T>() : nullptr,
+          .scale = n.scale_BD.const_data_ptr<T>(),
+          .gate_stride = has_change ? n.gate_BD.stride(0) : 0,
+          .scale_stride = n.scale_BD.stride(0)};
+}
+
+template <typename T>
+Swiglu<T> swiglu_of(const at::Tensor& x_BNF, const at::Tensor& bias_F) {
+  return {.tokens = x_BNF.size(0) * x_BNF.size(1),
+          .width = x_BNF.size(2) / 2,
+          .x = x_BNF.const_data_ptr<T>(),
+          .bias = bias_F.defined() ? bias_F.const_data_ptr<float>() : nullptr};
+}
+
+HeadSizes sizes_of(const at::Tensor& qkv_BNF, int64_t head_width) {
+  return {.all_tokens = qkv_BNF.size(0) * qkv_BNF.size(1),
+          .tokens = qkv_BNF.size(1),
+          .heads = static_cast<int>(qkv_BNF.size(2) / (3 * head_width)),
+          .width = static_cast<int>(head_width)};
+}
+
+HeadTables tables_of(const HeadTensors& heads) {
+  return {.q_norm = heads.q_norm_E.const_data_ptr<float>(),
+          .k_norm = heads.k_norm_E.const_data_ptr<float>(),
+          .cos = heads.rotation.cos_NE.const_data_ptr<float>(),
+          .sin = heads.rotation.sin_NE.const_data_ptr<float>()};
+}
+
+template <typename T>
+HeadGrad<T> grad_of(const at::Tensor& grad_BANE) {
+  return {grad_BANE.const_data_ptr<T>(), grad_BANE.stride(0), grad_BANE.stride(1), grad_BANE.stride(2)};
+}
+
+}  // namespace
+
+void norm_forward_cuda(const NormTensors& n, const at::Tensor& shift_BD, const at::Tensor& sum_BND,
+                       const at::Tensor& normed_BND) {
+  launch_for(normed_BND, [&]<typename T>(cudaStream_t stream) {
+    const Norm<T> norm = norm_of<T>(n);
+    const int64_t all_tokens = n.x_BND.size(0) * norm.tokens;
+    const dim3 threads(kWarp, kWarpsOfBlock);
+    const unsigned blocks = blocks_for(all_tokens, kWarpsOfBlock);
+    const size_t shared = static_cast<size_t>(kWarpsOfBlock * norm.width) * sizeof(float);
+    const T* const shift = shift_BD.const_data_ptr<T>();
+    T* const out = normed_BND.mutable_data_ptr<T>();
+    if (sum_BND.defined()) {
+      norm_forward_kernel<T, true><<<blocks, threads, shared, stream>>>(norm, all_tokens, shift, shift_BD.stride(0),
+                                                                        sum_BND.mutable_data_ptr<float>(), out);
+    } else {
+      norm_forward_kernel<T, false>
+          <<<blocks, threads, shared, stream>>>(norm, all_tokens, shift, shift_BD.stride(0), nullptr, out);
+    }
+  });
+}
+
+NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, const at::Tensor& grad_sum_BND) {
+  const at::Tensor& x = n.x_BND;
+  const bool has_change = n.change_BND.defined();
+  const int64_t runs = (x.size(1) + kTokensOfRun - 1) / kTokensOfRun;
+  const auto like_scale = [&] { return at::empty({x.size(0), x.size(2)}, n.scale_BD.options()); };
+  NormGrads of{.x_BND = at::empty_like(x),
+               .gate_BD = has_change ? like_scale() : at::Tensor(),
+               .change_BND = has_change ? at::empty_like(n.change_BND) : at::Tensor(),
+               .weight_D = at::Tensor(),
+               .shift_BD = like_scale(),
+               .scale_BD = like_scale()};
+  const at::Tensor sums = at::empty({has_change ? 3 : 2, x.size(0), runs, x.size(2)}, x.options());
+  const at::Tensor of_weight_BD = at::empty({x.size(0), x.size(2)}, x.options());
+  launch_for(grad_BND, [&]<typename T>(cudaStream_t stream) {
+    const Norm<T> norm = norm_of<T>(n);
+    const auto samples = static_cast<unsigned>(x.size(0));
+    const auto threads =
+        static_cast<unsigned>(std::min<int64_t>(kThreadsMax, (norm.width / 4 + kWarp - 1) / kWarp * kWarp));
+    const dim3 blocks(static_cast<unsigned>(runs), samples);
+    const T* const grad = grad_BND.const_data_ptr<T>();
+    const float* const grad_sum = grad_sum_BND.defined() ? grad_sum_BND.const_data_ptr<float>() : nullptr;
+    auto* const of_x = of.x_BND.mutable_data_ptr<float>();
+    auto* const of_runs = sums.mutable_data_ptr<float>();
+    if (has_change) {
+      norm_backward_kernel<T, true>
+          <<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, of_x, of.change_BND.mutable_data_ptr<T>(), of_runs);
+    } else {
+      norm_backward_kernel<T, false><<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, of_x, nullptr, of_runs);
+    }
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    norm_sums_kernel<T><<<samples, threads, 0, stream>>>(
+        norm, runs, of_runs, of.shift_BD.mutable_data_ptr<T>(), of.scale_BD.mutable_data_ptr<T>(),
+        has_change ? of.gate_BD.mutable_data_ptr<T>() : nullptr, of_weight_BD.mutable_data_ptr<float>());
+  });
+  of.weight_D = of_weight_BD.sum(0);
+  return of;
+}
+
+void swiglu_forward_cuda(const at::Tensor& x_BNF, const at::Tensor& bias_F, const at::Tensor& out_BNF) {
+  launch_for(out_BNF, [&]<typename T>(cudaStream_t stream) {
+    const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
+    with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const dim3 blocks(blocks_for(of.width, kWarp * kCount), blocks_for(of.tokens, kTokensOfSwigluRun));
+      swiglu_forward_kernel<T, kCount>
+          <<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(of, out_BNF.mutable_data_ptr<T>());
+    });
+  });
+}
+
+at::Tensor swiglu_backward_cuda(const at::Tensor& grad_BNF, const at::Tensor& x_BNF, const at::Tensor& bias_F,
+                                const at::Tensor& grad_x_BNF) {
+  const int64_t runs = blocks_for(x_BNF.size(0) * x_BNF.size(1), kTokensOfSwigluRun);
+  const at::Tensor sums = bias_F.defined() ? at::empty({runs, x_BNF.size(2)}, bias_F.options()) : at::Tensor();
+  launch_for(grad_BNF, [&]<typename T>(cudaStream_t stream) {
+    const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
+    with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const dim3 blocks(blocks_for(of.width, kWarp * kCount), static_cast<unsigned>(runs));
+      swiglu_backward_kernel<T, kCount><<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(
+          of, grad_BNF.const_data_ptr<T>(), grad_x_BNF.mutable_data_ptr<T>(),
+          sums.defined() ? sums.mutable_data_ptr<float>() : nullptr);
+    });
+  });
+  return sums.defined() ? sums.sum(0) : sums;
+}
+
+void heads_forward_cuda(const HeadTensors& heads, const at::Tensor& q_BNAE, const at::Tensor& k_BNAE) {
+  const at::Tensor& qkv = heads.qkv_BNF;
+  launch_for(qkv, [&]<typename T>(cudaStream_t stream) {
+    with_lanes(q_BNAE.size(3), [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+      const HeadSizes sizes = sizes_of(qkv, q_BNAE.size(3));
+      heads_forward_kernel<T, kLanes>
+          <<<blocks_for(sizes.all_tokens, kWarpsOfBlock), dim3(kWarp, kWarpsOfBlock), 0, stream>>>(
+              sizes, tables_of(heads), qkv.const_data_ptr<T>(), q_BNAE.mutable_data_ptr<T>(),
+              k_BNAE.mutable_data_ptr<T>());
+    });
+  });
+}
+
+at::Tensor heads_backward_cuda(const HeadTensors& heads, const std::array<at::Tensor, 3>& grads_BANE,
+                               const at::Tensor& grad_qkv_BNF) {
+  const at::Tensor& qkv = heads.qkv_BNF;
+  const int64_t width = heads.q_norm_E.size(0);
+  const HeadSizes sizes = sizes_of(qkv, width);
+  const unsigned blocks = blocks_for(sizes.all_tokens, kTokensOfHeadRun);
+  const at::Tensor norm_sums = at::empty({blocks, 2, width}, heads.q_norm_E.options());
+  launch_for(qkv, [&]<typename T>(cudaStream_t stream) {
+    with_lanes(width, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+      heads_backward_kernel<T, kLanes><<<blocks, dim3(kWarp, kWarpsOfBlock), 0, stream>>>(
+          sizes, tables_of(heads), qkv.const_data_ptr<T>(), grad_of<T>(grads_BANE[0]), grad_of<T>(grads_BANE[1]),
+          grad_of<T>(grads_BANE[2]), grad_qkv_BNF.mutable_data_ptr<T>(), norm_sums.mutable_data_ptr<float>());
+    });
+  });
+  return norm_sums.sum(0);
+}
+
+}  // namespace lockstep::block_passes_detail

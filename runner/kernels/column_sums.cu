@@ -1,0 +1,62 @@
+// CUDA twin: one block per run of rows and group of columns; each thread adds up every eighth row of four columns.
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "runner/kernels/column_sums.h"
+#include "runner/kernels/quads.cuh"
+
+namespace lockstep::column_sums_detail {
+namespace {
+
+constexpr int kQuadsOfBlock = 32;
+constexpr int kRowsAtOnce = 8;
+constexpr int64_t kRowsOfRun = 128;
+
+template <typename T>
+__global__ void sums_by_run_kernel(int64_t rows, int64_t quads, const T* __restrict__ x, float* __restrict__ sums) {
+  __shared__ float4 of_rows[kRowsAtOnce][kQuadsOfBlock];
+  const int64_t quad = static_cast<int64_t>(blockIdx.x) * kQuadsOfBlock + threadIdx.x;
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * kRowsOfRun;
+  const int64_t end = min(begin + kRowsOfRun, rows);
+  float4 sum{};
+  if (quad < quads) {
+#pragma unroll 8
+    for (int64_t row = begin + threadIdx.y; row < end; row += kRowsAtOnce) {
+      sum = sum + load_quad(x, row * quads + quad);
+    }
+  }
+  of_rows[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || quad >= quads) return;
+  for (int i = 1; i < kRowsAtOnce; ++i) sum = sum + of_rows[i][threadIdx.x];
+  store_quad(sums, blockIdx.y * quads + quad, sum);
+}
+
+}  // namespace
+
+at::Tensor sums_by_run_cuda(const at::Tensor& x_RC) {
+  const int64_t rows = x_RC.size(0);
+  const int64_t quads = x_RC.size(1) / 4;
+  const int64_t runs = (rows + kRowsOfRun - 1) / kRowsOfRun;
+  const at::Tensor sums = at::empty({runs, x_RC.size(1)}, x_RC.options().dtype(at::kFloat));
+  if (sums.numel() == 0) return sums;
+  const c10::cuda::CUDAGuard guard(x_RC.device());
+  const dim3 blocks(static_cast<unsigned>((quads + kQuadsOfBlock - 1) / kQuadsOfBlock), static_cast<unsigned>(runs));
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_RC.scalar_type(), "lockstep_column_sums", [&] {
+    if constexpr (!std::is_same_v<scalar_t, double>) {
+      sums_by_run_kernel<<<blocks, dim3(kQuadsOfBlock, kRowsAtOnce), 0, at::cuda::getCurrentCUDAStream()>>>(
+          rows, quads, x_RC.const_data_ptr<scalar_t>(), sums.mutable_data_ptr<float>());
+      C10_CUDA_KERNEL_LAUNCH_CHECK();
+    }
+  });
+  return sums;
+}
+
+}  // namespace lockstep::column_sums_detail
