@@ -1,4 +1,4 @@
-// Loops over the values of a row that the compiler can vectorise, and a vectorisable exponential of negative numbers.
+// Loops over the values of a row that the compiler can vectorise, and a vectorisable exponential and sigmoid.
 // Threads: pure.
 #pragma once
 
@@ -75,6 +75,18 @@ template <typename Value>
   series = series * r + 1.0F;
   const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound) + 127;
   return series * std::bit_cast<float>(std::max(exponent, 0) << 23);
+}
+
+// 1 / (1 + e⁻ˣ). Tests sign and bound on the bits, because a comparison of floats would prevent vectorisation.
+[[gnu::always_inline]] inline float sigmoid(float x) {
+  constexpr float kFarthest = 1e4F;  // |x| is clamped to it: the exponential is 0 for much smaller ones
+  const int32_t bits = std::bit_cast<int32_t>(x);
+  const int32_t magnitude = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(kFarthest));
+  const float exponential = exp_of_negative(-std::bit_cast<float>(magnitude));
+  const int32_t is_negative = bits >> 31;  // all ones, or 0
+  const int32_t numerator =
+      (std::bit_cast<int32_t>(exponential) & is_negative) | (std::bit_cast<int32_t>(1.0F) & ~is_negative);
+  return std::bit_cast<float>(numerator) / (1.0F + exponential);
 }
 
 }  // namespace lockstep

@@ -10,18 +10,6 @@
 namespace lockstep::block_passes_detail {
 namespace {
 
-// 1 / (1 + e⁻ˣ). Tests sign and bound on the bits, because a comparison of floats would prevent vectorisation.
-[[gnu::always_inline]] inline float sigmoid(float x) {
-  constexpr float kFarthest = 1e4F;  // |x| is clamped to it: the exponential is 0 for much smaller ones
-  const int32_t bits = std::bit_cast<int32_t>(x);
-  const int32_t magnitude = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(kFarthest));
-  const float exponential = exp_of_negative(-std::bit_cast<float>(magnitude));
-  const int32_t is_negative = bits >> 31;  // all ones, or 0
-  const int32_t numerator =
-      (std::bit_cast<int32_t>(exponential) & is_negative) | (std::bit_cast<int32_t>(1.0F) & ~is_negative);
-  return std::bit_cast<float>(numerator) / (1.0F + exponential);
-}
-
 [[gnu::always_inline]] inline float inverse_rms(int64_t width, const float* x) {
   const float squares = sum_of_values(
       width, LOCKSTEP_EACH(d) { return x[d] * x[d]; });

@@ -53,8 +53,14 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
                                                  const torch::autograd::variable_list& grads) {
     const at::Tensor mask = context->get_saved_variables()[0];
     const double scale = context->saved_data["scale"].toDouble();
-    return {at::native_dropout_backward(grads[0], mask.view(at::kBool), scale), at::Tensor(), at::Tensor(),
-            at::Tensor(), at::Tensor()};
+    at::Tensor grad_x;
+    if (mask.is_cpu()) {
+      grad_x = at::empty(mask.sizes(), grads[0].options());
+      dropout_detail::apply_mask_cpu(grads[0].contiguous(), mask, scale, grad_x);
+    } else {
+      grad_x = at::native_dropout_backward(grads[0], mask.view(at::kBool), scale);
+    }
+    return {grad_x, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

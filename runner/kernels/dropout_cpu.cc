@@ -87,7 +87,34 @@ void apply_mask(const MaskPlan& plan, const float* x, uint8_t* keep, float* out,
       });
 }
 
+template <typename T>
+void scale_kept(double scale, const T* x, const uint8_t* keep, T* out, int64_t n) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<T>(keep[i] != 0 ? static_cast<Wide>(x[i]) * static_cast<Wide>(scale) : Wide{0});
+  }
+}
+
+LOCKSTEP_VECTOR_CLONES
+void scale_kept(double scale, const float* x, const uint8_t* keep, float* out, int64_t n) {
+  const auto factor = static_cast<float>(scale);
+  for_each_value(
+      n, LOCKSTEP_EACH(i) {
+        out[i] = std::bit_cast<float>(std::bit_cast<int32_t>(x[i] * factor) & -static_cast<int32_t>(keep[i]));
+      });
+}
+
 }  // namespace
+
+void apply_mask_cpu(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& out) {
+  constexpr int64_t kElementsAtLeast = int64_t{1} << 14;  // of a thread
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "lockstep_dropout_backward", [&] {
+    at::parallel_for(0, x.numel(), kElementsAtLeast, [&](int64_t begin, int64_t end) {
+      scale_kept(scale, x.const_data_ptr<scalar_t>() + begin, mask.const_data_ptr<uint8_t>() + begin,
+                 out.mutable_data_ptr<scalar_t>() + begin, end - begin);
+    });
+  });
+}
 
 void draw_and_apply_cpu(const at::Tensor& x, const at::Tensor& mask, const at::Tensor& out, const MaskPlan& plan) {
   const int64_t samples = x.size(0);

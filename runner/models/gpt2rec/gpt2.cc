@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "runner/kernels/tanh_gelu.h"
 #include "runner/layers/initial_values.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ at::Tensor spread(const at::Tensor& x_SD, const Gpt2Input& input) {
   const int64_t t = input.tokens_NT.size(1);
   const int64_t d = x_SD.size(1);
   if (!input.rows_S.defined()) return x_SD.view({n, t, d});
-  return at::zeros({n * t, d}, x_SD.options()).index_copy(0, input.rows_S, x_SD).view({n, t, d});
+  return at::zeros({n * t, d}, x_SD.options()).index_copy_(0, input.rows_S, x_SD).view({n, t, d});
 }
 
 // Takes the computed rows out of the texts: [N, T, …] → [S, …].
@@ -132,7 +133,7 @@ at::Tensor Gpt2::hidden(const Gpt2Input& input, Dropouts& dropouts) const {
   at::Tensor x_SD = at::embedding(wte_, tokens_S) + at::embedding(wpe_, places_S);
   for (const Gpt2Layer& layer : layers_) {
     x_SD = x_SD + attention(layer, layer.ln_1(x_SD), input, dropouts);
-    const at::Tensor inner_SF = at::gelu(at::addmm(layer.c_fc_bias, layer.ln_2(x_SD), layer.c_fc_weight), "tanh");
+    const at::Tensor inner_SF = tanh_gelu(at::mm(layer.ln_2(x_SD), layer.c_fc_weight), layer.c_fc_bias);
     x_SD = x_SD + apply(layer.mlp_c_proj, lora_.scale(), inner_SF, dropouts);
   }
   return spread(ln_f_(x_SD), input);

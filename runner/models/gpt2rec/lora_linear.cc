@@ -16,7 +16,7 @@ LoraLinear make_lora_linear(int64_t in, int64_t out, const LoraOptions& options,
 
 at::Tensor apply(const LoraLinear& layer, double scale, const at::Tensor& x, Dropouts& dropouts) {
   const at::Tensor low_SR = at::linear(dropouts(x), layer.lora_A);
-  return at::addmm(at::addmm(layer.bias, x, layer.weight), low_SR, layer.lora_B.t(), 1.0, scale);
+  return at::addmm(layer.bias, x, layer.weight).addmm_(low_SR, layer.lora_B.t(), 1.0, scale);
 }
 
 }  // namespace lockstep
