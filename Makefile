@@ -49,7 +49,7 @@ bench-accuracy: build ## the part of bench that trains: SASRec, TiSASRec and the
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_gpt2rec_accuracy.py --write
 
 format: ## clang-format over all sources
-	@find runner operator tests examples -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
+	@find runner operator tests examples -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format-14 -i
 
 lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and tests too)
 	@scripts/lint files

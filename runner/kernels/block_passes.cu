@@ -1,12 +1,7 @@
 // CUDA twins of the passes over a block's tokens. Sums over tokens are taken by runs of tokens and then added in the
 // order of the runs, without atomics, so that they are the same each time.
-#include <ATen/Dispatch.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -419,20 +414,6 @@ __global__ void heads_backward_kernel(HeadSizes sizes, HeadTables tables, const 
 
 unsigned blocks_for(int64_t items, int64_t of_block) {
   return static_cast<unsigned>((items + of_block - 1) / of_block);
-}
-
-// Calls launch<type of x's values>(stream).
-template <typename Launch>
-void launch_for(const at::Tensor& x, const Launch& launch) {
-  if (x.numel() == 0) return;
-  const c10::cuda::CUDAGuard guard(x.device());
-  AT_DISPATCH_SWITCH(x.scalar_type(), "lockstep_block_passes",
-                     AT_DISPATCH_CASE_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, [&] {
-                       if constexpr (!std::is_same_v<scalar_t, double>) {
-                         launch.template operator()<scalar_t>(at::cuda::getCurrentCUDAStream().stream());
-                         C10_CUDA_KERNEL_LAUNCH_CHECK();
-                       }
-                     }));
 }
 
 // Calls use(std::integral_constant<int, …>) with the largest power of two, up to 4, that divides the width.

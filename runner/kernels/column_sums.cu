@@ -1,13 +1,7 @@
 // CUDA twin: one block per run of rows and group of columns; each thread adds up every eighth row of four columns.
-#include <ATen/Dispatch.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "runner/kernels/column_sums.h"
 #include "runner/kernels/quads.cuh"
@@ -46,15 +40,10 @@ at::Tensor sums_by_run_cuda(const at::Tensor& x_RC) {
   const int64_t quads = x_RC.size(1) / 4;
   const int64_t runs = (rows + kRowsOfRun - 1) / kRowsOfRun;
   const at::Tensor sums = at::empty({runs, x_RC.size(1)}, x_RC.options().dtype(at::kFloat));
-  if (sums.numel() == 0) return sums;
-  const c10::cuda::CUDAGuard guard(x_RC.device());
   const dim3 blocks(static_cast<unsigned>((quads + kQuadsOfBlock - 1) / kQuadsOfBlock), static_cast<unsigned>(runs));
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_RC.scalar_type(), "lockstep_column_sums", [&] {
-    if constexpr (!std::is_same_v<scalar_t, double>) {
-      sums_by_run_kernel<<<blocks, dim3(kQuadsOfBlock, kRowsAtOnce), 0, at::cuda::getCurrentCUDAStream()>>>(
-          rows, quads, x_RC.const_data_ptr<scalar_t>(), sums.mutable_data_ptr<float>());
-      C10_CUDA_KERNEL_LAUNCH_CHECK();
-    }
+  launch_for(x_RC, [&]<typename T>(cudaStream_t stream) {
+    sums_by_run_kernel<<<blocks, dim3(kQuadsOfBlock, kRowsAtOnce), 0, stream>>>(rows, quads, x_RC.const_data_ptr<T>(),
+                                                                                sums.mutable_data_ptr<float>());
   });
   return sums;
 }

@@ -1,11 +1,39 @@
-// Quads: four adjacent values of any type, which a thread loads at once and computes with in fp32.
+// Quads: four adjacent values of any type, which a thread of a kernel loads at once and computes with in fp32; and the
+// launch of a kernel for a tensor's type.
 //
-// Threads: device code. Addresses are multiples of a quad's size.
+// Addresses of quads are multiples of a quad's size.
 #pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include <cstdint>
 
+#include "runner/base/check.h"
+
 namespace lockstep {
+
+// Calls launch<type of x's values>(current stream of x's device), unless x is empty. x: fp32, bf16 or fp16.
+template <typename Launch>
+void launch_for(const at::Tensor& x, const Launch& launch) {
+  if (x.numel() == 0) return;
+  const c10::cuda::CUDAGuard guard(x.device());
+  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      launch.template operator()<float>(stream);
+      break;
+    case at::kBFloat16:
+      launch.template operator()<c10::BFloat16>(stream);
+      break;
+    default:
+      LOCKSTEP_CHECK(x.scalar_type() == at::kHalf, "fp32, bf16 or fp16");
+      launch.template operator()<c10::Half>(stream);
+  }
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
 
 template <typename T, int kCount>
 struct alignas(kCount * sizeof(T)) Pack {
