@@ -48,7 +48,7 @@ at::Tensor tanh_gelu(const at::Tensor& x_SF, const at::Tensor& bias_F) {
   LOCKSTEP_CHECK(!bias_F.requires_grad(), "the bias is not trained");
   const bool has_kernel = x_SF.is_cpu() && x_SF.scalar_type() == at::kFloat && bias_F.scalar_type() == at::kFloat;
   if (has_kernel) return TanhGeluFunction::apply(x_SF, bias_F);
-  return at::gelu(x_SF + bias_F, "tanh");
+  return at::gelu(x_SF + bias_F.to(x_SF.scalar_type()), "tanh");
 }
 
 }  // namespace lockstep

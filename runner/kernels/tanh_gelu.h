@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// z · (1 + tanh(√(2/π) (z + 0.044715 z³))) / 2, where z = x + bias: x [S, F], bias [F] → [S, F].
+// z · (1 + tanh(√(2/π) (z + 0.044715 z³))) / 2, where z = x + bias: x [S, F], bias [F] → [S, F], in the type of x.
 at::Tensor tanh_gelu(const at::Tensor& x_SF, const at::Tensor& bias_F);
 
 namespace tanh_gelu_detail {

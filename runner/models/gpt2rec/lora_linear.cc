@@ -16,7 +16,9 @@ LoraLinear make_lora_linear(int64_t in, int64_t out, const LoraOptions& options,
 
 at::Tensor apply(const LoraLinear& layer, double scale, const at::Tensor& x, Dropouts& dropouts) {
   const at::Tensor low_SR = at::linear(dropouts(x), layer.lora_A);
-  return at::addmm(layer.bias, x, layer.weight).addmm_(low_SR, layer.lora_B.t(), 1.0, scale);
+  const at::Tensor out = at::addmm(layer.bias, x, layer.weight);
+  // Added in place, which autocast does not cast for.
+  return out.addmm_(low_SR, layer.lora_B.t().to(out.scalar_type()), 1.0, scale);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "runner/models/gpt2rec/text_encoder.h"
 
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -164,6 +165,28 @@ TEST(TextEncoder, trains_every_adapter_and_nothing_else) {
       EXPECT_GT(adapter.tensor.grad().abs().max().item<double>(), 0.0) << adapter.name;
     }
     for (const NamedTensor& weight : encoder->weights()) EXPECT_FALSE(weight.tensor.requires_grad()) << weight.name;
+  }
+}
+
+TEST(TextEncoder, trains_under_autocast_with_about_the_same_gradients) {
+  const auto gradients = [](bool has_autocast) {
+    const auto encoder = made();
+    draw_adapters(*encoder);
+    const Batch batch = batch_of(*encoder, kTexts);
+    at::autocast::set_autocast_enabled(at::kCPU, has_autocast);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    const at::Tensor vectors = encoder->encode(batch.tokens_NT, batch.lengths_N, draws_of({0, 1, 2}));
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+    vectors.square().sum().backward();
+    std::vector<at::Tensor> all;
+    for (const NamedTensor& adapter : encoder->adapters()) all.push_back(adapter.tensor.grad());
+    return all;
+  };
+  const std::vector<at::Tensor> expected = gradients(false);
+  const std::vector<at::Tensor> found = gradients(true);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LT((found[i] - expected[i]).norm().item<double>(), 0.1 * expected[i].norm().item<double>()) << i;
   }
 }
 
