@@ -134,7 +134,8 @@ def check_growth(lived, groups_given_up):
 
 
 def note_groups_given_up(given_up, output, now):
-    for pid, count in collections.Counter(map(int, re.findall(r"worker \(pid (\d+)\): gave up", output))).items():
+    # The line is of AbandonableBackend (runner/dist).
+    for pid, count in collections.Counter(map(int, re.findall(r"worker \(pid (\d+)\): abandoned", output))).items():
         known = given_up.setdefault(pid, [])
         known += [now] * (count - len(known))
 

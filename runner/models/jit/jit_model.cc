@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runner/base/check.h"
 #include "runner/kernels/block_passes.h"
 #include "runner/layers/initial_values.h"
 #include "runner/models/jit/image_batch.h"
@@ -47,6 +48,7 @@ class ResidualStream {
   explicit ResidualStream(const at::Tensor& x_BND) : x_BND_(x_BND) {}
 
   void add(const at::Tensor& gate_BD, const at::Tensor& change_BND) {
+    LOCKSTEP_CHECK(!change_BND_.defined(), "the last change has been added");
     gate_BD_ = gate_BD;
     change_BND_ = change_BND;
   }
