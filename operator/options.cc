@@ -11,7 +11,7 @@ namespace lockstep {
 Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<std::string>& arguments) {
   OperatorOptions options;
   CLI::App app("Turns TrainJobs into pods, repairs them, and says why.", "lockstep-operator");
-  app.footer("lockstep-operator try FILE makes the TrainJob of a file and says what becomes of it.");
+  app.footer("lockstep-operator try FILE creates the TrainJob of a file, reports its result and deletes it.");
   const std::map<std::string, LogLevel> levels{{"debug", LogLevel::kDebug},
                                                {"info", LogLevel::kInfo},
                                                {"warning", LogLevel::kWarning},
@@ -22,7 +22,7 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_option("--context", options.context, "context of the kubeconfig; its current one by default");
   app.add_option("--namespace", options.ns, "the only namespace to look after; all by default");
   app.add_option("--operator_namespace", options.operator_namespace,
-                 "where the Lease lies and pods may be reached from; the service account's by default");
+                 "namespace of the Lease and of the operator's pods; the service account's by default");
   app.add_option("--prometheus_namespace", options.prometheus_namespace,
                  "whose pods may read the metrics of jobs with networkPolicy: IntraJob")
       ->capture_default_str();

@@ -206,7 +206,7 @@ Result<Json> read_job(const std::string& path) {
 Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::string>& arguments) {
   TryOptions options;
   int64_t timeout = options.timeout.count();
-  CLI::App app("Makes the TrainJob of a file, says what becomes of it until it ends, and deletes it.",
+  CLI::App app("Creates the TrainJob of a file, reports what happens to it until it ends, and deletes it.",
                "lockstep-operator try");
   app.add_option("file", options.file, "YAML or JSON of one TrainJob")->required();
   app.add_option("--kubeconfig", options.kubeconfig,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The SASRec guide's script:  train_distributed.sh DATASET TRAIN_DIR [any flag of `lockstep run sasrec`]
 # DATASET is a name or a path; results go into <DATASET>_<TRAIN_DIR>. It sets --preset guide; flags behind it win.
-# NUM_GPUS=N: so many ranks; unset: one for each GPU that is visible, without any one on the CPU. LOCKSTEP_BIN=FOLDER:
+# NUM_GPUS=N: N ranks; unset: one for each visible GPU, and without a GPU one on the CPU. LOCKSTEP_BIN=FOLDER:
 # where the programs are; unset: on the PATH, else this repository's build/release/bin.
 set -euo pipefail
 usage="usage: [NUM_GPUS=N] $0 DATASET TRAIN_DIR [flags of lockstep run sasrec]"

@@ -16,7 +16,7 @@ import time
 
 NOT_FIGURES = ("step", "evaluation", "time")
 POLL_SECONDS = 2
-# wandb asks nobody for so long before it gives up; its own limit is 90.
+# Seconds that wandb.init may take; its default is 90.
 INIT_SECONDS = 30
 
 
@@ -31,7 +31,7 @@ def key_of(line):
 
 
 class Lines:
-    """Those of metrics.jsonl that were not sent, from the one behind `sent` on."""
+    """The lines of metrics.jsonl after the last one that was sent."""
 
     def __init__(self, path, sent):
         self.path, self.sent = path, sent

@@ -5,7 +5,7 @@ from training_run import UID as TRAINING_RUN
 
 UID = "lockstep-fleet"
 SELECTOR = 'job=~"$job", instance=~"$instance"'
-# Those of runs say which; those of the operator are its own namespace's.
+# Metrics of runs have the label namespace; those of the operator have that of its own namespace.
 RUNS = '<selector>, namespace=~"$namespace"'
 RANK_0 = 'rank="0"'
 SERIES = '{__name__=~"lockstep_trainjobs|lockstep_agent_workers"}'

@@ -71,7 +71,7 @@ def gauge(title, description, unit, queries, width=3, height=4, **options):
 
 
 def graph(title, description, unit, queries, width=8, **options):
-    """The axis of what cannot be negative begins at 0: a hair's breadth is no mountain."""
+    """The axis of what cannot be negative begins at 0, so that small changes do not look large."""
     if unit in ("bytes", "cps", "flops", "ops", "reqps", "s"):
         options.setdefault("minimum", 0)
     return panel("timeseries", title, description, unit, queries, width, **options)

@@ -73,9 +73,11 @@ PROTEINS = [
 ]
 
 IMAGES = [
-    graph("Velocity loss", "Of an image model: the squared error of the velocity, in training since the evaluation before, and on "
-          "the pictures that are held out. 2.97 times the mean square of the pixels is where it begins.", "none",
-          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~"train_loss|valid_loss"})',
+    graph("Training and validation loss", "Of models with a validation loss: in training since the evaluation before, and on what "
+          "is held out. For an image model it is the squared error of the velocity, which begins at 2.97 times the mean square of "
+          "the pixels.", "none",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~"train_loss|valid_loss"}) '
+                 'and on() max(lockstep_evaluation_value{<selector>, rank="0", metric="valid_loss"})',
                  "{{metric}}")], width=24, minimum=0),
 ]
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <any>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -103,14 +104,14 @@ class ByteModel {
   ByteModel(const Options& options, at::Device device)
       : heads_(options.num_heads),
         embedding_VD_(trained({kBytes, options.width}, device)),
-        places_TD_(trained({options.context, options.width}, device)),
+        positions_TD_(trained({options.context, options.width}, device)),
         last_norm_(options.width, device) {
     for (int64_t i = 0; i < options.num_blocks; ++i) blocks_.emplace_back(options.width, device);
   }
 
   // The order is fixed, because a parameter's place in the list is an input of its initial values.
   NamedTensors parameters() const {
-    NamedTensors list = {{"embedding", embedding_VD_}, {"places", places_TD_}};
+    NamedTensors list = {{"embedding", embedding_VD_}, {"position_embedding", positions_TD_}};
     const auto add_norm = [&](const std::string& name, const Norm& norm) {
       list.push_back({name + ".weight", norm.weight});
       list.push_back({name + ".bias", norm.bias});
@@ -143,7 +144,7 @@ class ByteModel {
 
   // bytes_BT → logits of the next byte, BTV.
   at::Tensor operator()(const at::Tensor& bytes_BT, Dropouts dropout) const {
-    at::Tensor x_BTD = at::embedding(embedding_VD_, bytes_BT) + places_TD_.slice(0, 0, bytes_BT.size(1));
+    at::Tensor x_BTD = at::embedding(embedding_VD_, bytes_BT) + positions_TD_.slice(0, 0, bytes_BT.size(1));
     x_BTD = dropout(x_BTD);
     for (const Block& block : blocks_) {
       x_BTD = x_BTD + dropout(attention(block, block.attention_norm(x_BTD)));
@@ -162,7 +163,7 @@ class ByteModel {
 
   int64_t heads_;
   at::Tensor embedding_VD_;  // of the input bytes, and tied to it the projection to logits
-  at::Tensor places_TD_;     // position embeddings
+  at::Tensor positions_TD_;  // position embeddings
   std::vector<Block> blocks_;
   Norm last_norm_;
 };
@@ -257,7 +258,9 @@ Failure failure(ExitCode code, std::string message) { return Failure{code, std::
 WorkloadOrFailure make(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Options& options = options_of(config);
   std::ifstream file(options.text, std::ios::binary);
-  if (!file) return failure(ExitCode::kData, "--text " + options.text + ": cannot be opened; expected a file");
+  if (!file || std::filesystem::is_directory(options.text)) {
+    return failure(ExitCode::kData, "--text " + options.text + ": cannot be read; expected a file");
+  }
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   on_progress(0, 0);
   if (static_cast<int64_t>(text.size()) < ByteWorkload::bytes_needed(options)) {
@@ -309,6 +312,7 @@ std::optional<Failure> write_text(const TaskInput& input) {
     }
     parameter.tensor.copy_(found->tensor);
   }
+  if (write.prompt.empty()) return failure(ExitCode::kUsage, "--prompt: found nothing, expected at least one byte");
   std::string text = write.prompt;
   for (int64_t i = 0; i < write.bytes; ++i) {
     const std::string read = text.substr(text.size() - std::min(text.size(), static_cast<size_t>(options.context)));

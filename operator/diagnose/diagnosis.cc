@@ -320,8 +320,8 @@ class Diagnoser {
     std::string text = subject() + " is suspended";
     const std::optional<int64_t> step = status_.progress ? status_.progress->last_checkpoint_step : std::nullopt;
     text += step               ? "; it goes on from its checkpoint of step " + std::to_string(*step)
-            : spec_.checkpoint ? "; no checkpoint is known: it begins anew"
-                               : "; it keeps no checkpoints: it begins anew";
+            : spec_.checkpoint ? "; no checkpoint is known: it starts from step 0"
+                               : "; it keeps no checkpoints: it starts from step 0";
     conclude(true, text);
     advise({{"go on with:",
              kubectl("patch", name(), "tj " + name().name + R"( --type=merge -p '{"spec": {"suspend": false}}')")}});

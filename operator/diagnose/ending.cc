@@ -215,20 +215,20 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
   }
   if (reason == "InvalidSpec") return change_while_suspended("correct the field that is named", job);
   if (reason == "CreateContainerConfigError" || reason == "CreateContainerError" || reason == "RunContainerError") {
-    return {{"the kubelet's words:", kubectl("describe", name, "pod " + pod)}};
+    return {{"message of the kubelet:", kubectl("describe", name, "pod " + pod)}};
   }
   if (reason == "ClaimMissing") {
     return {{"create the claim \"" + claim_of(job) + "\"; the job then begins by itself. Those that there are:",
              kubectl("get", name, "pvc")}};
   }
   if (reason == "VolumeStillAttached") {
-    return {{"if that machine is gone for good, say so, and its volumes are detached:",
+    return {{"if that machine will not return, mark it out of service, so that its volumes are detached:",
              "kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"}};
   }
   if (reason == "QuotaExceeded")
     return {{"raise the quota, or end something else:", kubectl("describe", name, "resourcequota")}};
   if (reason == "NameTaken") return {{"delete or rename what is not the job's, or name the TrainJob otherwise", ""}};
-  if (reason == "NamespaceTerminating") return {{"make the TrainJob anew in another namespace", ""}};
+  if (reason == "NamespaceTerminating") return {{"create the TrainJob in another namespace", ""}};
   return {};
 }
 

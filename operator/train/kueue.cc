@@ -50,11 +50,6 @@ bool has_finalizer(const Workload& workload) {
 
 bool is_adopted(const Workload& workload) { return workload.template_hash.empty(); }
 
-bool belongs_to(const Workload& workload, const api::ObjectMeta& job) {
-  const api::OwnerReference* const owner = workload.meta.controller();
-  return owner != nullptr && owner->uid == job.uid;
-}
-
 // Collects the changes of one status write. It contains all conditions, because a merge patch replaces whole lists.
 class StatusChange {
  public:
@@ -205,10 +200,9 @@ class Decision {
   // resumed it queues anew, with the spec that it has then.
   void leave_queue() {
     d_.may_run = false;
-    if (!workload_ || has_pods()) return;
+    if (!workload_ || has_pods() || !belongs_to(*workload_, job_.meta)) return;
     const std::string why = "the job is suspended and has no pods";
     if (!is_adopted(*workload_)) return delete_workload(why);
-    if (!belongs_to(*workload_, job_.meta)) return;
     if (workload_->is_active) {
       Json body = precise(*workload_);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), "the TrainJob is suspended"}};
@@ -222,13 +216,15 @@ class Decision {
   // Kueue is gone. A running job goes on, because nobody could admit it again after a stop.
   void go_on_without_kueue() {
     const std::string what = kueue_.why_absent.empty() ? "Kueue is not there" : kueue_.why_absent;
+    const std::string waits_for =
+        queue_.empty() ? "its prebuilt Workload " + in_quotes(prebuilt_) : "queue " + in_quotes(queue_);
     if (has_pods() && !f_.was_stopped) {
       d_.reason = "QueueUnavailable";
       d_.message = "The job goes on with the pods that it has, and gets no others: " + what + ".";
       d_.no_new_pods = what;
       return;
     }
-    wait("QueueUnavailable", "The job waits for queue " + in_quotes(queue_) + ": " + what + ".");
+    wait("QueueUnavailable", "The job waits for " + waits_for + ": " + what + ".");
   }
 
   void ask() {
@@ -242,9 +238,9 @@ class Decision {
       return wait("NotAdmitted", "The job has no Workload in queue " + in_quotes(queue_) +
                                      "; its pods end first, and then it asks for them.");
     }
-    if (f_.create_problem != nullptr) {
+    if (f_.write_problem != nullptr) {
       return wait("WorkloadRefused",
-                  "The job cannot wait in queue " + in_quotes(queue_) + ": " + *f_.create_problem + ".");
+                  "The job cannot wait in queue " + in_quotes(queue_) + ": " + *f_.write_problem + ".");
     }
     if (kueue_.priority && !kueue_.priority->problem.empty()) {
       look_again();
@@ -262,7 +258,10 @@ class Decision {
     if (w.meta.deletion_time) {
       wait("WorkloadDeleted", "Workload " + w.meta.name + " is being deleted; " +
                                   (has_pods() ? "the job's pods end first." : "the job asks again when it is gone."));
-      if (!has_pods() && has_finalizer(w)) write(remove_finalizer(w, "it is being deleted, and the job has no pods"));
+      look_again();
+      if (!has_pods() && has_finalizer(w) && belongs_to(w, job_.meta)) {
+        write(remove_finalizer(w, "it is being deleted, and the job has no pods"));
+      }
       return false;
     }
     if (!belongs_to(w, job_.meta)) return adopt();
@@ -285,10 +284,16 @@ class Decision {
 
   bool adopt() {
     const Workload& w = *workload_;
+    look_again();  // it is watched by its labels, which it does not have yet
     if (w.meta.controller() != nullptr) {
       wait("WorkloadTaken", "Workload " + in_quotes(w.meta.name) + " belongs to " + w.meta.controller()->kind + " " +
                                 w.meta.controller()->name + ", not to this job; name another one in the label " +
                                 std::string(kPrebuiltWorkloadLabel) + ".");
+      return false;
+    }
+    if (f_.write_problem != nullptr) {
+      wait("WorkloadRefused",
+           "The job cannot take over the prebuilt Workload " + w.meta.name + ": " + *f_.write_problem + ".");
       return false;
     }
     wait("Queued", "The job takes over the prebuilt Workload " + w.meta.name + ".");
@@ -321,9 +326,9 @@ class Decision {
     }
     if (!is_larger && !is_edited) return false;
     wait("Requeued", is_larger && !is_edited
-                         ? "The job asks for " + plural(f_.wanted_nodes, "node") + " and was given a share for " +
-                               std::to_string(w.count - w.reclaimable) + "; it queues again in " + in_quotes(queue_) +
-                               "."
+                         ? "The job asks for " + plural(f_.wanted_nodes, "node") + ", and quota for " +
+                               std::to_string(w.count - w.reclaimable) + " is reserved; it queues again in " +
+                               in_quotes(queue_) + "."
                          : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
     if (!has_pods()) delete_workload("the job has changed since it was made");
     return true;
@@ -331,6 +336,7 @@ class Decision {
 
   void delete_workload(const std::string& why) {
     const Workload& w = *workload_;
+    if (!belongs_to(w, job_.meta)) return;  // a label has named it, and it is not the job's
     if (!w.meta.deletion_time) return write(write_to(w, Verb::kDelete, {}, why));
     if (has_finalizer(w)) write(remove_finalizer(w, why));
   }
@@ -410,6 +416,11 @@ class Decision {
 };
 
 }  // namespace
+
+bool belongs_to(const Workload& workload, const api::ObjectMeta& job) {
+  const api::OwnerReference* const owner = workload.meta.controller();
+  return owner != nullptr && owner->uid == job.uid;
+}
 
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts) {
   return Decision(job, kueue, facts).run();

@@ -40,7 +40,7 @@ struct QueueFacts {
   bool wants_to_run = true;       // neither suspended nor held
   int wanted_nodes = 0;           // spec.trainer.numNodes
   std::optional<Json> pod;        // for a new Workload; absent: no pod can be made of this spec
-  const std::string* create_problem = nullptr;  // why its create was refused, and it is too early to try again
+  const std::string* write_problem = nullptr;  // why the last write was refused; set while it is too early to try again
   api::UnixSeconds now = 0;
 };
 
@@ -55,6 +55,9 @@ struct QueueDecision {
   std::vector<WorkloadWrite> writes;  // once the status is written
   std::optional<api::UnixSeconds> look_again_at;
 };
+// Is the job its controller? A label of the job may name a Workload that is somebody else's.
+bool belongs_to(const Workload& workload, const api::ObjectMeta& job);
+
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts);
 
 // How many pods the job has: spec.trainer.numNodes, or fewer where its Workload was admitted with fewer.

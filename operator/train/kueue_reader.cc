@@ -40,10 +40,10 @@ Result<WorkloadPriority> problem_of(const std::string& what, const std::string& 
 Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, KueueMemory& memory,
                                                    api::UnixSeconds now) const {
   KueueView view;
+  const std::string_view label = label_of(job.meta, kQueueLabel).empty() ? kPrebuiltWorkloadLabel : kQueueLabel;
   view.why_absent =
-      "the API server has no Workloads of kueue.x-k8s.io in v1beta2 or v1beta1; install Kueue, or take "
-      "the label " +
-      std::string(kQueueLabel) + " away";
+      "the API server has no Workloads of kueue.x-k8s.io in v1beta2 or v1beta1; install Kueue, or remove the label " +
+      std::string(label);
   if (workloads_ == nullptr) return std::optional(std::move(view));
   const control::OptionalInformer::Kind kind = workloads_->wanted();
   if (!kind.trouble.empty()) view.why_absent = "Kueue's Workloads cannot be read: " + kind.trouble;

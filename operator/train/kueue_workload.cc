@@ -149,9 +149,13 @@ std::string workload_name(const api::ObjectMeta& job) {
   return "trainjob-" + job.name + "-" + sha256_hex(job.uid).substr(0, kHashShown);
 }
 
-const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
+std::string workload_name_of(const api::TrainJob& job) {
   const std::string prebuilt = label_of(job.meta, kPrebuiltWorkloadLabel);
-  const std::string name = prebuilt.empty() ? workload_name(job.meta) : prebuilt;
+  return prebuilt.empty() ? workload_name(job.meta) : prebuilt;
+}
+
+const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
+  const std::string name = workload_name_of(job);
   for (const Json& object : kueue.workloads) {
     if (api::meta_of(object).name == name) return &object;
   }

@@ -89,6 +89,8 @@ Status check_queue_name(const api::ObjectMeta& job);
 std::string workload_name(const api::ObjectMeta& job);
 // The job's Workload among those that are known; nullptr when there is none.
 const Json* workload_of(const api::TrainJob& job, const KueueView& kueue);
+// The name of the job's Workload: of the prebuilt one that a label names, or the job's own.
+std::string workload_name_of(const api::TrainJob& job);
 
 // The Workload that asks for `nodes` pods. `pod` is a pod of the job, without what an admission adds to it.
 Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, const KueueView& kueue);

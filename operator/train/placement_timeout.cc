@@ -45,7 +45,7 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
                         std::to_string(facts.capacity.placed) + " had a machine after " + std::to_string(waited) +
                         " s (health.placementTimeoutSeconds is " +
                         std::to_string(*spec.health.placement_timeout_seconds) +
-                        "); all pods are given back, for others to use the machines, and made again at " +
+                        "); all pods are deleted to free the machines, and created again at " +
                         api::format_time(placement.again_at) + ".",
           .look_again_at = placement.again_at};
 }

@@ -42,9 +42,6 @@ struct CreateObject {  // a create and not an apply, which would take over an ob
 struct ApplyObject {  // restores an object of ours that somebody has changed
   Json object;
 };
-struct ApplyStatus {  // our status fields; with metadata.uid: not those of a later object of the same name
-  Json object;
-};
 struct PatchObject {  // a merge patch with the resourceVersion that was read: refused if somebody wrote since
   std::string api_version;
   std::string kind;
@@ -81,8 +78,8 @@ struct DeletePod {  // by UID, with its own grace period
 };
 struct DeleteJob {};
 struct Action {
-  std::variant<LookUpPod, CreateObject, ApplyObject, ApplyStatus, DeleteObject, PatchObject, SendNodeCount, StopServing,
-               CreatePod, DeletePod, DeleteJob>
+  std::variant<LookUpPod, CreateObject, ApplyObject, DeleteObject, PatchObject, SendNodeCount, StopServing, CreatePod,
+               DeletePod, DeleteJob>
       what;
   std::string why;
 };

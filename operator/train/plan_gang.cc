@@ -153,18 +153,24 @@ ConditionState gang_scheduled(const PlanState& state) {
                 "resume the job."};
   }
   const int bound = count_bound(state);
-  if (bound == size) {
+  // A group that was once found to be ignored stays so: nobody looks at it when one of its pods is replaced.
+  const api::Condition* const before = state.status.conditions.find(api::condition::kGangScheduled);
+  const bool was_ignored =
+      before != nullptr && before->reason == kNoGang && before->message.find(of_group) != std::string::npos;
+  if (bound == size || was_ignored) {
     const std::optional<api::UnixSeconds> from = ignored_from(state);
-    if (from && *from <= state.now) {
+    if (from && (was_ignored || *from <= state.now)) {
       return {api::ConditionStatus::kFalse, std::string(kNoGang),
               "There is no gang: the scheduler has bound the pods and says nothing of their group" + of_group +
                   ", as one does whose feature gate GenericWorkload is off. The pods were scheduled one by one."};
     }
+  }
+  if (bound == size) {
     return {api::ConditionStatus::kTrue, "GangScheduled",
             (size == 1 ? "The pod of the gang has a machine"
                        : "All " + plural(size, "pod") + " of the gang have a machine") +
                 of_group + ".",
-            from};
+            ignored_from(state)};
   }
   if (state.gang_obstacle) {
     return {api::ConditionStatus::kFalse, state.gang_obstacle->reason,
@@ -233,7 +239,8 @@ void retire_pod_groups(PlanState& state) {
     const api::ObjectMeta meta = api::meta_of(group);
     if (!is_ours(state, group) || meta.deletion_time || meta.name == current_name(state)) continue;
     if (state.living_by_group.count(meta.name) > 0) continue;
-    state.act(DeleteObject{kind->api_version, text_field(group, {"kind"}), meta.name, meta.uid}, "its gang is no more");
+    state.act(DeleteObject{kind->api_version, text_field(group, {"kind"}), meta.name, meta.uid},
+              "no pod of its gang is left");
   }
 }
 

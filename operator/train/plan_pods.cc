@@ -136,8 +136,9 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
   }
   if (state.book.placement.again_at > state.now) {
     state.block_pods(
-        {std::string(kPodsGivenBack), "too few pods had a machine, and all were given back; they are made again at " +
-                                          api::format_time(state.book.placement.again_at)});
+        {std::string(kPodsGivenBack),
+         "too few pods had a machine, and all were deleted to free the machines; they are created again at " +
+             api::format_time(state.book.placement.again_at)});
     return;
   }
   if (const CreateProblem* const refusal = quota_refusal(state); refusal != nullptr && state.is_blocked(*refusal))

@@ -27,9 +27,9 @@ void add(PlanState& state, std::vector<WorkloadWrite> writes) {
   }
 }
 
-// Why the create of the Workload was refused, while it is too early to try again.
-const std::string* create_problem(PlanState& state) {
-  const auto it = state.observed.problems.find("Workload " + workload_name(state.observed.job.meta));
+// Why the last write of the Workload was refused, while it is too early to try again.
+const std::string* write_problem(PlanState& state) {
+  const auto it = state.observed.problems.find("Workload " + workload_name_of(state.observed.job));
   if (it == state.observed.problems.end()) return nullptr;
   const api::UnixSeconds again = try_again_at(it->second);
   state.look_again(std::max(again, state.now + 1));
@@ -46,7 +46,9 @@ bool is_complete(const PlanState& state) { return state.status.conditions.is_tru
 void finish(PlanState& state, int pods_left, const std::string& message) {
   const Json* const workload = workload_of(state.observed.job, state.observed.kueue);
   if (workload == nullptr) return;
-  add(state, finish_workload(workload_from_json(*workload), is_complete(state), message, pods_left > 0, state.now));
+  const Workload found = workload_from_json(*workload);
+  if (!belongs_to(found, state.observed.job.meta)) return;
+  add(state, finish_workload(found, is_complete(state), message, pods_left > 0, state.now));
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ void ask_queue(PlanState& state) {
                 .wants_to_run = wants_to_run,
                 .wanted_nodes = state.observed.wanted_nodes,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
-                .create_problem = create_problem(state),
+                .write_problem = write_problem(state),
                 .now = state.now});
   if (!state.queue.is_queued || state.queue.may_run || !wants_to_run) return;
   const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
@@ -106,7 +108,7 @@ void plan_dispatched(PlanState& state) {
                 .wants_to_run = !state.spec.suspend,
                 .wanted_nodes = state.observed.wanted_nodes,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
-                .create_problem = create_problem(state),
+                .write_problem = write_problem(state),
                 .now = state.now});
   if (!state.queue.message.empty()) state.plan.why += "; " + state.queue.message;
   add(state, std::exchange(state.queue.writes, {}));

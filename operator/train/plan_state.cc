@@ -85,11 +85,15 @@ void PlanState::set(std::string_view type, const ConditionState& condition) {
 }
 
 StatusFacts PlanState::facts() const {
+  const bool creates_pods = std::any_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
+    return std::holds_alternative<CreatePod>(action.what);
+  });
   return StatusFacts{.observed = observed,
                      .book = book,
                      .current = current,
                      .failed = failed,
                      .nodes_with_pods = static_cast<int>(nodes_with_pods.size()),
+                     .creates_pods = creates_pods,
                      .obstacle = obstacle,
                      .suspend = suspend,
                      .report = report,

@@ -31,6 +31,9 @@ constexpr size_t kRequestsAtOnceMax = 128;
 // How long a status that only counts pods waits for another one that is written in its place. The clock has whole
 // seconds, so it is one to two.
 constexpr api::UnixSeconds kStatusWaitsSeconds = 2;
+// After a change that the server refused or undid, and after one that another writer was quicker with.
+constexpr std::chrono::milliseconds kRefusedWriteRetry{10'000};
+constexpr std::chrono::milliseconds kConflictRetry{1'000};
 // A claim is not watched; it is read again after this long.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -405,9 +408,9 @@ class Pass {
 
   static bool is_alone(const Action& action) {
     return std::holds_alternative<CreateObject>(action.what) || std::holds_alternative<ApplyObject>(action.what) ||
-           std::holds_alternative<ApplyStatus>(action.what) || std::holds_alternative<PatchObject>(action.what) ||
-           std::holds_alternative<DeleteObject>(action.what) || std::holds_alternative<SendNodeCount>(action.what) ||
-           std::holds_alternative<DeleteJob>(action.what) || first_pod(action) != nullptr;
+           std::holds_alternative<PatchObject>(action.what) || std::holds_alternative<DeleteObject>(action.what) ||
+           std::holds_alternative<SendNodeCount>(action.what) || std::holds_alternative<DeleteJob>(action.what) ||
+           first_pod(action) != nullptr;
   }
 
   static size_t group_size(std::span<const Action> actions) {
@@ -526,13 +529,23 @@ class Pass {
     return !has_all(stored["spec"], desired["spec"]);
   }
 
+  // "podgroups.scheduling.k8s.io" for PodGroup of scheduling.k8s.io/v1beta1.
+  static std::string crd_name(const std::string& api_version, const std::string& kind) {
+    std::string plural = kind + "s";
+    std::transform(plural.begin(), plural.end(), plural.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return plural + "." + api_version.substr(0, api_version.find('/'));
+  }
+
   Result<Place> place_of(const std::string& api_version, const std::string& kind) const {
     if (kind == kube::services().kind) return Place{kube::services(), p_.services};
     if (kind == kube::network_policies().kind) return Place{kube::network_policies(), p_.network_policies};
-    for (const auto& [name, informer] : p_.optional) {
-      const control::OptionalInformer::Kind served = informer->wanted();
-      if (!served.cache || served.resource->kind != kind || served.resource->api_version() != api_version) continue;
-      return Place{*served.resource, *served.cache, served.cache};
+    const auto found = p_.optional.find(crd_name(api_version, kind));
+    if (found != p_.optional.end()) {
+      const control::OptionalInformer::Kind served = found->second->wanted();
+      if (served.cache && served.resource->api_version() == api_version) {
+        return Place{*served.resource, *served.cache, served.cache};
+      }
     }
     return Error{ErrorCode::kRetry, "the cluster does not have " + kind + " of " + api_version + " any more"};
   }
@@ -556,41 +569,50 @@ class Pass {
     return {};
   }
 
+  // The object is there, so that the actions after it do not need this one: a refusal (a policy, a field that cannot be
+  // changed) stops nothing.
   Status act(const Observed&, const ApplyObject& action) {
     TRY_ASSIGN(const Place place, place_of(action.object));
-    TRY_ASSIGN(const Json stored, p_.client.apply(place.resource, action.object));
-    place.cache.assume(stored);
+    const Result<Json> stored = p_.client.apply(place.resource, action.object);
+    if (!stored.ok() && !is_refusal(stored.error())) return stored.error();
+    if (!stored.ok())
+      warn_of_refusal(object_text(place.resource.kind, api::meta_of(action.object).name), stored.error());
+    if (stored.ok()) place.cache.assume(*stored);
     // If the answer still differs, something in the cluster changes the object at each write: try again later.
-    if (!differs(stored, action.object)) {
+    if (stored.ok() && !differs(*stored, action.object)) {
       outcome_.learned = true;
     } else {
-      look_again_within(std::chrono::seconds(10));
+      look_again_within(kRefusedWriteRetry);
     }
     return {};
   }
 
-  Status act(const Observed&, const ApplyStatus& action) {
-    TRY_ASSIGN(const Place place, place_of(action.object));
-    const Result<Json> stored = p_.client.apply(place.resource, action.object, {.subresource = "status"});
-    if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
-    place.cache.assume(*stored);
-    outcome_.learned = true;
-    return {};
+  void warn_of_refusal(const std::string& object, const Error& error) {
+    options_.logger.warning("a change was refused",
+                            {{"job", api::to_string(key_)}, {"object", object}, {"error", error.message}});
   }
 
   Status act(const Observed&, const PatchObject& action) {
     TRY_ASSIGN(const Place place, place_of(action.api_version, action.kind));
-    const Result<Json> stored =
-        p_.client.merge_patch(place.resource, {.ns = key_.ns, .name = action.name}, action.patch, action.subresource);
+    const api::ObjectKey key{.ns = key_.ns, .name = action.name};
+    const control::ObjectPtr before = place.cache.get(key);
+    const Result<Json> stored = p_.client.merge_patch(place.resource, key, action.patch, action.subresource);
+    const std::string text = object_text(action.kind, action.name);
     if (!stored.ok() && is_refusal(stored.error()) && stored.error().code != ErrorCode::kNotFound) {
-      options_.logger.warning("a patch was refused", {{"job", api::to_string(key_)},
-                                                      {"object", object_text(action.kind, action.name)},
-                                                      {"error", stored.error().message}});
+      warn_of_refusal(text, stored.error());
+      remember(refusal(text, stored.error(), options_.now()));
     }
-    // A conflict is no error here: the watch brings what the other writer wrote, and another pass follows.
+    // A conflict is no error here: the next pass sees what the other writer wrote. What is not watched, as a prebuilt
+    // Workload before it is adopted, brings no pass by itself.
+    if (!stored.ok() && stored.error().code == ErrorCode::kConflict) look_again_within(kConflictRetry);
     if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
+    memory_.problems.erase(text);
     KueueReader::assume(*stored, place.cache);
-    outcome_.learned = true;
+    const bool has_changed =
+        before == nullptr || api::meta_of(*before).resource_version != api::meta_of(*stored).resource_version;
+    outcome_.learned = outcome_.learned || has_changed;
+    // Something in the cluster undoes the patch as it is stored.
+    if (!has_changed) look_again_within(kRefusedWriteRetry);
     return {};
   }
 
@@ -732,9 +754,10 @@ class Pass {
     const Result<Json> stored = p_.client.merge_patch(resource, meta.key(), patch);
     if (!stored.ok() && !is_refusal(stored.error())) return is_gone(stored.error()) ? Status() : stored.error();
     remember(label_missing(text, lost,
-                           stored.ok() ? "it was put back, and somebody takes it away: look for a policy or a "
-                                         "controller that changes labels"
-                                       : stored.error().message,
+                           stored.ok()
+                               ? "the operator restored it, and something removed it again: look for a policy or a "
+                                 "controller that changes labels"
+                               : stored.error().message,
                            options_.now()));
     if (stored.ok()) cache.assume(*stored);
     return {};

@@ -110,7 +110,7 @@ std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
     if (pod.scheduled) return std::nullopt;
     if (!pod.gates.empty()) {
       return Obstacle{std::string(kSchedulingGated), who(pod) + " is held back by its scheduling gates (" + pod.gates +
-                                                         "), which whoever set them takes away"};
+                                                         "); the controller that set them removes them"};
     }
     const bool is_age_known = pod.meta.created != 0;
     if (!is_age_known || scheduling_wait_is_normal_until(pod) > facts.observed.now) return std::nullopt;
@@ -284,8 +284,11 @@ void summarise(const StatusFacts& facts, api::TrainJobStatus& status) {
     const bool is_degraded = conditions.is_true(api::condition::kDegraded);
     return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
   }
+  // The status is written before the pods are created: it says already what the job does then, and so needs no second
+  // write.
   const bool has_pods = std::any_of(facts.current.begin(), facts.current.end(), [](const PodView* p) { return p; });
-  take(has_pods ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
+  const bool starts = has_pods || (facts.creates_pods && !facts.obstacle);
+  take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
 }
 
 void take_progress(const RunReport& report, api::TrainJobStatus& status) {

@@ -28,6 +28,7 @@ struct StatusFacts {
   std::vector<const PodView*> current;  // by node rank 0 … numNodes-1: the pod of its attempt, or nullptr
   std::vector<bool> failed;             // by node rank: its pod ended badly and is not replaced
   int nodes_with_pods = 0;              // node ranks with a pod that has not ended, old attempts included
+  bool creates_pods = false;            // this plan does
   std::optional<Obstacle> obstacle;
   SuspendDecision suspend;
   const RunReport* report = nullptr;  // a fresh one of node 0's current pod; nullptr: there is none

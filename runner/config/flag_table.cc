@@ -22,8 +22,9 @@ void add_training_flags(FlagTableBuilder& table) {
   Flag& seed = table.custom("seed", kMaths, "an integer of at least 0", "seed of every random draw");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, config.training.seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(config.training.seed); };
-  table.integer("num_workers", kThisProcess, 0, 4096, IN(training.num_workers),
-                "threads of each rank that make the batches of the coming steps; 0: each step makes its own");
+  table.integer(
+      "num_workers", kThisProcess, 0, 4096, IN(training.num_workers),
+      "threads of each rank that prepare the next batches; 0: the training thread prepares each batch itself");
   table.integer("num_epochs", kAllRanks, 0, kCountMax, IN(training.num_epochs), "passes over the data").aliases = {
       "epochs"};
   table.integer("max_steps", kAllRanks, 0, std::numeric_limits<int64_t>::max(), IN(training.max_steps),
@@ -261,7 +262,7 @@ void add_launch_flags(FlagTableBuilder& table) {
   table.choice("backend", kAllRanks, {"auto", "nccl", "gloo"}, IN(launch.backend), "collectives");
   table.choice("device", kThisProcess, {"auto", "cuda", "cpu"}, IN(launch.device), "where to train");
   table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads),
-                "threads per rank; 0: whole cores that affinity and cgroup leave / ranks here");
+                "threads per rank; 0: available cores (affinity, cgroup) / ranks on this node");
   table.integer("status_port", kThisProcess, 0, 65535, IN(launch.status_port),
                 "HTTP port of /metrics, /status, /healthz; 0: none");
   table.integer("rendezvous_timeout_seconds", kThisProcess, 1, 86'400, IN(launch.rendezvous_timeout_seconds),
@@ -288,11 +289,11 @@ void add_task_flags(FlagTableBuilder& table) {
       .names_path = NamesPath::kFolder;
   table
       .text("out", kThisProcess, "a file", IN(task.out),
-            "write the result to this file, which is there when it is whole, instead of to standard output")
+            "write the result to this file, which appears when it is complete, instead of to standard output")
       .names_path = NamesPath::kFile;
   table.choice("device", kThisProcess, {"auto", "cuda", "cpu"}, IN(launch.device), "where to compute");
   table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads),
-                "threads; 0: the whole cores that affinity and cgroup leave");
+                "threads; 0: all available cores (affinity, cgroup)");
 }
 
 #undef IN

@@ -56,15 +56,16 @@ Error cannot_write(const Error& error, const std::string& many, const std::strin
 }
 
 Error volume_failed(const Error& error, const std::string& piece) {
-  return Error{ErrorCode::kUnavailable, piece + ": " + error.message +
-                                            "; mend the volume or the file's permissions and start again: what is read "
-                                            "already is kept"};
+  return Error{ErrorCode::kUnavailable,
+               piece + ": " + error.message +
+                   "; repair the volume or the file's permissions and start again: what is read "
+                   "already is kept"};
 }
 
 Error stopped(const std::string& many, const std::string& parts_folder) {
   std::string message = "stopped while " + many + " were read";
   if (!parts_folder.empty())
-    message += "; what is read is kept in " + parts_folder + ", and the next start goes on there";
+    message += "; what is read is kept in " + parts_folder + ", and the next start continues from it";
   return Error{ErrorCode::kCancelled, message};
 }
 

@@ -77,7 +77,7 @@ Error other_run_error(const CheckpointEntry& entry, const RunIdentity& identity)
     if (!job.name.empty()) reason = kConfigurationChanged;
   }
   return Error{ErrorCode::kConflict,
-               entry.path + " is a checkpoint of another run (" + why + "); to go on from it give --resume " +
+               entry.path + " is a checkpoint of another run (" + why + "); to continue from it give --resume " +
                    entry.path + ", to start anew give " + anew,
                reason};
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runner/base/check.h"
+#include "runner/kernels/quads.h"
 
 namespace lockstep {
 namespace {
@@ -66,15 +67,8 @@ constexpr bool kHasCudaPasses = true;
 #else
 constexpr bool kHasCudaPasses = false;
 #endif
-constexpr int64_t kQuad = 4;
 constexpr int64_t kWidthOfNormMax = 3072;  // four rows in fp32 take 48 KiB of shared memory
 constexpr int64_t kWidthOfHeadMax = 128;
-
-bool has_cuda_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
-}
-
-bool starts_quads(const at::Tensor& x) { return x.storage_offset() % kQuad == 0; }
 
 template <typename... Tensors>
 bool all_of_type(at::ScalarType type, const Tensors&... tensors) {
@@ -86,12 +80,7 @@ bool all_fp32_on_cpu(const Tensors&... tensors) {
   return all_of_type(at::kFloat, tensors...) && (tensors.is_cpu() && ...);
 }
 
-// Contiguous, on a GPU at an address where quads can be loaded.
-at::Tensor in_a_row(const at::Tensor& x) {
-  return x.is_cuda() && x.is_contiguous() && !starts_quads(x) ? x.clone() : x.contiguous();
-}
-
-// The rows of each sample, which on a GPU may stand apart.
+// The rows of each sample; on a GPU they may be strided.
 at::Tensor in_rows(const at::Tensor& x_BD) {
   const bool has_quads = x_BD.stride(1) == 1 && x_BD.stride(0) % kQuad == 0 && starts_quads(x_BD);
   return x_BD.is_cuda() && has_quads ? x_BD : in_a_row(x_BD);
@@ -207,14 +196,15 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
  public:
   // bias_F: only on a GPU.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_and_value_BNF,
-                            [[maybe_unused]] const std::optional<at::Tensor>& bias_F) {
+                            const std::optional<at::Tensor>& bias_F) {
     const at::Tensor x = in_a_row(gate_and_value_BNF);
     const int64_t f = x.size(2) / 2;
     const at::Tensor out_BNF = at::empty({x.size(0), x.size(1), f}, x.options());
-    context->save_for_backward({x, bias_F.value_or(at::Tensor())});
+    const at::Tensor bias = bias_F ? bias_F->contiguous() : at::Tensor();
+    context->save_for_backward({x, bias});
 #ifdef LOCKSTEP_CUDA
     if (x.is_cuda()) {
-      swiglu_forward_cuda(x, bias_F.value_or(at::Tensor()), out_BNF);
+      swiglu_forward_cuda(x, bias, out_BNF);
       return out_BNF;
     }
 #endif
@@ -248,9 +238,13 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
 // Splits a token's 3 A rows into its heads: [B, N, 3 A, E] → three of [B, A, N, E].
 class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
  public:
-  static variable_list forward(AutogradContext* context, const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E,
-                               const at::Tensor& k_norm_E, const at::Tensor& cos_NE, const at::Tensor& sin_NE) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& qkv_BNF, const at::Tensor& q_weight_E,
+                               const at::Tensor& k_weight_E, const at::Tensor& cos, const at::Tensor& sin) {
     const at::Tensor qkv = in_a_row(qkv_BNF);
+    const at::Tensor q_norm_E = in_a_row(q_weight_E);
+    const at::Tensor k_norm_E = in_a_row(k_weight_E);
+    const at::Tensor cos_NE = in_a_row(cos);
+    const at::Tensor sin_NE = in_a_row(sin);
     const int64_t width = qkv.size(2) / 3;
     const int64_t e = q_norm_E.size(0);
     const int64_t heads = width / e;
@@ -298,13 +292,12 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
     const at::Tensor grad_qkv = at::empty_like(qkv);
 #ifdef LOCKSTEP_CUDA
     if (qkv.is_cuda()) {
-      const at::Tensor of_norms_2E = heads_backward_cuda({qkv,
-                                                          saved[1],
-                                                          saved[2],
-                                                          { saved[3],
-                                                            saved[4] }},
-                                                         rows, grad_qkv);
-      return {grad_qkv, of_norms_2E[0], of_norms_2E[1], at::Tensor(), at::Tensor()};
+      const HeadTensors tensors{.qkv_BNF = qkv, .q_norm_E = saved[1], .k_norm_E = saved[2], .rotation = {
+                                  .cos_NE = saved[3],
+                                  .sin_NE = saved[4]
+                                }};
+      const at::Tensor grad_norms_2E = heads_backward_cuda(tensors, rows, grad_qkv);
+      return {grad_qkv, grad_norms_2E[0], grad_norms_2E[1], at::Tensor(), at::Tensor()};
     }
 #endif
     const Pieces pieces = pieces_of(qkv);
@@ -337,29 +330,34 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
     const at::IntArrayRef strides = grad_BANE.strides();
     const bool has_quads = starts_quads(grad_BANE) && std::all_of(strides.begin(), strides.end() - 1,
                                                                   [](int64_t stride) { return stride % kQuad == 0; });
-    return has_quads && strides.back() == 1 ? grad_BANE : grad_BANE.contiguous();
+    return has_quads && strides.back() == 1 ? grad_BANE : in_a_row(grad_BANE);
   }
 };
 
 bool norm_has_kernel(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
                      const at::Tensor& scale_BD) {
   if (x_BND.is_cuda()) {
-    return kHasCudaPasses && all_of_type(at::kFloat, x_BND, weight_D) && has_cuda_type(shift_BD) &&
+    return kHasCudaPasses && all_of_type(at::kFloat, x_BND, weight_D) && has_quad_type(shift_BD) &&
            all_of_type(shift_BD.scalar_type(), scale_BD) && x_BND.size(2) % kQuad == 0 &&
            x_BND.size(2) <= kWidthOfNormMax;
   }
   return all_fp32_on_cpu(x_BND, weight_D, shift_BD, scale_BD);
 }
 
+void check_rows_of_samples(const at::Tensor& x_BND, const at::Tensor& rows_BD) {
+  LOCKSTEP_CHECK(rows_BD.dim() == 2 && rows_BD.size(0) == x_BND.size(0) && rows_BD.size(1) == x_BND.size(2),
+                 "shift, scale and gate have a row for each sample");
+}
+
 bool swiglu_has_kernel(const at::Tensor& gate_and_value_BNF) {
-  if (gate_and_value_BNF.is_cuda()) return kHasCudaPasses && has_cuda_type(gate_and_value_BNF);
+  if (gate_and_value_BNF.is_cuda()) return kHasCudaPasses && has_quad_type(gate_and_value_BNF);
   return all_fp32_on_cpu(gate_and_value_BNF);
 }
 
 bool heads_have_kernel(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const at::Tensor& k_norm_E) {
   if (qkv_BNF.is_cuda()) {
     const int64_t e = q_norm_E.size(0);
-    return kHasCudaPasses && has_cuda_type(qkv_BNF) && all_of_type(at::kFloat, q_norm_E, k_norm_E) && e % kQuad == 0 &&
+    return kHasCudaPasses && has_quad_type(qkv_BNF) && all_of_type(at::kFloat, q_norm_E, k_norm_E) && e % kQuad == 0 &&
            e <= kWidthOfHeadMax;
   }
   return all_fp32_on_cpu(qkv_BNF, q_norm_E, k_norm_E);
@@ -369,6 +367,7 @@ bool heads_have_kernel(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, co
 
 at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
                               const at::Tensor& scale_BD) {
+  for (const at::Tensor& rows : {shift_BD, scale_BD}) check_rows_of_samples(x_BND, rows);
   if (norm_has_kernel(x_BND, weight_D, shift_BD, scale_BD)) {
     const std::optional<at::Tensor> none;
     return NormFunction::apply(x_BND, none, none, weight_D, shift_BD, scale_BD)[0];
@@ -378,6 +377,7 @@ at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_
 
 NormedSum normed_gated_sum(const at::Tensor& x_BND, const at::Tensor& gate_BD, const at::Tensor& change_BND,
                            const at::Tensor& weight_D, const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
+  for (const at::Tensor& rows : {gate_BD, shift_BD, scale_BD}) check_rows_of_samples(x_BND, rows);
   if (norm_has_kernel(x_BND, weight_D, shift_BD, scale_BD) &&
       all_of_type(shift_BD.scalar_type(), gate_BD, change_BND)) {
     const auto both =
@@ -401,6 +401,9 @@ Heads rotated_heads(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const
                     const HeadRotation& rotation) {
   const int64_t e = q_norm_E.size(0);
   LOCKSTEP_CHECK(e % 2 == 0 && qkv_BNF.size(2) % (3 * e) == 0, "queries, keys and values of whole heads, in pairs");
+  const std::array<int64_t, 2> of_tokens = {qkv_BNF.size(1), e};
+  LOCKSTEP_CHECK(rotation.cos_NE.sizes().equals(of_tokens) && rotation.sin_NE.sizes().equals(of_tokens),
+                 "an angle of each token");
   if (heads_have_kernel(qkv_BNF, q_norm_E, k_norm_E)) {
     const auto heads = HeadsFunction::apply(qkv_BNF, q_norm_E, k_norm_E, rotation.cos_NE, rotation.sin_NE);
     return {.q_BANE = heads[0], .k_BANE = heads[1], .v_BANE = heads[2]};

@@ -2,6 +2,7 @@
 // order of the runs, without atomics, so that they are the same each time.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +22,12 @@ constexpr int kTokensOfHeadRun = 4;  // of any samples, for those of the heads' 
 constexpr int kTokensOfSwigluRun = 128;
 constexpr int kTokensAtOnce = 8;
 
-// The sum over the kLanes lanes that stand together, in each of them.
+// Of a sample, for the sums of a norm's gradients.
+__host__ __device__ constexpr unsigned runs_of(int64_t tokens) {
+  return static_cast<unsigned>((tokens + kTokensOfRun - 1) / kTokensOfRun);
+}
+
+// Sums x over each group of kLanes adjacent lanes; every lane gets the result.
 template <int kLanes>
 __device__ float sum_over_lanes(float x) {
   for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffU, x, step);
@@ -91,8 +97,9 @@ __global__ void __launch_bounds__(kThreadsMax)
                          float* __restrict__ grad_x, T* __restrict__ grad_change, float* __restrict__ sums) {
   __shared__ float inverse_of[kTokensOfRun];
   __shared__ float along_of[kTokensOfRun];
-  const int64_t sample = blockIdx.y;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTokensOfRun;
+  const unsigned runs = runs_of(norm.tokens);
+  const int64_t sample = blockIdx.x / runs;
+  const int64_t first = static_cast<int64_t>(blockIdx.x % runs) * kTokensOfRun;
   const int count = static_cast<int>(min(static_cast<int64_t>(kTokensOfRun), norm.tokens - first));
   const int64_t begin = (sample * norm.tokens + first) * norm.width;
   const int64_t quads = norm.width / 4;
@@ -140,8 +147,8 @@ __global__ void __launch_bounds__(kThreadsMax)
       }
     }
     // [shift, factor, gate][sample][run][width]
-    const int64_t row = (sample * gridDim.x + blockIdx.x) * norm.width;
-    const int64_t kind = static_cast<int64_t>(gridDim.y) * gridDim.x * norm.width;
+    const int64_t row = blockIdx.x * norm.width;
+    const int64_t kind = gridDim.x * norm.width;
     store_quad(sums + row, quad, of_shift);
     store_quad(sums + kind + row, quad, of_factor);
     if constexpr (kHasChange) store_quad(sums + 2 * kind + row, quad, of_gate);
@@ -210,13 +217,20 @@ struct GateAndValue {
   }
 };
 
+// The number of column groups. A block takes one: kCount columns for each thread of a warp.
+template <int kCount>
+__host__ __device__ constexpr unsigned column_groups(int64_t width) {
+  return static_cast<unsigned>((width + kWarp * kCount - 1) / (kWarp * kCount));
+}
+
 // One block per run of tokens and group of columns; each thread takes every eighth token with its own columns.
 template <typename T, int kCount>
 __global__ void swiglu_forward_kernel(Swiglu<T> of, T* __restrict__ out) {
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x) * kCount;
+  const unsigned groups = column_groups<kCount>(of.width);
+  const int64_t column = (static_cast<int64_t>(blockIdx.x % groups) * kWarp + threadIdx.x) * kCount;
   if (column >= of.width) return;
   const GateAndValue<T, kCount> bias(of.bias, of.width, column);
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * kTokensOfSwigluRun;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x / groups) * kTokensOfSwigluRun;
   const int64_t end = min(begin + kTokensOfSwigluRun, of.tokens);
 #pragma unroll 4
   for (int64_t token = begin + threadIdx.y; token < end; token += kTokensAtOnce) {
@@ -234,12 +248,14 @@ __global__ void swiglu_backward_kernel(Swiglu<T> of, const T* __restrict__ grad,
   __shared__ float of_tokens[kTokensAtOnce][2 * kCount][kWarp];
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(threadIdx.y);
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + lane) * kCount;
+  const unsigned groups = column_groups<kCount>(of.width);
+  const int64_t run = blockIdx.x / groups;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x % groups) * kWarp + lane) * kCount;
   const bool is_mine = column < of.width;
   GateAndValue<T, kCount> sum(nullptr, of.width, column);
   if (is_mine) {
     const GateAndValue<T, kCount> bias(of.bias, of.width, column);
-    const int64_t begin = static_cast<int64_t>(blockIdx.y) * kTokensOfSwigluRun;
+    const int64_t begin = run * kTokensOfSwigluRun;
     const int64_t end = min(begin + kTokensOfSwigluRun, of.tokens);
 #pragma unroll 4
     for (int64_t token = begin + row; token < end; token += kTokensAtOnce) {
@@ -271,7 +287,7 @@ __global__ void swiglu_backward_kernel(Swiglu<T> of, const T* __restrict__ grad,
   if (row >= 2 * kCount || !is_mine) return;  // one row of threads for each of the columns
   float total_of_run = 0.0F;
   for (int i = 0; i < kTokensAtOnce; ++i) total_of_run += of_tokens[i][row][lane];
-  sums[blockIdx.y * 2 * of.width + (row < kCount ? 0 : of.width) + column + row % kCount] = total_of_run;
+  sums[run * 2 * of.width + (row < kCount ? 0 : of.width) + column + row % kCount] = total_of_run;
 }
 
 // ---- heads: normed, and pairs of elements rotated ----
@@ -506,8 +522,12 @@ void norm_forward_cuda(const NormTensors& n, const at::Tensor& shift_BD, const a
 NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, const at::Tensor& grad_sum_BND) {
   const at::Tensor& x = n.x_BND;
   const bool has_change = n.change_BND.defined();
-  const int64_t runs = (x.size(1) + kTokensOfRun - 1) / kTokensOfRun;
-  const auto like_scale = [&] { return at::empty({x.size(0), x.size(2)}, n.scale_BD.options()); };
+  const int64_t runs = runs_of(x.size(1));
+  // For samples without tokens no kernel is launched.
+  const auto of_samples = [&](const at::TensorOptions& options) {
+    return x.numel() == 0 ? at::zeros({x.size(0), x.size(2)}, options) : at::empty({x.size(0), x.size(2)}, options);
+  };
+  const auto like_scale = [&] { return of_samples(n.scale_BD.options()); };
   NormGrads of{.x_BND = at::empty_like(x),
                .gate_BD = has_change ? like_scale() : at::Tensor(),
                .change_BND = has_change ? at::empty_like(n.change_BND) : at::Tensor(),
@@ -515,13 +535,13 @@ NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, c
                .shift_BD = like_scale(),
                .scale_BD = like_scale()};
   const at::Tensor sums = at::empty({has_change ? 3 : 2, x.size(0), runs, x.size(2)}, x.options());
-  const at::Tensor of_weight_BD = at::empty({x.size(0), x.size(2)}, x.options());
+  const at::Tensor of_weight_BD = of_samples(x.options());
   launch_for(grad_BND, [&]<typename T>(cudaStream_t stream) {
     const Norm<T> norm = norm_of<T>(n);
-    const auto samples = static_cast<unsigned>(x.size(0));
+    const int64_t samples = x.size(0);
     const auto threads =
         static_cast<unsigned>(std::min<int64_t>(kThreadsMax, (norm.width / 4 + kWarp - 1) / kWarp * kWarp));
-    const dim3 blocks(static_cast<unsigned>(runs), samples);
+    const auto blocks = static_cast<unsigned>(samples * runs);
     const T* const grad = grad_BND.const_data_ptr<T>();
     const float* const grad_sum = grad_sum_BND.defined() ? grad_sum_BND.const_data_ptr<float>() : nullptr;
     auto* const of_x = of.x_BND.mutable_data_ptr<float>();
@@ -533,7 +553,7 @@ NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, c
       norm_backward_kernel<T, false><<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, of_x, nullptr, of_runs);
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
-    norm_sums_kernel<T><<<samples, threads, 0, stream>>>(
+    norm_sums_kernel<T><<<static_cast<unsigned>(samples), threads, 0, stream>>>(
         norm, runs, of_runs, of.shift_BD.mutable_data_ptr<T>(), of.scale_BD.mutable_data_ptr<T>(),
         has_change ? of.gate_BD.mutable_data_ptr<T>() : nullptr, of_weight_BD.mutable_data_ptr<float>());
   });
@@ -545,7 +565,8 @@ void swiglu_forward_cuda(const at::Tensor& x_BNF, const at::Tensor& bias_F, cons
   launch_for(out_BNF, [&]<typename T>(cudaStream_t stream) {
     const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
     with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
-      const dim3 blocks(blocks_for(of.width, kWarp * kCount), blocks_for(of.tokens, kTokensOfSwigluRun));
+      const auto blocks =
+          static_cast<unsigned>(blocks_for(of.tokens, kTokensOfSwigluRun) * column_groups<kCount>(of.width));
       swiglu_forward_kernel<T, kCount>
           <<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(of, out_BNF.mutable_data_ptr<T>());
     });
@@ -559,7 +580,7 @@ at::Tensor swiglu_backward_cuda(const at::Tensor& grad_BNF, const at::Tensor& x_
   launch_for(grad_BNF, [&]<typename T>(cudaStream_t stream) {
     const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
     with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
-      const dim3 blocks(blocks_for(of.width, kWarp * kCount), static_cast<unsigned>(runs));
+      const auto blocks = static_cast<unsigned>(runs * column_groups<kCount>(of.width));
       swiglu_backward_kernel<T, kCount><<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(
           of, grad_BNF.const_data_ptr<T>(), grad_x_BNF.mutable_data_ptr<T>(),
           sums.defined() ? sums.mutable_data_ptr<float>() : nullptr);

@@ -3,7 +3,8 @@
 //
 // Role: as ATen operators they take some forty passes over the memory per block, on a CPU a third of a step's time and
 // on a GPU most of it. fp32 on a CPU has these fused passes; on a GPU x is fp32 and the rest is fp32, bf16 or fp16, in
-// rows of whole quads (four values). Whatever else there is uses the ATen operators.
+// rows of whole quads (four values), norms up to 3072 and heads up to 128 wide. All other types and sizes use the ATen
+// operators.
 // Threads: as ATen operators; the CPU twin splits the tokens over ATen's threads, with the same results for any number.
 // Shapes: B samples, N tokens, D width, F hidden width, A heads of E elements. Differentiable once.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Shazeer, "GLU Variants Improve
@@ -19,7 +20,7 @@
 namespace lockstep {
 
 // x / √(mean(x²) + 1e-6) · weight · (1 + scale) + shift, computed in fp32: [B, N, D]. shift_BD and scale_BD: one row
-// per sample. On a GPU the result is of the shift's type, which under autocast the next matrix product takes.
+// per sample. The fused pass of a GPU gives the shift's type, which under autocast the next matrix product takes.
 at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
                               const at::Tensor& scale_BD);
 
@@ -86,8 +87,9 @@ void head_forward(const HeadPass& pass, const float* x, int64_t from_stride, flo
 void head_backward(const HeadPass& pass, const float* grad, int64_t grad_stride, const float* x, float* grad_x,
                    int64_t stride, float* grad_weight);
 
-// The CUDA passes over all tokens. Tensors are contiguous, but for the rows of gate, shift and scale, which may stand
-// apart, and for the gradients of heads, of which only the elements must be contiguous.
+// The CUDA passes over all tokens. Tensors are contiguous and begin at a multiple of four values, except that the rows
+// of gate, shift and scale, and in the gradients of heads all but the elements, may have any strides that are multiples
+// of four.
 struct NormTensors {
   at::Tensor x_BND;  // in the backward pass: what was normed, thus the sum if there is one
   at::Tensor gate_BD;

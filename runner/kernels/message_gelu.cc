@@ -7,6 +7,9 @@
 #include <functional>
 #include <optional>
 
+#include "runner/kernels/column_sums.h"
+#include "runner/kernels/quads.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,7 +41,7 @@ at::Tensor zeros_by_piece(const at::Tensor& x_NKD) {
 
 bool has_kernel(const at::Tensor& x_NKD) {
 #ifdef LOCKSTEP_CUDA
-  if (x_NKD.is_cuda()) return x_NKD.is_floating_point();
+  if (x_NKD.is_cuda()) return has_quad_type(x_NKD);
 #endif
   return x_NKD.is_cpu() && x_NKD.scalar_type() == at::kFloat;
 }
@@ -115,7 +118,7 @@ torch::autograd::variable_list bias_gradients(const at::Tensor& grad_out, const 
 #ifdef LOCKSTEP_CUDA
   if (x_NKD.is_cuda()) {
     bias_backward_cuda(grad_out, x_NKD, bias_D, weights_NK, grad_x_NKD);
-    return {grad_x_NKD, grad_x_NKD.sum(at::IntArrayRef{0, 1})};
+    return {grad_x_NKD, column_sums(grad_x_NKD.flatten(0, 1))};
   }
 #endif
   const Sizes sizes = sizes_of(x_NKD);

@@ -1,15 +1,12 @@
 // CUDA twin: one block per node. Each of its threads computes some of the D values and loops over the node's
 // neighbours, so that sums over the neighbours need no atomics and are the same in every run.
-#include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <cstdint>
 
 #include "runner/kernels/message_gelu.h"
+#include "runner/kernels/quads.cuh"
 
 namespace lockstep::message_gelu_detail {
 namespace {
@@ -86,17 +83,11 @@ __global__ void bias_backward_kernel(Sizes sizes, const T* grad_out, const T* x,
   }
 }
 
-// Calls launch<type of x's values>(blocks, threads, stream), with one block per node.
-template <typename Launch>
-void launch_for_nodes(const at::Tensor& x_NKD, const Launch& launch) {
-  if (x_NKD.size(0) == 0 || x_NKD.size(2) == 0) return;
-  const c10::cuda::CUDAGuard guard(x_NKD.device());
-  const auto blocks = static_cast<unsigned>(x_NKD.size(0));
-  const auto threads = static_cast<unsigned>(std::min(kThreadsMax, (x_NKD.size(2) + kWarp - 1) / kWarp * kWarp));
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_NKD.scalar_type(), "lockstep_message_gelu", [&] {
-    launch.template operator()<scalar_t>(blocks, threads, at::cuda::getCurrentCUDAStream().stream());
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-  });
+// One per node.
+unsigned blocks_of(const at::Tensor& x_NKD) { return static_cast<unsigned>(x_NKD.size(0)); }
+
+unsigned threads_of(const at::Tensor& x_NKD) {
+  return static_cast<unsigned>(std::min(kThreadsMax, (x_NKD.size(2) + kWarp - 1) / kWarp * kWarp));
 }
 
 const float* data_or_null(const at::Tensor& weights_NK) {
@@ -107,8 +98,8 @@ const float* data_or_null(const at::Tensor& weights_NK) {
 
 void sum_forward_cuda(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
                       const at::Tensor& rows_NK, const at::Tensor& out_NKD) {
-  launch_for_nodes(edges_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
-    sum_forward_kernel<<<blocks, threads, 0, stream>>>(
+  launch_for(edges_NKD, [&]<typename T>(cudaStream_t stream) {
+    sum_forward_kernel<<<blocks_of(edges_NKD), threads_of(edges_NKD), 0, stream>>>(
         sizes_of(edges_NKD), edges_NKD.mutable_data_ptr<T>(), own_ND.const_data_ptr<T>(), table_RD.const_data_ptr<T>(),
         rows_NK.const_data_ptr<int64_t>(), out_NKD.mutable_data_ptr<T>());
   });
@@ -116,28 +107,28 @@ void sum_forward_cuda(const at::Tensor& edges_NKD, const at::Tensor& own_ND, con
 
 void sum_backward_cuda(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD, const at::Tensor& grad_sum_NKD,
                        const at::Tensor& grad_own_ND) {
-  launch_for_nodes(sum_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
-    sum_backward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(sum_NKD), grad_NKD.const_data_ptr<T>(),
-                                                        sum_NKD.const_data_ptr<T>(), grad_sum_NKD.mutable_data_ptr<T>(),
-                                                        grad_own_ND.mutable_data_ptr<T>());
+  launch_for(sum_NKD, [&]<typename T>(cudaStream_t stream) {
+    sum_backward_kernel<<<blocks_of(sum_NKD), threads_of(sum_NKD), 0, stream>>>(
+        sizes_of(sum_NKD), grad_NKD.const_data_ptr<T>(), sum_NKD.const_data_ptr<T>(),
+        grad_sum_NKD.mutable_data_ptr<T>(), grad_own_ND.mutable_data_ptr<T>());
   });
 }
 
 void bias_forward_cuda(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
                        const at::Tensor& out) {
-  launch_for_nodes(x_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
-    bias_forward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), x_NKD.const_data_ptr<T>(),
-                                                        bias_D.const_data_ptr<T>(), data_or_null(weights_NK),
-                                                        out.mutable_data_ptr<T>());
+  launch_for(x_NKD, [&]<typename T>(cudaStream_t stream) {
+    bias_forward_kernel<<<blocks_of(x_NKD), threads_of(x_NKD), 0, stream>>>(
+        sizes_of(x_NKD), x_NKD.const_data_ptr<T>(), bias_D.const_data_ptr<T>(), data_or_null(weights_NK),
+        out.mutable_data_ptr<T>());
   });
 }
 
 void bias_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x_NKD, const at::Tensor& bias_D,
                         const at::Tensor& weights_NK, const at::Tensor& grad_x_NKD) {
-  launch_for_nodes(x_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
-    bias_backward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), grad_out.const_data_ptr<T>(),
-                                                         x_NKD.const_data_ptr<T>(), bias_D.const_data_ptr<T>(),
-                                                         data_or_null(weights_NK), grad_x_NKD.mutable_data_ptr<T>());
+  launch_for(x_NKD, [&]<typename T>(cudaStream_t stream) {
+    bias_backward_kernel<<<blocks_of(x_NKD), threads_of(x_NKD), 0, stream>>>(
+        sizes_of(x_NKD), grad_out.const_data_ptr<T>(), x_NKD.const_data_ptr<T>(), bias_D.const_data_ptr<T>(),
+        data_or_null(weights_NK), grad_x_NKD.mutable_data_ptr<T>());
   });
 }
 

@@ -10,11 +10,24 @@ void move_averages(const std::vector<at::Tensor>& averages, const std::vector<at
                    const at::Tensor& weight) {
   LOCKSTEP_CHECK(averages.size() == values.size(), "an average for each value");
   const torch::NoGradGuard no_grad;
-#ifdef LOCKSTEP_CUDA
-  if (weight.is_cuda()) return moving_average_detail::move_averages_cuda(averages, values, weight);
-#endif
   const at::Tensor scalar = weight.reshape({});
-  for (size_t i = 0; i < averages.size(); ++i) averages[i].lerp_(values[i], scalar);
+  std::vector<at::Tensor> dense_averages;
+  std::vector<at::Tensor> dense_values;
+  for (size_t i = 0; i < averages.size(); ++i) {
+#ifdef LOCKSTEP_CUDA
+    // Dense and with the same strides: average and value correspond by address.
+    if (weight.is_cuda() && averages[i].is_non_overlapping_and_dense() &&
+        averages[i].strides() == values[i].strides()) {
+      dense_averages.push_back(averages[i]);
+      dense_values.push_back(values[i]);
+      continue;
+    }
+#endif
+    averages[i].lerp_(values[i], scalar);
+  }
+#ifdef LOCKSTEP_CUDA
+  if (!dense_averages.empty()) moving_average_detail::move_averages_cuda(dense_averages, dense_values, weight);
+#endif
 }
 
 }  // namespace lockstep

@@ -33,10 +33,9 @@ struct MoveAverages {
 void move_averages_cuda(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values,
                         const at::Tensor& weight) {
   for (size_t i = 0; i < averages.size(); ++i) {
-    LOCKSTEP_CHECK(averages[i].is_contiguous() && values[i].is_contiguous() &&
-                       averages[i].scalar_type() == at::kFloat && values[i].scalar_type() == at::kFloat &&
+    LOCKSTEP_CHECK(averages[i].scalar_type() == at::kFloat && values[i].scalar_type() == at::kFloat &&
                        averages[i].numel() == values[i].numel(),
-                   "contiguous fp32 tensors of the same shapes");
+                   "fp32 tensors of the same shapes");
   }
   std::vector<std::vector<at::Tensor>> lists = {averages, values};
   const c10::cuda::CUDAGuard guard(weight.device());

@@ -1,6 +1,6 @@
 // Moves averages towards values, all tensors of a list in one pass over the memory.
 //
-// Threads: as ATen operators. Shapes: any; fp32, contiguous. Not differentiable.
+// Threads: as ATen operators. Shapes: any; fp32. Not differentiable.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,7 @@ void move_averages(const std::vector<at::Tensor>& averages, const std::vector<at
 
 namespace moving_average_detail {
 
+// Without gaps in memory, an average and its value in the same order there.
 void move_averages_cuda(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values,
                         const at::Tensor& weight);
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "runner/base/check.h"
+
 namespace lockstep {
 
 at::Tensor Dropouts::operator()(const at::Tensor& x) {
@@ -13,6 +15,7 @@ at::Tensor Dropouts::operator()(const at::Tensor& x) {
 
 at::Tensor Dropouts::of_relu(const at::Tensor& x) {
   if (!key_) return at::relu(x);
+  LOCKSTEP_CHECK(!rows_, "its mask goes by samples, not by DropoutRows");
   const at::Tensor out = philox_dropout_of_relu(x, rate_, *key_);
   ++key_->layer;
   return out;

@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A product of what was cast, whose gradients go to the parameters themselves, in fp32.
+// x · cast_weightᵀ + cast_bias; the gradients of the fp32 parameters come without a cast.
 class CastLinearFunction : public torch::autograd::Function<CastLinearFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& /*weight*/,
@@ -56,7 +56,11 @@ void add_linear(NamedTensors& list, const std::string& name, const Linear& layer
 }
 
 void cast_together(const std::vector<Linear*>& layers) {
-  if (!layers.front()->weight.is_cuda() || !at::autocast::is_autocast_enabled(at::kCUDA)) return;
+  for (Linear* layer : layers) {
+    layer->cast_weight.reset();
+    layer->cast_bias.reset();
+  }
+  if (layers.empty() || !layers.front()->weight.is_cuda() || !at::autocast::is_autocast_enabled(at::kCUDA)) return;
   const at::ScalarType type = at::autocast::get_autocast_dtype(at::kCUDA);
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> given;

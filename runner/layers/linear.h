@@ -34,8 +34,8 @@ void add_linear(NamedTensors& list, const std::string& name, const Linear& layer
 
 // Under autocast on a GPU: casts all weights and biases, fp32 and of that GPU, to the type of the products in one
 // launch or a few; the products then give the gradients in fp32. Autocast by itself casts each parameter and each
-// gradient in a launch of its own, and with hundreds of parameters these are a large part of a step. Elsewhere does
-// nothing.
+// gradient in a launch of its own, and with hundreds of parameters these are a large part of a step. Elsewhere forgets
+// what an earlier call has cast.
 void cast_together(const std::vector<Linear*>& layers);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <ctime>
 #include <utility>
+#include <variant>
 
 #include "runner/base/build_info.h"
 #include "runner/loop/run_folder.h"
@@ -31,7 +32,7 @@ Status RunWriter::open(const StopToken& stop) {
   if (opened.ok() || !from_live_rank_ || opened.error().code != ErrorCode::kUnavailable) return opened;
   problem_ = opened.error().message;
   parts_.reporter.warn("the output folder cannot be used now: " + problem_ +
-                       "; training goes on in memory, and each checkpoint tries the folder again. Free space there, or "
+                       "; training continues, and the folder is tried again at each checkpoint. Free space in it, or "
                        "repair the volume");
   return {};
 }
@@ -127,7 +128,9 @@ void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, 
                                     .parts = std::move(parts)};
   for (const std::string& name : note.outputs) {
     wait_for(stop, Writes::kOutput);
-    writer_->stage_output(name, parts_.workload.output(name, state));
+    OutputContent content = parts_.workload.output(name, state);
+    const auto* const text = std::get_if<std::string>(&content);
+    if (text == nullptr || !text->empty()) writer_->stage_output(name, std::move(content));
   }
   outputs_step_ = note.report.step;
 }
@@ -161,7 +164,7 @@ CheckpointState RunWriter::checkpoint_state(bool is_best) const {
   s.unix_time = std::time(nullptr);
   s.is_best = is_best;
   s.progress = {{"counters", to_json(state_.counters)}, {"workload", parts_.workload.progress_state()}};
-  for (const FrozenTensors& frozen : parts_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
+  for (const FrozenInput& frozen : parts_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
   return s;
 }
 

@@ -79,7 +79,7 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, c
 Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const Failure fault = classify_fault(exception);
   std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
-  if (fault.code == ExitCode::kOutOfMemory && g.step) message += advice_on_memory(g);
+  if (fault.code == ExitCode::kOutOfMemory) message += advice_on_memory(g);
   const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.formed.generation);
   const bool device_is_usable = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
   if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
@@ -102,6 +102,11 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
 
 // Frees the reducer's buckets, then tries smaller batches until one fits.
 std::string Trainer::advice_on_memory(Generation& g) {
+  const bool is_entering = !parts_.workload.info().phases.empty() && entered_phase_ < 0;
+  if (is_entering || !g.step) {  // no batch was at fault
+    const std::string advice = parts_.workload.memory_advice();
+    return advice.empty() ? "" : "; " + advice;
+  }
   g.step.reset();
   g.reducer.reset();
   const std::optional<int64_t> fits = micro_batch_that_fits(
@@ -294,7 +299,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
   Counters& counters = state_.counters;
   if (is_finished(g) && !g.sync.from_live_rank) {
     parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.steps.total) +
-                        ": nothing to do; it goes on with " + needed_to_continue());
+                        ": nothing to do; to train further, use " + needed_to_continue());
     report_resumed(g);
     return {};
   }
@@ -480,7 +485,7 @@ StepRequests Trainer::evaluate(Generation& g) {
   parts_.reporter.beat(counters.step, Activity::kTraining);
   if (!outcome.is_complete) {
     parts_.reporter.say("the evaluation of step " + std::to_string(counters.step) +
-                        " is left before its end; it is made again when the run goes on");
+                        " was interrupted; it is repeated when the run resumes");
   }
   return outcome.requests;
 }

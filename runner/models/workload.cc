@@ -35,12 +35,12 @@ Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
 
 Status check_frozen(const Json& progress, const Workload& workload, const std::string& path) {
   const Json saved = progress.value("frozen", Json::object());
-  for (const FrozenTensors& here : workload.frozen()) {
+  for (const FrozenInput& here : workload.frozen()) {
     const std::string there = saved.value(here.name, here.sha256);
     if (there == here.sha256) continue;
-    return Error{ErrorCode::kInvalid, path + " was trained with other weights of " + here.name + " (sha256 " + there +
-                                          ") than those given now (" + here.sha256 +
-                                          "); give the file that it was trained with"};
+    return Error{ErrorCode::kInvalid, path + " was trained with another version of " + here.name + " (sha256 " + there +
+                                          ") than the one given now (" + here.sha256 +
+                                          "); give the files that it was trained with"};
   }
   return {};
 }

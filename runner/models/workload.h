@@ -76,10 +76,10 @@ struct WorkloadInfo {
   std::vector<TrainingPhase> phases;      // in order; empty: one phase of --num_epochs that trains all parameters
 };
 
-// Weights that are used and never trained. They are neither sent to other ranks nor written into checkpoints: each rank
-// reads them from a file or makes them from the seed. Their digest must be the same on all ranks and in the checkpoint
-// that is resumed.
-struct FrozenTensors {
+// Weights or tables that are used and never trained. They are neither sent to other ranks nor written into checkpoints:
+// each rank reads them from a file or makes them from the seed. Their digest must be the same on all ranks and in the
+// checkpoint that is resumed.
+struct FrozenInput {
   std::string name;    // for messages: "GPT-2"
   std::string sha256;  // hex, over all values
 };
@@ -167,7 +167,7 @@ class Workload {
   // State that is not trained but belongs to a checkpoint; may be empty. Only `outputs` may change it, because there
   // all ranks have the same figures. `loss` must not: it sees the share of one rank, and a step that is cut is redone.
   [[nodiscard]] virtual NamedTensors buffers() const { return {}; }
-  [[nodiscard]] virtual std::vector<FrozenTensors> frozen() const { return {}; }
+  [[nodiscard]] virtual std::vector<FrozenInput> frozen() const { return {}; }
   // Parameters from the seed, the same on every rank.
   virtual void initialize(uint64_t seed) = 0;
 
@@ -238,6 +238,7 @@ class Workload {
     NamedTensors optimizer;                    // as Adam::state
     std::map<std::string, std::string> parts;  // by the names given to give_part; empty when they were lost
   };
+  // An empty text: the file is left out, because the parts that it needs were lost with a former rank 0.
   [[nodiscard]] virtual OutputContent output(const std::string& name, const OutputState& state) const;
 
   // What `outputs` remembers, for example the best figure so far: a JSON object that is saved in state.json and passed
@@ -259,8 +260,8 @@ class Workload {
   virtual Result<FilePast> restore_from_file(const Json& fields);
 };
 
-// Frozen weights are not in checkpoints. Checks that those of `workload` have the digests that the checkpoint at `path`
-// was trained with. progress: "progress" of its state.json; weights without a digest there pass. Error: kInvalid.
+// Frozen inputs are not in checkpoints. Checks that those of `workload` have the digests that the checkpoint at `path`
+// was trained with. progress: "progress" of its state.json; an input without a digest there passes. Error: kInvalid.
 Status check_frozen(const Json& progress, const Workload& workload, const std::string& path);
 // One number of a training file, for restore_from_file. Error (kInvalid): it is missing or not a number.
 Result<double> figure_in(const Json& fields, const std::string& name);

@@ -64,7 +64,7 @@ class CheckedWorkload final : public Workload {
   [[nodiscard]] NamedTensors buffers() const override {
     return call("buffers", [&] { return workload_->buffers(); });
   }
-  [[nodiscard]] std::vector<FrozenTensors> frozen() const override {
+  [[nodiscard]] std::vector<FrozenInput> frozen() const override {
     return call("frozen", [&] { return workload_->frozen(); });
   }
   void initialize(uint64_t seed) override {

@@ -381,7 +381,7 @@ class Worker {
     const WorkerBuild build = own_build();
     Json terms = config_.shared_flags();
     terms.update(workload_->shared_facts());  // another data set under the same name
-    for (const FrozenTensors& frozen : workload_->frozen()) terms["sha256 of " + frozen.name] = frozen.sha256;
+    for (const FrozenInput& frozen : workload_->frozen()) terms["sha256 of " + frozen.name] = frozen.sha256;
     terms["backend in effect"] = to_string(backend_);  // `auto` may find a GPU here and none there
     terms["precision in effect"] = to_string(precision_.precision);
     terms["version of lockstep"] = build.version;

@@ -135,7 +135,7 @@ def measure_ours(maxlen, batch, steps, threads):
 
 
 def batch_that_fits(maxlen, batch):
-    """Half as many samples as long as the sides without buckets would not fit into what memory is free."""
+    """Halves the batch until the sides without buckets fit into the free memory."""
     free = int(next(line for line in open("/proc/meminfo", encoding="utf-8") if line.startswith("MemAvailable")).split()[1])
     while batch > 1 and PAIR_TENSORS * 4 * batch * maxlen * maxlen * 50 > 0.6 * 1024 * free:
         batch //= 2

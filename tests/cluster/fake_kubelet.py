@@ -100,7 +100,7 @@ class FakeKubelet:
         for name in self.nodes:
             self.add_node(name)
         wait_until(lambda: all(node_is_usable(self.api.get("nodes", name=name)) for name in self.nodes), "ready nodes")
-        for target in (self.watch_pods, self.renew_leases, self.kill_the_deaf):
+        for target in (self.watch_pods, self.renew_leases, self.kill_after_grace_period):
             self.threads.append(threading.Thread(target=self.run_guarded, args=(target,), name=target.__name__))
             self.threads[-1].start()
         return self
@@ -330,7 +330,7 @@ class FakeKubelet:
             with self.lock:
                 self.killed_at[uid] = datetime.datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
 
-    def kill_the_deaf(self):
+    def kill_after_grace_period(self):
         """SIGKILL at the end of the grace period for pods that do not answer SIGTERM."""
         while not self.ending.is_set():
             time = datetime.datetime.now(datetime.timezone.utc)

@@ -81,7 +81,7 @@ class Images:
         return self.podman("image", "exists", name, check=False).returncode == 0
 
     def build_all(self):
-        """Base, pause, operator and runner, as far as they are not there as they would be now."""
+        """Builds those of base, pause, operator and runner that are missing or out of date."""
         with open(self.root / "lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.make_base()

@@ -90,7 +90,8 @@ class TrainedTwin:
     """The twin with the newest checkpoint of a run, and what it makes of the run's data. GPT-2, which is in no checkpoint, is
     that of the run's model.pth. `tokenize`: a text → tokens; unless it is given, bytes are tokens."""
 
-    def __init__(self, run_folder, data, pairs, tokenize=lambda line: list(line.encode()), pad=256, pool="mean"):
+    def __init__(self, run_folder, data, pairs, tokenize=lambda line: list(line.encode()), pad=256, pool="mean", ratio=RATIO,
+                 seed=SEED):
         state = torch.load(run_folder / "model.pth", weights_only=True)
         for name, tensor in weights(run_folder).items():
             if ".lora_" in name:
@@ -98,7 +99,7 @@ class TrainedTwin:
             assert name in state, name
             state[name] = tensor
         self.model = made_twin(state)
-        self.train_pairs = twin.split(pairs, RATIO, SEED)[0]
+        self.train_pairs = twin.split(pairs, ratio, seed)[0]
         self.users, self.films = torch.tensor(self.train_pairs).T
         encode = self.model.encode_padded if pool == "padded" else self.model.encode
         self.encode = lambda texts: encode(texts, tokenize, pad)

@@ -40,7 +40,7 @@ class Attention(nn.Module):
         b, n, d = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-1, -2) / math.sqrt(d // self.heads)
-        # Where nobody is heard, all are alike.
+        # If no patch is filled, all attend uniformly.
         scores = scores.masked_fill(~is_heard[:, None, None], -math.inf)
         scores = torch.where(is_heard.any(1)[:, None, None, None], scores, torch.zeros_like(scores))
         return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d))

@@ -53,7 +53,8 @@ def figures(pid):
     try:
         links = [os.readlink(fd) for fd in (here / "fd").iterdir()]
         status = (here / "status").read_text()
-        return {"descriptors": len(links), "sockets": sum(link.startswith("socket:") for link in links),
+        return {"is_writer": any(link.endswith("/metrics.jsonl") for link in links),
+                "descriptors": len(links), "sockets": sum(link.startswith("socket:") for link in links),
                 "memfds": sum(link.startswith("/memfd:") for link in links),
                 "threads": int(re.search(r"Threads:\s+(\d+)", status)[1]),
                 # A program's own pages come in when its code first runs: no growth.
@@ -108,7 +109,7 @@ def growth_per_recovery(histories):
 
 
 def check_growth(lived, groups_given_up):
-    """lived: (kind, pid) → figures after each recovery. What was found, in words."""
+    """lived: (kind, pid, …) → figures after each recovery. What was found, in words."""
     told = [f"{groups_given_up} groups given up"]
     for kind in SLACK_KIB:
         settled = {who: history[SETTLED_AFTER:] for who, history in lived.items() if who[0] == kind}
@@ -196,7 +197,10 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
     job.wait_for_progress(20)
     began = time.monotonic()
     agent_killed_at = began
-    seen = {}  # (kind, pid) → [figures after each recovery that it lived through]
+    # (kind, pid, has it the run's files open?) → [figures after each recovery that it lived through]. A worker begins anew
+    # when it first becomes rank 0, as it does when node 0 is away for long: it reads and opens the run's files, and starts
+    # the thread that writes checkpoints.
+    seen = {}
     given_up = {}  # pid → [when it was first seen to have given up a group, for each of them]
     recoveries = 0
 
@@ -225,7 +229,7 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
         for who in lives:
             if (found := figures(who[1])) is not None:
                 found["given_up"] = sum(now - since < GIVEN_UP_FOR_SECONDS for since in given_up.get(who[1], []))
-                seen.setdefault(who, []).append(found)
+                seen.setdefault((*who, found.pop("is_writer")), []).append(found)
     told = check_growth(followed(), sum(map(len, given_up.values())))
     job.signal(signal.SIGTERM)
     assert job.end() == 143, job.output()[-3000:]

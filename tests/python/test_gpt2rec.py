@@ -88,8 +88,12 @@ def weights_of_optimizer(folder):
 
 # --- over world sizes, resumed, recovered
 
-MODES = {"cached": ["--num_epochs", "2"], "dynamic": ["--use_cache", "false", "--max_steps", "4"],
-         "two phases": ["--phase1_epochs", "1", "--phase2_epochs", "1", "--phase1_lr", "1e-3", "--phase2_lr", "1e-3"]}
+# Adapters that are trained learn so fast that their dropout is seen in the loss.
+FAST_ADAPTERS = ["--gpt2_lr_factor", "5", "--lr_schedule", "constant"]
+MODES = {"cached": ["--num_epochs", "2"],
+         "dynamic": ["--use_cache", "false", "--max_steps", "4", "--lr", "0.01", *FAST_ADAPTERS],
+         "two phases": ["--phase1_epochs", "1", "--phase2_epochs", "1", "--phase1_lr", "1e-3", "--phase2_lr", "0.01",
+                        *FAST_ADAPTERS]}
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +113,33 @@ def test_every_steps_loss_is_the_same_for_every_world_size_with_dropout_on(run, 
     assert len(found[1][0]) >= 4
     for ranks in (2, 3):
         assert found[ranks][0] == pytest.approx(found[1][0], rel=1e-5)
+    if mode != "cached":
+        train(run, lockstep, tmp_path / "none", *SMALL, *MODES[mode], "--lora_dropout", "0", "--batch_size", "101", data=small_1m)
+        assert losses(tmp_path / "none") != pytest.approx(found[1][0], rel=1e-4), "the adapters' dropout does nothing"
+    for ranks in (2, 3):
         for name in ("valid_ndcg@10", "test_ndcg@10", "test_recall@50"):
             assert figure(found[ranks][1], name) == pytest.approx(figure(found[1][1], name), abs=0.02)
+
+
+def test_the_adapters_gradients_are_the_same_for_every_world_size_with_dropout_on(run, lockstep, small_1m, tmp_path):
+    """After one step Adam's first moment is a tenth of the gradient. That of lora_A is 0, because lora_B is."""
+    found = {}
+    for ranks in (1, 2, 3):
+        train(run, lockstep, tmp_path / f"w{ranks}", *SMALL, "--use_cache", "false", "--max_steps", "1", "--lora_dropout", "0.5",
+              "--clip_grad_norm", "0", "--nproc", ranks, "--batch_size", "101", data=small_1m)
+        found[ranks] = weights_of_optimizer(tmp_path / f"w{ranks}")
+    train(run, lockstep, tmp_path / "none", *SMALL, "--use_cache", "false", "--max_steps", "1", "--lora_dropout", "0",
+          "--clip_grad_norm", "0", "--batch_size", "101", data=small_1m)
+    without = weights_of_optimizer(tmp_path / "none")
+    adapters = [name for name in found[1] if "lora_B" in name]
+    assert len(adapters) == 6
+    for name in found[1]:
+        scale = found[1][name].abs().max()
+        for ranks in (2, 3):
+            assert (found[ranks][name] - found[1][name]).abs().max() <= 1e-4 * scale, name
+    for name in adapters:
+        scale = found[1][name].abs().max()
+        assert scale > 0 and (without[name] - found[1][name]).abs().max() > 0.1 * scale, "the adapters' dropout does nothing"
 
 
 def test_a_run_goes_on_through_the_change_of_phase_as_if_it_had_not_stopped(run, lockstep, small_1m, tmp_path):
@@ -278,7 +307,7 @@ def test_somebody_and_a_film_in_words_are_ranked_too(run, lockstep, trained):
 
 
 @pytest.mark.parametrize("flags,code,message", [
-    (["--user", "99"], 2, "--user 99 is none of the 30 users of"),
+    (["--user", "99"], 2, "--user 99 is not one of the 30 users of"),
     (["--user", "1", "--gender", "F"], 2, "give one of the two"),
     (["--gender", "X"], 2, "expected F or M"),
     (["--occupation", "21"], 2, "expected a word, or a number from 0 to 20"),
@@ -308,11 +337,19 @@ def test_a_bad_data_set_ends_the_run_with_a_sentence(run, lockstep, tmp_path, sp
 @pytest.mark.parametrize("flags,message", [
     ([], "--data_path is required"),
     (["--data_path", "x", "--epochs", "3", "--phase1_epochs", "2"], "give --phase1_epochs and --phase2_epochs instead"),
-    (["--data_path", "x", "--split_ratio", "0.8,0.1,0.2"], "expected three numbers that sum to 1, as 0.8,0.1,0.1")])
+    (["--data_path", "x", "--split_ratio", "0.8,0.1,0.2"], "expected three numbers that sum to 1"),
+    (["--data_path", "x", "--split_ratio", "0.9,0,0.1"], "sum to 1, the first two above 0, as 0.8,0.1,0.1")])
 def test_contradicting_flags_are_refused_before_anything_starts(run, lockstep, flags, message):
     done = run([lockstep, "run", "gpt2rec", *flags])
     assert done.returncode == 2, text(done)
     assert message in text(done)
+
+
+def test_without_a_test_share_no_test_figure_is_said(run, lockstep, small_1m, tmp_path):
+    done = train(run, lockstep, tmp_path / "run", *SMALL, "--split_ratio", "0.9,0.1,0", "--max_steps", "2", data=small_1m)
+    assert re.search(r"Epoch \d+: valid \(NDCG@10: 0\.\d{4}, HR@10: 0\.\d{4}\)$", done.stdout, re.MULTILINE), text(done)
+    assert not any("test_" in name for name in figures(tmp_path / "run"))
+    assert (tmp_path / "run/model.pth").exists() and not (tmp_path / "run/test_results_standard.json").exists()
 
 
 def test_empty_and_very_long_titles_train(run, lockstep, tmp_path):

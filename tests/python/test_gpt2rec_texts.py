@@ -27,6 +27,9 @@ def films(tmp_path_factory):
     return folder, pairs
 
 
+OTHER_SPLIT = {"ratio": (0.3, 0.3, 0.4), "seed": 7}
+
+
 def close(found, expected):
     return found == pytest.approx(expected, abs=1e-4)
 
@@ -95,11 +98,16 @@ def test_a_run_goes_on_with_its_own_gpt2_alone(run, lockstep, films, tokenizer, 
         return " ".join(text(done).split())
     save_gpt2(tmp_path / "gpt2", seed=2)
     message = go_on(code=2)
-    assert "was trained with other weights of GPT-2 (sha256" in message and "give the file that it was trained with" in message
+    assert "was trained with another version of GPT-2 (sha256" in message and "give the files that it was trained with" in message
     done = run([lockstep, "gpt2rec", "recommend", "--checkpoint", tmp_path / "run", "--user", "1"])
-    assert done.returncode == 2 and "was trained with other weights of GPT-2 (sha256" in text(done), text(done)
+    assert done.returncode == 2 and "was trained with another version of GPT-2 (sha256" in text(done), text(done)
 
     save_gpt2(tmp_path / "gpt2", seed=1)
+    merges = (tokenizer[0] / "merges.txt").read_text()
+    (tokenizer[0] / "merges.txt").write_text(merges.rsplit("\n", 2)[0] + "\n")
+    assert "was trained with another version of the tokenizer (sha256" in go_on(code=2)
+    (tokenizer[0] / "merges.txt").write_text(merges)
+
     whole = (tmp_path / "gpt2/model.safetensors").read_bytes()
     (tmp_path / "gpt2/model.safetensors").write_bytes(whole[:len(whole) // 2])
     message = go_on(code=3)
@@ -128,9 +136,10 @@ def test_the_mean_over_padding_is_that_of_the_guide(run, lockstep, films, tmp_pa
 
 @pytest.fixture(scope="module")
 def trained(lockstep, films, tmp_path_factory):
-    """A run on `films` with adapters that are trained."""
+    """A run on `films` with adapters that are trained, and with a split that is not the default one."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    flags = [*SMALL, "--batch_size", "100", "--epochs", "2", "--use_cache", "false", "--lr", "0.01", "--lr_schedule", "constant"]
+    flags = [*SMALL, "--batch_size", "100", "--epochs", "2", "--use_cache", "false", "--lr", "0.01", "--lr_schedule", "constant",
+             "--seed", OTHER_SPLIT["seed"], "--split_ratio", ",".join(map(str, OTHER_SPLIT["ratio"]))]
     running = Running([lockstep, "run", "gpt2rec", "--data_path", films[0], "--train_dir", folder, *QUICK, *flags], folder.parent)
     assert running.end() == 0, running.output()
     return folder
@@ -146,7 +155,7 @@ def by_item(row):
 
 
 def test_scores_of_somebody_who_is_known_are_the_twins(run, lockstep, films, trained):
-    beside = TrainedTwin(trained, *films)
+    beside = TrainedTwin(trained, *films, **OTHER_SPLIT)
     assert 82 not in beside.films
     rows = recommend(run, lockstep, trained, "--topk", "41")
     for row in rows[::13]:
@@ -158,12 +167,14 @@ def test_scores_of_somebody_who_is_known_are_the_twins(run, lockstep, films, tra
 
 
 def test_scores_of_somebody_and_of_a_film_in_words_are_the_twins(run, lockstep, films, trained):
-    beside = TrainedTwin(trained, *films)
+    beside = TrainedTwin(trained, *films, **OTHER_SPLIT)
     scores = beside.scores("User profile: Gender is Female, Age group is 25-34, Occupation is artist.", ITS_TEXT)
     words = ["--gender", "F", "--age", "34", "--occupation", "artist"]
     row = recommend(run, lockstep, trained, *words, *NEW_FILM, "--topk", "42")[0]
     assert close(by_item(row), {**{film: scores[int(film)] for film in FILMS}, "new": scores[-1]})
+    for spelt in ("Comedy,Romance", " Comedy , Romance"):
+        assert recommend(run, lockstep, trained, *words, *NEW_FILM[:3], spelt, "--topk", "42")[0] == row
     audience = recommend(run, lockstep, trained, *NEW_FILM, "--topk", "40")[0]["users"]
-    assert len(audience) == 40
+    assert {int(user["user"]) for user in audience} == set(beside.users.tolist())
     for user in audience[::13]:
         assert close(user["score"], beside.scores(int(user["user"]), ITS_TEXT)[-1])

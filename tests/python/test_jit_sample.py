@@ -194,8 +194,9 @@ def test_what_cannot_be_a_feature_network_or_its_statistics_is_named(refused, tm
 @pytest.mark.parametrize("flags, said", [
     ([], "nothing would be left of the images: give --grid samples.png"),
     (["--distance", "--count", "1"], "--count 1: a distance needs at least 2 images"),
-    (["--grid", "a.png", "--classes", "4"], "--classes: found 4, expected a number from 0 to 3, or one of circle, "),
-    (["--grid", "a.png", "--classes", "cat"], "--classes: found cat, expected a number from 0 to 3"),
+    (["--grid", "a.png", "--classes", "4"], "--classes: found \"4\", expected a number from 0 to 3, or one of circle, "),
+    (["--grid", "a.png", "--classes", "cat"], "--classes: found \"cat\", expected a number from 0 to 3, or one of circle, "),
+    (["--grid", "a.png", "--classes", "2,,3"], "--classes: found \"\", expected"),
     (["--grid", "a.png", "--ema", "0.5"], "has averages of the decays 0.9,0.99; expected one of them, or 0"),
     (["--grid", "a.png", "--model", "3x64/4"], "net.blocks.2."),
     (["--grid", "a.png", "--count", "0"], "--count"),

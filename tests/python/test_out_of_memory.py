@@ -15,7 +15,7 @@ LINES = {
                   "--batch_size", "256", "--eval_users", "128"], "batch_size",
                  ["--maxlen (now 200) takes less", "--use_amp on a GPU", "more ranks for the same --batch_size"]),
     "jit": (["jit", "--data_path", "generated:400:2", "--model", "4x128/4", "--img_size", "64", "--valid_images", "0",
-             "--sample_images", "0", "--batch_size", "256"], "batch_size", ["--use_amp", "--model (now 4x128/4)"]),
+             "--sample_images", "0", "--batch_size", "256"], "batch_size", ["--model (now 4x128/4)"]),
     "gpt2rec": (["gpt2rec", "--data_path", "generated", "--use_cache", "false", "--gpt2_config", "4x256", "--batch_size", "4096"],
                 "batch_size", ["--use_cache true takes less", "--max_length (now 128 tokens)", "fewer ranks"]),
     "mpnn": (["protein", "--variant", "mpnn", "--pdb_path", "generated:60:100", "--batch_tokens", "20000"], "batch_tokens",

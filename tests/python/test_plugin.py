@@ -117,7 +117,8 @@ def test_it_is_listed_with_its_flags(lockstep, byte_lm):
     (["--width", 30, "--num_heads", 4], "--width 30 is not divisible by --num_heads 4"),
     (["--width", "wide"], '--width: found "wide", expected an integer from 1 to 65536'),
     (["--widht", 32], "unknown flag --widht; did you mean --width?"),
-    (["--text", "/nowhere.txt"], "--text /nowhere.txt: cannot be opened; expected a file"),
+    (["--text", "/nowhere.txt"], "--text /nowhere.txt: cannot be read; expected a file"),
+    (["--text", "/"], "--text /: cannot be read; expected a file"),
 ])
 def test_its_flags_are_checked(run, lockstep, byte_lm, tmp_path, flags, message):
     done = run([lockstep, "run", "byte_lm", "--plugin", byte_lm, "--text", TEXT, "--train_dir", tmp_path / "run",

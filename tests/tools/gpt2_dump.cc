@@ -46,6 +46,16 @@ at::Tensor named(const NamedTensors& tensors, const std::string& name) {
   LOCKSTEP_CHECK(false, "a tensor of the input is missing");
 }
 
+// Copies the weights that Python's peft has written for a GPT2Model into `adapters`.
+Status read_peft_folder(const std::string& folder, const NamedTensors& adapters) {
+  constexpr std::string_view kPrefix = "base_model.model.";
+  const std::string path = join_path(folder, kPeftWeightsFile);
+  PosixFileSystem files;
+  TRY_ASSIGN(NamedTensors read, load_weights(files, path));
+  for (NamedTensor& tensor : read) tensor.name.erase(0, kPrefix.size());
+  return copy_tensors(read, adapters, path);
+}
+
 Result<NamedTensors> tokens(const Flags& flags) {
   PosixFileSystem files;
   TRY_ASSIGN(const BytePairEncoding tokenizer, BytePairEncoding::load(flags.at("tokenizer")));
@@ -116,7 +126,7 @@ Status run(const std::string& what, const Flags& flags) {
                                    .pool = flag(flags, "pool") == "padded" ? TextPool::kPadded : TextPool::kMaskedMean};
   TRY_ASSIGN(const std::unique_ptr<TextEncoder> encoder, TextEncoder::make(options, at::Device(at::kCPU)));
   encoder->initialize(/*seed=*/1);
-  if (flags.contains("peft")) TRY(load_peft_folder(flags.at("peft"), options.lora, encoder->adapters()));
+  if (flags.contains("peft")) TRY(read_peft_folder(flags.at("peft"), encoder->adapters()));
   TRY_ASSIGN(const NamedTensors in, load_weights(files, flags.at("input")));
   if (what == "export") return export_adapters(*encoder, in, flags.at("out"));
   LOCKSTEP_CHECK(what == "hidden" || what == "gradients", "expected tokens, movies, hidden, gradients or export");

@@ -296,7 +296,7 @@ Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {
     }
     const auto rank = static_cast<int32_t>(made.merges_.size());
     if (!made.merges_.emplace(pair_key(tokens[0], tokens[1]), Merge{.rank = rank, .token = tokens[2]}).second) {
-      return refuse("the pair " + shown(text) + " stands there a second time");
+      return refuse("the pair " + shown(text) + " occurs twice");
     }
   }
   if (made.merges_.empty()) {

@@ -13,6 +13,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runner/layers/dropouts.h"
@@ -28,7 +29,8 @@ struct Gpt2Shape {
   int64_t num_heads = 12;  // divides width
   int64_t context = 1024;  // most tokens of a text
   int64_t vocabulary = 50257;
-  int64_t inner_width = 4 * 768;  // of the feed-forward layers
+  int64_t inner_width = 4 * 768;       // of the feed-forward layers
+  std::optional<int64_t> end_of_text;  // the token that ends a text, where the file says it
 
   friend bool operator==(const Gpt2Shape&, const Gpt2Shape&) = default;
 };

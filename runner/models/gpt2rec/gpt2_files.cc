@@ -107,7 +107,7 @@ Result<int64_t> count_of(const Json& config, const char* field, std::optional<in
   if (!is_count) {
     return invalid_gpt2(shown + ": " + field + " is " +
                         (found == config.end() ? "missing" : one_line(dump_line(*found))) +
-                        "; expected a number from 1 on. Is this GPT-2's?");
+                        "; expected a number from 1 on; is this the config.json of a GPT-2?");
   }
   return found->get<int64_t>();
 }
@@ -124,6 +124,9 @@ Result<Gpt2Shape> read_gpt2_shape(const std::string& folder) {
   TRY_ASSIGN(shape.context, count_of(config, "n_positions", std::nullopt, shown));
   TRY_ASSIGN(shape.vocabulary, count_of(config, "vocab_size", std::nullopt, shown));
   TRY_ASSIGN(shape.inner_width, count_of(config, "n_inner", 4 * shape.width, shown));
+  if (const auto found = config.find("eos_token_id"); found != config.end() && found->is_number_integer()) {
+    shape.end_of_text = found->get<int64_t>();
+  }
   if (shape.width % shape.num_heads != 0) {
     return invalid_gpt2(shown + ": n_embd " + std::to_string(shape.width) + " is no multiple of n_head " +
                         std::to_string(shape.num_heads));
@@ -142,7 +145,7 @@ Result<Gpt2Shape> read_gpt2_shape(const std::string& folder) {
     for (const Json& allowed : fixed.allowed) is_allowed = is_allowed || found == allowed;
     if (is_allowed) continue;
     return invalid_gpt2(shown + ": " + fixed.field + " is " + one_line(dump_line(found)) + "; expected " +
-                        dump_line(fixed.allowed.front()) + ": other models than GPT-2 are not known here");
+                        dump_line(fixed.allowed.front()) + ": only GPT-2 is supported");
   }
   return shape;
 }
@@ -169,7 +172,7 @@ Status read_gpt2_weights(const std::string& folder, const NamedTensors& weights)
       if (found == wanted.end()) {
         return invalid_gpt2(tensor + " belongs to no GPT-2 of the size in config.json; are both of one model?");
       }
-      if (!read.insert(found->first).second) return invalid_gpt2(tensor + " stands there a second time");
+      if (!read.insert(found->first).second) return invalid_gpt2(tensor + " occurs twice");
       if (view.shape != found->second.sizes().vec()) {
         return invalid_gpt2(tensor + " has the shape " + shape_text(view.shape) + "; expected " +
                             shape_text(found->second.sizes().vec()) +
@@ -177,7 +180,7 @@ Status read_gpt2_weights(const std::string& folder, const NamedTensors& weights)
       }
       if (!is_floating(view.dtype)) {
         return invalid_gpt2(tensor + " is of " + std::string(safetensors_name(view.dtype)) +
-                            "; expected F32, F16 or BF16: quantised weights are not known here");
+                            "; expected F32, F16 or BF16: quantised weights are not supported");
       }
       found->second.copy_(tensors_of({view}).front().tensor);
     }

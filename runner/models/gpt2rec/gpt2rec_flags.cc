@@ -44,7 +44,9 @@ bool parse_ratio(std::string_view text, SplitRatio& ratio) {
     text.remove_prefix(is_last ? end : end + 1);
   }
   constexpr double kRounding = 1e-6;
-  if (shares[0] <= 0.0 || std::fabs(shares[0] + shares[1] + shares[2] - 1.0) > kRounding) return false;
+  // The validation decides which weights are kept.
+  if (shares[0] <= 0.0 || shares[1] <= 0.0 || std::fabs(shares[0] + shares[1] + shares[2] - 1.0) > kRounding)
+    return false;
   ratio = {.train = shares[0], .valid = shares[1], .test = shares[2]};
   return true;
 }
@@ -56,8 +58,9 @@ void add_gpt2rec_data_flags(FlagTableBuilder& table) {
                           "generated: made in memory (required)");
   path.names_path = NamesPath::kFile;
   path.identity = dataset_name;
-  Flag& ratio = table.custom("split_ratio", kMaths, "three numbers that sum to 1, as 0.8,0.1,0.1",
-                             "shares of the ratings that train, validate and test");
+  Flag& ratio =
+      table.custom("split_ratio", kMaths, "three numbers that sum to 1, the first two above 0, as 0.8,0.1,0.1",
+                   "shares of the ratings that train, validate and test");
   ratio.set = [](std::string_view text, RunConfig& config) {
     return parse_ratio(text, gpt2rec_options(config).split_ratio);
   };
@@ -68,7 +71,7 @@ void add_gpt2rec_data_flags(FlagTableBuilder& table) {
   table.choice("neg", kMaths, {"static", "resample"}, OPTION(negatives),
                "the film that each rating is compared with is drawn once, or anew in each epoch");
   table.integer("num_negatives", kMaths, 1, 1024, OPTION(num_negatives),
-                "films that each rating is compared with; those with higher scores count more");
+                "films that each rating is compared with; those with higher scores weigh more in the loss");
 }
 
 void add_gpt2_flags(FlagTableBuilder& table) {
@@ -197,8 +200,8 @@ Status check_gpt2rec(const RunConfig& config) {
                                    std::pair("use_cache", "--phase2_cache")}) {
       if (!is_given(config, one)) continue;
       return invalid(std::string("--") + one +
-                     " is of a run of one phase, and this one has two (--phase1_epochs, --phase2_epochs or --preset "
-                     "two_phase): give " +
+                     " has no effect on a run of two phases (--phase1_epochs, --phase2_epochs or --preset two_phase): "
+                     "give " +
                      two + " instead, or leave the flags of phases out");
     }
     return {};
@@ -206,8 +209,7 @@ Status check_gpt2rec(const RunConfig& config) {
   for (const char* const flag : {"phase1_epochs", "phase2_epochs", "phase1_lr", "phase2_lr", "phase1_clip_grad_norm",
                                  "phase2_clip_grad_norm", "phase2_cache"}) {
     if (!is_given(config, flag)) continue;
-    return invalid(std::string("--") + flag +
-                   " is of a run of two phases, and this one has one: add --preset two_phase");
+    return invalid(std::string("--") + flag + " has no effect on a run of one phase: add --preset two_phase");
   }
   return {};
 }

@@ -1,12 +1,12 @@
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
 
-#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <numeric>
 #include <set>
 
@@ -23,7 +23,7 @@ namespace {
 constexpr char kResultsFile[] = "test_results_standard.json";
 constexpr char kPeftFolder[] = "lora";
 constexpr char kBestFigure[] = "valid_ndcg@10";
-constexpr char kColdFigure[] = "test_cold_ndcg@10";
+constexpr char kTestFigure[] = "test_ndcg@10";
 constexpr char kAdapters[] = "adapters";
 constexpr double kLogFloor = 1e-10;  // the loss is -log(σ + this), as in the guide
 
@@ -208,11 +208,12 @@ double Gpt2recWorkload::flops_per_sample() const {
 
 std::string Gpt2recWorkload::memory_advice() const {
   std::string text = "a smaller --embed_dim (now " + std::to_string(options_.embed_dim) + ") takes less";
-  if (!cached_TW_.defined()) {
-    text = std::string(phases_.size() > 1 ? "--phase2_cache" : "--use_cache true") +
-           " takes less, since texts are then encoded once and GPT-2 is not trained, and so does a smaller "
-           "--max_length (now " +
-           std::to_string(options_.max_length) + " tokens)";
+  if (!cached_TW_.defined()) {  // texts are being encoded
+    text = "a smaller --max_length (now " + std::to_string(options_.max_length) + " tokens) takes less";
+    if (trains_adapters(phases_)) {
+      text += std::string(", and so does ") + (phases_.size() > 1 ? "--phase2_cache" : "--use_cache true") +
+              ", with which texts are encoded once and GPT-2 is not trained";
+    }
   }
   return text + (device_.is_cpu() ? ", and so do fewer ranks on this machine: each holds GPT-2" : "");
 }
@@ -229,10 +230,8 @@ std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() con
       {"ratings", text(static_cast<int64_t>(data_.train().size())) + " train, " + text(data_.valid_ratings()) +
                       " validate, " + text(data_.test_ratings()) + " test" +
                       (data_.dropped_ratings() > 0
-                           ? ", " + text(data_.dropped_ratings()) + " dropped: of users who are not trained on"
+                           ? ", " + text(data_.dropped_ratings()) + " dropped (their users have no training rating)"
                            : "")}};
-  if (device_.is_cuda())
-    lines.emplace_back("GPUs", text(static_cast<int64_t>(torch::cuda::device_count())) + " found, each rank uses one");
   for (const auto& line : encoder_->describe()) {
     if (line.first != kAdapters || trains_adapters(phases_)) lines.push_back(line);
   }
@@ -247,7 +246,7 @@ std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() con
   std::string trained;
   for (const RecommenderPhase& phase : phases_) {
     trained += (trained.empty() ? "" : "; ") + (phases_.size() > 1 ? phase.name + ": " : "") +
-               (phase.is_cached ? "all but GPT-2, whose texts are encoded once" : "all, LoRA included");
+               (phase.is_cached ? "all but GPT-2; texts are encoded once" : "all, LoRA included");
   }
   lines.emplace_back("trained", trained);
   return lines;
@@ -363,27 +362,30 @@ Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& 
 }
 
 EvaluationMetrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {
-  EvaluationMetrics means = Workload::figures(totals);
-  if (!totals.empty() && totals.back().name == kColdFigure && totals.back().count == 0.0) means.pop_back();
-  return means;
+  std::vector<MetricSum> counted;  // without those of no user, as test_* with a test share of 0
+  std::copy_if(totals.begin(), totals.end(), std::back_inserter(counted),
+               [](const MetricSum& total) { return total.count > 0.0; });
+  return Workload::figures(counted);
 }
 
 std::vector<std::string> Gpt2recWorkload::evaluation_lines(const EvaluationReport& report) {
   const auto figure = [&](const char* name) { return metric_value(report.metrics, name); };
-  std::array<char, 200> line{};
-  std::snprintf(line.data(), line.size(),
-                "Epoch %lld: valid (NDCG@10: %.4f, HR@10: %.4f), test (Recall@10: %.4f, Precision@10: %.4f, NDCG@10: "
-                "%.4f)",
-                static_cast<long long>(report.epoch), figure("valid_ndcg@10"), figure("valid_hr@10"),
-                figure("test_recall@10"), figure("test_precision@10"), figure("test_ndcg@10"));
-  return {line.data()};
+  std::array<char, 200> valid{};
+  std::snprintf(valid.data(), valid.size(), "Epoch %lld: valid (NDCG@10: %.4f, HR@10: %.4f)",
+                static_cast<long long>(report.epoch), figure("valid_ndcg@10"), figure("valid_hr@10"));
+  if (!has_metric(report.metrics, kTestFigure)) return {valid.data()};
+  std::array<char, 200> test{};
+  std::snprintf(test.data(), test.size(), ", test (Recall@10: %.4f, Precision@10: %.4f, NDCG@10: %.4f)",
+                figure("test_recall@10"), figure("test_precision@10"), figure(kTestFigure));
+  return {std::string(valid.data()) + test.data()};
 }
 
 std::vector<std::string> Gpt2recWorkload::outputs(const EvaluationReport& report) {
   const double value = metric_value(report.metrics, kBestFigure);
   if (!(value > best_)) return {};
   best_ = value;
-  std::vector<std::string> files = {kResultsFile};
+  std::vector<std::string> files;
+  if (has_metric(report.metrics, kTestFigure)) files.push_back(kResultsFile);
   if (options_.save_model) files.push_back(options_.model_path);
   if (options_.save_model && trains_adapters(phases_)) {
     files.push_back(join_path(kPeftFolder, kPeftConfigFile));

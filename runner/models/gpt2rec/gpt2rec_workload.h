@@ -38,7 +38,7 @@ class Gpt2recWorkload final : public Workload {
   // "heads", and, if any phase trains LoRA, "adapters".
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
-  [[nodiscard]] std::vector<FrozenTensors> frozen() const override { return {encoder_->frozen()}; }
+  [[nodiscard]] std::vector<FrozenInput> frozen() const override { return encoder_->frozen(); }
   void initialize(uint64_t seed) override;
   // Encodes all texts for a cached phase.
   Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override;

@@ -57,6 +57,8 @@ Result<NamedTensors> without_guide_names(NamedTensors file, const RecommenderMod
   for (const NamedTensor& tensor : model.unused(/*seed=*/0)) unused.insert(tensor.name);
   NamedTensors ours;
   for (NamedTensor& tensor : file) {
+    // Masks, which older versions of transformers save.
+    if (tensor.name.ends_with(".attn.bias") || tensor.name.ends_with(".attn.masked_bias")) continue;
     const auto weight = frozen.find(tensor.name);
     const auto adapter = adapters.find(tensor.name);
     if (weight != frozen.end()) {

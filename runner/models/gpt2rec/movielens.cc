@@ -155,7 +155,7 @@ struct Described {
       entries.resize(at + 1);
       is_there.resize(at + 1, false);
     }
-    if (is_there[at]) return "the id " + std::to_string(*id) + " is there twice";
+    if (is_there[at]) return "the id " + std::to_string(*id) + " occurs twice";
     entries[at] = std::move(entry);
     is_there[at] = true;
     return {};
@@ -192,13 +192,14 @@ std::string read_profile(std::string_view gender, std::string_view age, std::str
   if (!gender.empty() && profile.gender.empty()) return "the gender is neither F nor M";
   int64_t number = 0;
   if (!trimmed(age).empty()) {
-    if (!parse_whole(trimmed(age), number) || number < 0 || number > 150) return "the age is no number of years";
+    if (!parse_whole(trimmed(age), number) || number < 0 || number > 150)
+      return "the age is not a whole number from 0 to 150";
     profile.age_group = age_group_of(number);
   }
   profile.occupation = text_of(occupation);
   if (parse_whole(trimmed(occupation), number)) {
     profile.occupation = occupation_name(number);
-    if (profile.occupation.empty()) return "the occupation is none of 0 to 20";
+    if (profile.occupation.empty()) return "the occupation's number is not from 0 to 20";
   }
   return {};
 }
@@ -229,7 +230,7 @@ Status read_1m(const std::string& folder, const std::function<void()>& on_progre
     const size_t last = line.rfind("::");
     if (first == std::string_view::npos || first == last) return "it has fewer than 3 fields";
     return tables.films.add(line.substr(0, first), {.title = text_of(line.substr(first + 2, last - first - 2)),
-                                                    .genres = joined(split_fields(line.substr(last + 2), "|"))});
+                                                    .genres = genres_of(line.substr(last + 2))});
   }));
   return ratings.each("user::film::rating::time", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "::");
@@ -424,6 +425,14 @@ std::string user_text(const UserProfile& user) {
 
 std::string film_text(const Film& film) {
   return "Movie: " + or_unknown(film.title) + ". Genres: " + or_unknown(film.genres) + ".";
+}
+
+std::string genres_of(std::string_view text) {
+  std::vector<std::string_view> genres;
+  for (const std::string_view part : split_fields(text, "|")) {
+    for (const std::string_view genre : split_fields(part, ",")) genres.push_back(genre);
+  }
+  return joined(genres);
 }
 
 std::string age_group_of(int64_t years) {

@@ -50,6 +50,9 @@ std::string user_text(const UserProfile& user);
 // "Movie: Toy Story (1995). Genres: Animation, Comedy."
 std::string film_text(const Film& film);
 
+// "Animation|Comedy" and "Animation,Comedy" → "Animation, Comedy".
+std::string genres_of(std::string_view text);
+
 // The name of the age group; MovieLens-1M's codes (1, 18, 25, …) are the first years of the groups.
 std::string age_group_of(int64_t years);
 // The occupation with this number in MovieLens-1M; empty for an unknown number.

@@ -3,7 +3,7 @@
 //
 //   model = PeftModel.from_pretrained(AutoModel.from_pretrained("gpt2"), "FOLDER")
 //
-// Threads: pure, except that load_peft_folder reads files.
+// Threads: pure.
 #pragma once
 
 #include <string>
@@ -25,11 +25,6 @@ struct PeftFiles {
 // base_model: the name or path by which Python loads GPT-2; may be empty. Error (kInvalid): an adapter has a type that
 // safetensors does not have.
 Result<PeftFiles> peft_files(const NamedTensors& adapters, const LoraOptions& lora, const std::string& base_model);
-
-// Copies the weights of such a folder, which may also be that of a GPT2LMHeadModel, into `adapters` (Gpt2::adapters).
-// Errors: kNotFound, kCorrupt; kInvalid: the folder has another rank or alpha, adapters on other layers, or is for
-// another size of GPT-2.
-Status load_peft_folder(const std::string& folder, const LoraOptions& lora, const NamedTensors& adapters);
 
 // The name of a weight or an adapter of Gpt2 in the state dict of a PeftModel in memory:
 // "base_model.model.h.0.attn.c_attn.base_layer.weight", "base_model.model.h.0.attn.c_attn.lora_A.default.weight".

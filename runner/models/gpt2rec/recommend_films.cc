@@ -39,18 +39,6 @@ double number_of_score(float score) {
   return number;
 }
 
-std::string joined_with_commas(std::string_view genres) {
-  std::string text;
-  for (const char c : genres) {
-    if (c == '|') {
-      text += ", ";
-    } else {
-      text += c;
-    }
-  }
-  return text;
-}
-
 // A user to recommend films for.
 struct Person {
   std::string name;  // an id, or the text of a new user
@@ -81,7 +69,7 @@ class FilmRecommender {
       titles_.push_back(film.title);
     }
     if (!options_.describes_film()) return;
-    const Film film{.title = options_.title, .genres = joined_with_commas(options_.genres)};
+    const Film film{.title = options_.title, .genres = genres_of(options_.genres)};
     const at::Tensor part_1H =
         model.item_part(model.items_unseen(ids_of(data.train_items()), vector_of(film_text(film))));
     film_parts_IH_ = at::cat({film_parts_IH_, part_1H});
@@ -95,8 +83,8 @@ class FilmRecommender {
       int64_t id = -1;
       const bool is_number = parse_whole(std::string_view(options_.user), id);
       if (!is_number || !std::binary_search(known.begin(), known.end(), id)) {
-        return usage_failure("--user " + options_.user + " is none of the " + std::to_string(known.size()) +
-                             " users of " + ratings_.path + " who were trained on, whose ids are numbers such as " +
+        return usage_failure("--user " + options_.user + " is not one of the " + std::to_string(known.size()) +
+                             " users of " + ratings_.path + " with training ratings, whose ids are numbers such as " +
                              std::to_string(known.front()) + "; somebody new is described by --gender, --age and " +
                              "--occupation");
       }

@@ -45,8 +45,8 @@ Status check_film_options(const RunConfig& config) {
   if (!options.user.empty() && options.describes_user()) {
     return Error{
         ErrorCode::kInvalid,
-        "--user is somebody whom the data set knows, and --gender, --age and --occupation describe somebody new: "
-        "give one of the two"};
+        "--user selects a user of the data set, and --gender, --age and --occupation describe a new user: give one of "
+        "the two"};
   }
   return {};
 }
@@ -59,8 +59,9 @@ WorkloadTask recommend_films_task() {
           .examples = {"lockstep gpt2rec recommend --checkpoint ml-1m_default --gender F --age 34 --occupation artist"},
           .set_defaults = [](RunConfig& config) { config.task.options = RecommendFilmsOptions{}; },
           .add_flags = add_film_flags,
-          .workload_flags = {"data_path", "gpt2_path", "tokenizer_path", "gpt2_config", "max_length", "pool",
-                             "lora_rank", "lora_alpha", "embed_dim", "use_attention"},
+          // split_ratio and seed: which users and films were trained on.
+          .workload_flags = {"data_path", "split_ratio", "seed", "gpt2_path", "tokenizer_path", "gpt2_config",
+                             "max_length", "pool", "lora_rank", "lora_alpha", "embed_dim", "use_attention"},
           .check = check_film_options};
 }
 

@@ -63,7 +63,7 @@ RatingSplit split_ratings(const RatingData& data, const SplitRatio& ratio, uint6
   }
   const auto count = static_cast<int64_t>(shuffled.size());
   const int64_t train_end = std::min(count, part_of(ratio.train, shuffled.size()));
-  const int64_t of_valid = ratio.valid > 0.0 ? part_of(ratio.valid, shuffled.size()) + 1 : 0;
+  const int64_t of_valid = part_of(ratio.valid, shuffled.size()) + 1;
   const int64_t valid_end = ratio.test > 0.0 ? std::min(count, train_end + of_valid) : count;
   split.train.assign(shuffled.begin(), shuffled.begin() + train_end);
   std::vector<bool> is_trained_on(data.users.size(), false);
@@ -107,11 +107,20 @@ Result<RecommenderData> RecommenderData::create(const RatingData& data, const Sp
   const size_t all = made.train_items_.size();
   std::copy_if(split.train.begin(), split.train.end(), std::back_inserter(made.train_),
                [&](const Rating& rating) { return made.trained_.of(rating.user).size() < all; });
+  const std::string of_ratings = " of " + std::to_string(data.ratings.size()) + " ratings (--split_ratio)";
+  if (split.train.empty()) {
+    return Error{ErrorCode::kInvalid, data.path + ": nothing to train on: the training's share" + of_ratings +
+                                          " is none; expected a larger data set or a larger share"};
+  }
   if (made.train_.empty()) {
     return Error{ErrorCode::kInvalid,
-                 data.path + ": nothing is left to train on: of " + std::to_string(data.ratings.size()) + " ratings " +
-                     std::to_string(split.train.size()) + " are for training (--split_ratio), of " +
-                     std::to_string(all) + " films, and every user knows them all; expected a larger data set"};
+                 data.path + ": nothing to train on: every user has rated all " + std::to_string(all) +
+                     " films, so there is no film to compare a rating with; expected a larger data set"};
+  }
+  if (made.validated_.users().empty()) {
+    return Error{ErrorCode::kInvalid, data.path + ": nothing to validate with: the validation's share" + of_ratings +
+                                          ", without users that have no training rating, is none; expected a larger "
+                                          "data set or a larger share"};
   }
   return made;
 }

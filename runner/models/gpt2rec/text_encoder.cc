@@ -76,6 +76,12 @@ Result<Gpt2Shape> shape_of(const TextEncoderOptions& options, const BytePairEnco
                                           std::to_string(shape.vocabulary) +
                                           " (vocab_size in config.json); expected files of one model"};
   }
+  if (shape.end_of_text && *shape.end_of_text != tokenizer.end_of_text()) {
+    return Error{ErrorCode::kInvalid, "the tokenizer ends a text with token " +
+                                          std::to_string(tokenizer.end_of_text()) + ", and GPT-2 in " +
+                                          options.gpt2_folder + " with " + std::to_string(*shape.end_of_text) +
+                                          " (eos_token_id in config.json); expected files of one model"};
+  }
   return shape;
 }
 
@@ -111,7 +117,8 @@ TextEncoder::TextEncoder(TextEncoderOptions options, BytePairEncoding tokenizer,
     : options_(std::move(options)),
       tokenizer_(std::move(tokenizer)),
       gpt2_(std::move(gpt2)),
-      frozen_{.name = "GPT-2", .sha256 = digest_of(gpt2_.weights())} {}
+      frozen_{{.name = "GPT-2", .sha256 = digest_of(gpt2_.weights())},
+              {.name = "the tokenizer", .sha256 = tokenizer_.digest()}} {}
 
 std::vector<int64_t> TextEncoder::tokenize(std::string_view text) const {
   const std::vector<int32_t> tokens = tokenizer_.encode(text, static_cast<size_t>(options_.max_length));

@@ -78,9 +78,10 @@ class TextEncoder {
   // Trainable leaves: "h.0.attn.c_attn.lora_A.weight" …; peft_adapter.h makes a folder for Python of them.
   [[nodiscard]] const NamedTensors& adapters() const { return gpt2_.adapters(); }
   void initialize(uint64_t seed) { gpt2_.initialize_adapters(seed); }
-  // GPT-2's weights, under the names of Hugging Face's GPT2Model, and their digest.
+  // GPT-2's weights, under the names of Hugging Face's GPT2Model.
   [[nodiscard]] const NamedTensors& weights() const { return gpt2_.weights(); }
-  [[nodiscard]] const FrozenTensors& frozen() const { return frozen_; }
+  // GPT-2's weights and the tokenizer's files.
+  [[nodiscard]] const std::vector<FrozenInput>& frozen() const { return frozen_; }
 
   [[nodiscard]] int64_t width() const { return gpt2_.shape().width; }
   [[nodiscard]] const TextEncoderOptions& options() const { return options_; }
@@ -94,7 +95,7 @@ class TextEncoder {
   TextEncoderOptions options_;
   BytePairEncoding tokenizer_;
   Gpt2 gpt2_;
-  FrozenTensors frozen_;
+  std::vector<FrozenInput> frozen_;
 };
 
 }  // namespace lockstep

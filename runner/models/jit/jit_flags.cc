@@ -184,6 +184,7 @@ Status check_jit(const RunConfig& config) {
   if (options.data_path.empty()) {
     return invalid("--data_path is required: a folder of images or texts, or generated");
   }
+  constexpr int64_t kSheetBytesMax = int64_t{256} << 20;  // what a rank may give (kPartBytesMax of workload.h)
   const int64_t pixels = options.image_size * options.image_size;
   if (options.data_format == JitData::kTokens && is_generated(options.data_path)) {
     return invalid("--data_path " + options.data_path + " makes images, and --data_format tokens needs a folder of " +
@@ -196,6 +197,12 @@ Status check_jit(const RunConfig& config) {
   if (options.image_size % options.model.patch_size != 0) {
     return invalid("--img_size " + std::to_string(options.image_size) + " is no multiple of the patches of --model " +
                    options.model.name + ", which are " + std::to_string(options.model.patch_size) + " pixels wide");
+  }
+  if (options.sample_images * pixels * 3 > kSheetBytesMax) {
+    return invalid("--sample_images " + std::to_string(options.sample_images) + ": the picture of so many images of " +
+                   "--img_size " + std::to_string(options.image_size) + " has more than " +
+                   std::to_string(kSheetBytesMax >> 20) + " MiB; give at most " +
+                   std::to_string(kSheetBytesMax / (pixels * 3)));
   }
   if (is_given(config, "blr") && (is_given(config, "lr") || is_given(config, "lr_scaling"))) {
     return invalid(
@@ -232,7 +239,7 @@ Result<std::optional<WorkloadFlags::Settled>> settle_jit(const RunConfig& config
 }
 
 std::vector<Preset> jit_presets() {
-  return {{.name = "paper", .summary = "as published: the defaults above", .values = {}},
+  return {{.name = "paper", .summary = "as published: the defaults above, whose rate is --blr 5e-5", .values = {}},
           {.name = "guide",
            .summary = "the guide's own values:",
            .values = {{"lr_schedule", "cosine"},
@@ -286,9 +293,9 @@ std::string image_cache_folder(const JitOptions& options) {
   return join_path(is_file ? parent_path(options.data_path) : options.data_path, ".lockstep");
 }
 
-std::string jit_memory_advice(const JitOptions& options) {
-  return "--use_amp takes less on a GPU, and so does a smaller --model (now " + options.model.name +
-         ") or larger patches";
+std::string jit_memory_advice(const JitOptions& options, bool uses_amp) {
+  return "a smaller --model (now " + options.model.name + ") or larger patches take less" +
+         (uses_amp ? "" : ", and so does --use_amp on a GPU");
 }
 
 const JitOptions& jit_options(const RunConfig& config) { return std::any_cast<const JitOptions&>(config.options); }

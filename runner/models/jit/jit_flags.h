@@ -56,7 +56,7 @@ WorkloadFlags jit_flags();
 std::string image_cache_folder(const JitOptions& options);
 
 // The Workload::memory_advice of both models.
-std::string jit_memory_advice(const JitOptions& options);
+std::string jit_memory_advice(const JitOptions& options, bool uses_amp);
 
 // RunConfig::options of a run of the jit workload.
 const JitOptions& jit_options(const RunConfig& config);

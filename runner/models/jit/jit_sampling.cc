@@ -52,6 +52,7 @@ at::Tensor sample_images(const JitModel& model, const at::Tensor& noise_BCHH, co
     if (step + 1 == sampling.steps) {
       z = euler;
     } else {
+      if (!sampling.goes_on()) return {};
       z = z + (next_t - t) * 0.5 * (v + velocity(model, euler, next_t, classes_B, sampling));
     }
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/one_line.h"
 #include "runner/base/philox.h"
 #include "runner/contract/run_folder_layout.h"
 #include "runner/data/images/image_file.h"
@@ -94,7 +95,29 @@ double JitWorkload::flops_per_sample() const {
   return kForwardAndBackward * model_.flops_per_image();
 }
 
-std::string JitWorkload::memory_advice() const { return jit_memory_advice(options_); }
+std::string JitWorkload::memory_advice() const {
+  return jit_memory_advice(options_, training_.use_amp) +
+         (options_.sample_images > 0 ? "; if it happened in an evaluation, so do fewer --sample_images (now " +
+                                           std::to_string(options_.sample_images) + ")"
+                                     : "");
+}
+
+Json JitWorkload::progress_state() const {
+  Json state = files_.progress_state();
+  state[kClassesField] = images_.cache.classes();
+  return state;
+}
+
+Status JitWorkload::restore_progress(const Json& state) {
+  const auto classes = state.find(kClassesField);  // older checkpoints do not have it
+  if (classes != state.end() && *classes != Json(images_.cache.classes())) {
+    return Error{ErrorCode::kInvalid,
+                 "it was trained on other classes, " + one_line(dump_line(*classes)) + ", than " + options_.data_path +
+                     " has, " + one_line(dump_line(Json(images_.cache.classes()))) +
+                     "; give the folder that it was trained on, or its weights alone as --state_dict_path"};
+  }
+  return files_.restore_progress(state);
+}
 
 std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
   const ImageCache& cache = images_.cache;
@@ -159,20 +182,26 @@ std::vector<at::Tensor> JitWorkload::loss(const DeviceBatch& batch) {
   return {difference.square().flatten(1).mean(1).sum()};
 }
 
-at::Tensor JitWorkload::sampled_pixels(SlotRange samples, const std::function<bool()>& goes_on) const {
-  std::vector<at::Tensor> noise;
-  const at::Tensor classes_N = at::empty({samples.size()}, at::kLong);
-  for (int64_t i = samples.begin; i < samples.end; ++i) {
-    noise.push_back(image_noise(training_.seed, i, options_.image_size));
-    classes_N.mutable_data_ptr<int64_t>()[i - samples.begin] = i % model_.shape().num_classes;
+at::Tensor JitWorkload::sampled_pixels(SlotRange samples, int64_t at_once, const std::function<bool()>& goes_on) const {
+  std::vector<at::Tensor> parts;
+  for (int64_t begin = samples.begin; begin < samples.end; begin += at_once) {
+    const int64_t end = std::min(begin + at_once, samples.end);
+    std::vector<at::Tensor> noise;
+    const at::Tensor classes_N = at::empty({end - begin}, at::kLong);
+    for (int64_t i = begin; i < end; ++i) {
+      noise.push_back(image_noise(training_.seed, i, options_.image_size));
+      classes_N.mutable_data_ptr<int64_t>()[i - begin] = i % model_.shape().num_classes;
+    }
+    const at::Tensor images_NCHH = sample_images(model_, torch::stack(noise).to(device_), classes_N.to(device_),
+                                                 {.steps = options_.sample_steps,
+                                                  .guidance = model_.shape().num_classes > 1 ? options_.guidance : 1.0,
+                                                  .t_eps = options_.t_eps,
+                                                  .noise_scale = options_.noise_scale,
+                                                  .goes_on = goes_on});
+    if (!images_NCHH.defined()) return {};
+    parts.push_back(to_pixels(images_NCHH).cpu());
   }
-  const at::Tensor images_NCHH = sample_images(model_, torch::stack(noise).to(device_), classes_N.to(device_),
-                                               {.steps = options_.sample_steps,
-                                                .guidance = images_.cache.classes().empty() ? 1.0 : options_.guidance,
-                                                .t_eps = options_.t_eps,
-                                                .noise_scale = options_.noise_scale,
-                                                .goes_on = goes_on});
-  return images_NCHH.defined() ? to_pixels(images_NCHH).cpu().contiguous() : at::Tensor();
+  return torch::cat(parts).contiguous();
 }
 
 // Each rank makes a part of the samples.
@@ -180,7 +209,8 @@ Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shar
   TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
   if (options_.sample_images == 0) return sums;
   const SlotRange mine = share_of(shard.rank, shard.world_size, options_.sample_images);
-  const at::Tensor pixels_NHHC = mine.size() > 0 ? sampled_pixels(mine, shard.goes_on) : at::Tensor();
+  const at::Tensor pixels_NHHC =
+      mine.size() > 0 ? sampled_pixels(mine, shard.samples_at_once, shard.goes_on) : at::Tensor();
   std::string bytes;
   if (pixels_NHHC.defined()) bytes.assign(static_cast<const char*>(pixels_NHHC.data_ptr()), pixels_NHHC.nbytes());
   shard.give_part(kSamplesPart, std::move(bytes));
@@ -210,14 +240,11 @@ OutputContent JitWorkload::output(const std::string& name, const OutputState& st
   }
   const int64_t count = options_.sample_images;
   const auto part = state.parts.find(kSamplesPart);
-  at::Tensor pixels_NHHC;
-  if (part == state.parts.end()) {
-    pixels_NHHC = sampled_pixels({0, count}, [] { return true; });
-  } else {
-    pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, 3}, at::kByte);
-    LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have made all samples");
-    std::copy(part->second.begin(), part->second.end(), static_cast<char*>(pixels_NHHC.mutable_data_ptr()));
-  }
+  if (part == state.parts.end())
+    return std::string();  // to make them again would take minutes; the next sheet will come
+  at::Tensor pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, 3}, at::kByte);
+  LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have made all samples");
+  std::copy(part->second.begin(), part->second.end(), static_cast<char*>(pixels_NHHC.mutable_data_ptr()));
   const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
   const at::Tensor sheet = contact_sheet(pixels_NHHC, columns);
   return png_bytes({sheet.data_ptr<uint8_t>(), static_cast<size_t>(sheet.numel())}, sheet.size(1), sheet.size(0));

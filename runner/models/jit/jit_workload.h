@@ -24,6 +24,9 @@ namespace lockstep {
 
 JitShape jit_shape(const JitOptions& options, int64_t num_classes);
 
+// The names of the classes, in the workload's progress.
+inline constexpr const char* kClassesField = "classes";
+
 class JitWorkload final : public Workload {
  public:
   // Errors (kInvalid): no image is left to train on.
@@ -56,15 +59,16 @@ class JitWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   // Ignores the fixed position embedding in the file: the model computes its own.
   [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
-  [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
-  Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
+  [[nodiscard]] Json progress_state() const override;
+  Status restore_progress(const Json& state) override;
   Result<FilePast> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
 
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
 
   // The samples as bytes, [number of samples, height, width, C], on the host; undefined when goes_on returned false.
-  [[nodiscard]] at::Tensor sampled_pixels(SlotRange samples, const std::function<bool()>& goes_on) const;
+  [[nodiscard]] at::Tensor sampled_pixels(SlotRange samples, int64_t at_once,
+                                          const std::function<bool()>& goes_on) const;
 
   WorkloadInfo info_;
   JitOptions options_;

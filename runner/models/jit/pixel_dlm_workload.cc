@@ -93,7 +93,7 @@ double PixelDlmWorkload::flops_per_sample() const {
   return kForwardAndBackward * model_.flops_per_image();
 }
 
-std::string PixelDlmWorkload::memory_advice() const { return jit_memory_advice(options_); }
+std::string PixelDlmWorkload::memory_advice() const { return jit_memory_advice(options_, training_.use_amp); }
 
 std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() const {
   const ImageCache& cache = pictures_.cache;

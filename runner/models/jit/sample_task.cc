@@ -38,7 +38,16 @@ namespace {
 Error invalid_class(const std::string& name, int64_t num_classes, const std::vector<std::string>& names) {
   std::string known = "a number from 0 to " + std::to_string(num_classes - 1);
   for (size_t i = 0; i < names.size(); ++i) known += (i == 0 ? ", or one of " : ", ") + names[i];
-  return Error{ErrorCode::kInvalid, "--classes: found " + name + ", expected " + known};
+  return Error{ErrorCode::kInvalid, "--classes: found \"" + name + "\", expected " + known};
+}
+
+// By class number; empty if the checkpoint does not name them. progress: "progress" of its state.json.
+std::vector<std::string> classes_trained_on(const Json& progress) {
+  std::vector<std::string> names;
+  for (const Json& name : progress.value("workload", Json::object()).value(kClassesField, Json::array())) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  return names;
 }
 
 // Parses "2,cat" into class numbers; an empty text means all classes.
@@ -290,8 +299,10 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   if (!fits.ok()) return usage_failure(fits.error().message);
 
   PosixFileSystem fs;
-  std::vector<std::string> names;
-  if (const auto source = find_images(fs, jit.data_path, jit.image_size); source.ok()) names = (*source)->classes();
+  std::vector<std::string> names = classes_trained_on(input.progress);
+  if (names.empty() && !options.classes.empty()) {  // of an older checkpoint, or a weights file
+    if (const auto source = find_images(fs, jit.data_path, jit.image_size); source.ok()) names = (*source)->classes();
+  }
   if (std::ssize(names) != num_classes) names.clear();
   const Result<std::vector<int64_t>> classes = classes_of(options.classes, num_classes, names);
   if (!classes.ok()) return usage_failure(classes.error().message);

@@ -44,8 +44,9 @@ void add_common_flags(FlagTableBuilder& table) {
               "like --design_chains, as written by assign_fixed_chains.py");
   helper_file(table, "fixed_positions_jsonl", OPTION(fixed_positions_jsonl),
               "adds to --fixed_positions, as written by make_fixed_positions_dict.py: counted along the chain from 1");
-  table.integer("batch_tokens", kThisProcess, 1, kCountMax, OPTION(batch_tokens),
-                "residues of all sequences that are computed at once, with padding; a longer structure is done alone");
+  table.integer(
+      "batch_tokens", kThisProcess, 1, kCountMax, OPTION(batch_tokens),
+      "residues of all sequences that are computed at once, with padding; a longer structure is processed alone");
   Flag& seed = table.custom("seed", kThisProcess, "an integer of at least 0", "the same seed gives the same result");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, mpnn_task_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(mpnn_task_options(config).seed); };

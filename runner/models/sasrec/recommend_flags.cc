@@ -90,8 +90,8 @@ Result<std::map<std::string, std::string>> flags_of_sasrec_weights(const RunConf
   return Error{
       ErrorCode::kInvalid,
       given.task.checkpoint +
-          " holds weights alone: give the flags that they were trained with which do not follow from its name: " +
-          missing + " (a name that says most: SASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth)"};
+          " contains only weights. Also give these training flags, which its name does not contain: " + missing +
+          " (a name that says most: SASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth)"};
 }
 
 }  // namespace lockstep

@@ -135,7 +135,7 @@ TEST_F(EventAggregatorTest, a_predecessors_event_is_counted_on) {
   EXPECT_EQ(write_due(), "update oops x9");
 }
 
-TEST_F(EventAggregatorTest, an_event_that_is_gone_is_made_again_with_what_it_had_not_told) {
+TEST_F(EventAggregatorTest, a_deleted_event_is_created_again_with_the_unsent_count) {
   for (int i = 0; i < 5; ++i) record("oops");
   write_due();
   const api::UnixSeconds first = wall();

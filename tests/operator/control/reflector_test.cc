@@ -200,7 +200,7 @@ TEST_F(ReflectorTest, a_kind_that_the_server_has_no_more_is_said_to_be_not_serve
   EXPECT_EQ(send(ListFailed{{ErrorCode::kNotFound, "no such thing"}}), "problem NotServed; wait 1.6");
 }
 
-TEST_F(ReflectorTest, what_a_person_must_mend_is_asked_again_by_a_list) {
+TEST_F(ReflectorTest, permanent_watch_errors_are_retried_by_a_list) {
   for (const ErrorCode code : {ErrorCode::kForbidden, ErrorCode::kInvalid}) {
     state_ = ReflectorState([] { return 0.0; });
     start_watching();

@@ -129,7 +129,7 @@ std::vector<VerdictCase> verdict_cases() {
               .status(R"({"phase": "Suspended", "progress": {"step": 9, "lastCheckpointStep": 8}})")),
        true, "TrainJob sasrec is suspended; it goes on from its checkpoint of step 8", "\"suspend\": false"},
       {"suspended_without_checkpoints", of(built().spec(R"({"suspend": true})").status(R"({"phase": "Suspended"})")),
-       true, "TrainJob sasrec is suspended; it keeps no checkpoints: it begins anew", "\"suspend\": false"},
+       true, "TrainJob sasrec is suspended; it keeps no checkpoints: it starts from step 0", "\"suspend\": false"},
       {"suspending",
        of(built()
               .spec(R"({"suspend": true})")
@@ -344,7 +344,7 @@ TEST(Wait, for_machines_says_that_it_ends_nothing) {
   EXPECT_THAT(diagnose(builder.facts).details, Contains("not ready since 1m; the job waits for as long as it takes"));
 }
 
-TEST(Gang, that_is_none_is_told_though_the_job_trains) {
+TEST(Gang, a_missing_gang_is_reported_while_the_job_trains) {
   FactsBuilder builder;
   builder.condition("GangScheduled", "False", "NoGang", "There is no gang: a gate is off.");
   EXPECT_THAT(diagnose(builder.facts).details, Contains("NoGang: There is no gang: a gate is off"));

@@ -59,7 +59,7 @@ TEST(WatchDecoder, every_split_of_a_stream_gives_the_same_events) {
   EXPECT_EQ(decode(bytes).events, kFour);
 }
 
-TEST(WatchDecoder, a_stream_that_is_cut_in_an_event_has_not_said_it) {
+TEST(WatchDecoder, a_truncated_event_is_not_delivered) {
   const std::string stream = event("ADDED", "x", "1") + event("MODIFIED", "x", "2");
   const Decoded decoded = decode({stream.substr(0, stream.size() - 1)});
   EXPECT_TRUE(decoded.status.ok());

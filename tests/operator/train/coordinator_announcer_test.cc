@@ -125,7 +125,7 @@ TEST_F(CoordinatorAnnouncerTest, tells_everybody_of_another_address) {
   EXPECT_TRUE(agents_.wait_until_told("10.0.0.3 10.0.0.7"));
 }
 
-TEST_F(CoordinatorAnnouncerTest, tells_again_who_did_not_listen_until_he_does) {
+TEST_F(CoordinatorAnnouncerTest, retries_until_the_agent_answers) {
   agents_.fail("10.0.0.2", 2);
   announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
   ASSERT_TRUE(agents_.wait_until_told("10.0.0.2", 3));
@@ -152,7 +152,7 @@ TEST_F(CoordinatorAnnouncerTest, a_new_address_does_not_wait_for_the_next_try_of
   EXPECT_EQ(agents_.told("10.0.0.2 10.0.0.7"), 1);
 }
 
-TEST_F(CoordinatorAnnouncerTest, an_address_that_changes_while_it_is_told_is_told_after_it) {
+TEST_F(CoordinatorAnnouncerTest, resends_if_the_address_changes_during_a_request) {
   agents_.hold("10.0.0.2");
   announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
   ASSERT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.1"));
@@ -193,7 +193,7 @@ TEST_F(CoordinatorAnnouncerTest, a_pod_that_went_before_its_turn_is_not_told) {
   EXPECT_EQ(agents_.told("10.0.0.3"), 0);
 }
 
-TEST_F(CoordinatorAnnouncerTest, who_answers_nothing_is_told_after_who_was_never_asked) {
+TEST_F(CoordinatorAnnouncerTest, unresponsive_agents_are_tried_after_new_ones) {
   std::vector<std::string> deaf;
   for (int i = 0; i < 50; ++i) {
     deaf.push_back("10.1.0." + std::to_string(i));

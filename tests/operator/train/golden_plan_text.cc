@@ -15,9 +15,6 @@ struct Words {
   std::string operator()(const ApplyObject& a) const {
     return "apply " + a.object.value("kind", "") + " " + name(a.object);
   }
-  std::string operator()(const ApplyStatus& a) const {
-    return "apply the status of " + a.object.value("kind", "") + " " + name(a.object);
-  }
   std::string operator()(const DeleteObject& a) const { return "delete " + a.kind + " " + a.name; }
   std::string operator()(const SendNodeCount& a) const {
     return "tell node 0 at " + a.ip + " to want " + std::to_string(a.nodes) + " nodes";
@@ -36,7 +33,6 @@ struct Words {
 std::optional<Json> object_of(const Observed& o, const Action& action) {
   if (const auto* create = std::get_if<CreateObject>(&action.what)) return create->object;
   if (const auto* apply = std::get_if<ApplyObject>(&action.what)) return apply->object;
-  if (const auto* apply = std::get_if<ApplyStatus>(&action.what)) return apply->object;
   if (const auto* patch = std::get_if<PatchObject>(&action.what)) return patch->patch;
   if (const auto* create = std::get_if<CreatePod>(&action.what)) {
     const Result<Json> pod = desired_pod(o, create->parameters);

@@ -203,7 +203,7 @@ class SmallCluster {
 
 constexpr api::UnixSeconds kHour = 3600;
 
-TEST(TwoJobsWithHalfOfTheMachinesEach, wait_for_each_other_where_nobody_asked_them_to_let_go) {
+TEST(TwoJobsWithHalfOfTheMachinesEach, deadlock_without_a_placement_timeout) {
   SmallCluster cluster;
   cluster.make_job("a", Json::object());
   cluster.make_job("b", Json::object());

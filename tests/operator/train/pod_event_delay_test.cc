@@ -103,7 +103,7 @@ TEST_F(PodEventDelayTest, a_deletion_does_not_wait) {
   EXPECT_EQ(gone(running(2, true)), kAtOnce) << "with --force";
 }
 
-TEST_F(PodEventDelayTest, of_pods_that_were_told_to_go_the_last_one_does_not_wait) {
+TEST_F(PodEventDelayTest, the_last_deleted_pod_is_reconciled_at_once) {
   all_ready();
   for (int node = 0; node < 3; ++node) hear(deleting(running(node, true)));
   EXPECT_EQ(gone(deleting(running(0, true))), kAtOnce) << "a job that was made again may wait for this node 0";

@@ -292,10 +292,8 @@ TEST_F(ReconcilerTest, writes_the_status_then_makes_the_service_beside_the_first
     return all;
   };
   const std::string status = "PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status";
-  // The second status is that of the phase Starting, which does not wait.
   const std::vector<std::string> expected = {status, "POST /api/v1/namespaces/ns/pods",  // the first
-                                             "POST /api/v1/namespaces/ns/services", "POST /api/v1/namespaces/ns/pods",
-                                             status};
+                                             "POST /api/v1/namespaces/ns/services", "POST /api/v1/namespaces/ns/pods"};
   EXPECT_EQ(requests(), expected);
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
   sync();
@@ -383,7 +381,7 @@ TEST_F(ReconcilerTest, a_job_that_was_changed_by_somebody_else_is_read_and_plann
   EXPECT_EQ(server->count("GET /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim"), 1);
 }
 
-TEST_F(ReconcilerTest, whoever_writes_all_the_time_is_not_raced) {
+TEST_F(ReconcilerTest, backs_off_after_repeated_conflicts) {
   make_job();
   sync();
   int puts = 0;
@@ -854,7 +852,7 @@ TEST_F(ReconcilerTest, a_label_that_somebody_takes_away_again_is_said_and_not_ra
   EXPECT_EQ(reason_of(job(), "PodsReady"), "AllPodsReady");
 }
 
-TEST_F(ReconcilerTest, nobody_is_told_to_go_twice_while_the_watch_is_slow) {
+TEST_F(ReconcilerTest, does_not_delete_a_pod_twice_while_the_watch_lags) {
   make_job();
   settle();
   all_ready();
@@ -925,7 +923,7 @@ TEST_F(ReconcilerTest, the_other_nodes_are_told_where_node_0_is) {
   EXPECT_EQ(announcements(), 4U);
 }
 
-TEST_F(ReconcilerTest, who_no_longer_leads_tells_nobody_where_node_0_is) {
+TEST_F(ReconcilerTest, a_former_leader_sends_no_coordinator_address) {
   make_job();
   settle();
   leads = false;

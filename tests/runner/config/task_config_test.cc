@@ -136,7 +136,7 @@ TEST(WeightFile, what_its_name_does_not_say_is_asked_for) {
               HasSubstr("--dataset, --variant, --maxlen, --hidden_units, --num_blocks, --num_heads (a name"));
   EXPECT_THAT(
       missing({"--checkpoint", "model.layer=.head=4.pth", "--dataset", "d", "--variant", "sasrec", "--maxlen=5"}),
-      HasSubstr("from its name: --hidden_units, --num_blocks ("));
+      HasSubstr("its name does not contain: --hidden_units, --num_blocks ("));
 }
 
 }  // namespace

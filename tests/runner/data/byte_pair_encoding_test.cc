@@ -235,8 +235,7 @@ std::vector<Refused> refused() {
           {"half_a_pair", vocabulary_text(good), "#version: 0.2\na\n", "merges.txt:2: expected two tokens"},
           {"three_tokens", vocabulary_text(good), "a b c\n", "merges.txt:1: expected two tokens"},
           {"another_vocabulary", vocabulary_text(good), "a b\na c\n", "merges.txt:2: \"ac\" is no token of vocab.json"},
-          {"a_pair_twice", vocabulary_text(good), "a b\n\na b\n",
-           "merges.txt:3: the pair \"a b\" stands there a second time"},
+          {"a_pair_twice", vocabulary_text(good), "a b\n\na b\n", "merges.txt:3: the pair \"a b\" occurs twice"},
           {"no_pairs", vocabulary_text(good), "#version: 0.2\n", "merges.txt holds no pair"}};
 }
 

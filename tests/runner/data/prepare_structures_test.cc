@@ -117,7 +117,7 @@ TEST_F(PrepareStructures, one_that_was_stopped_goes_on_where_it_was) {
       prepare({.threads = 1, .progress = [&](int64_t done, int64_t) { return done < 20; }});
   if (stopped.ok()) GTEST_SKIP() << "the machine read all files between two looks";
   EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
-  EXPECT_THAT(stopped.error().message, HasSubstr("the next start goes on there"));
+  EXPECT_THAT(stopped.error().message, HasSubstr("the next start continues from it"));
   const Result<PreparedStructures> again = prepare();
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->cache.size(), kFiles - 2);

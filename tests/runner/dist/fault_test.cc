@@ -48,7 +48,7 @@ TEST(Fault, of_a_library_with_one_type_for_all_is_a_timeout_where_it_says_so) {
             ExitCode::kTimeout);
 }
 
-TEST(Fault, of_our_own_is_no_fault_of_the_group_s_whatever_words_it_has) {
+TEST(Fault, classifies_our_own_errors_as_crashes_whatever_their_text) {
   for (const char* text : {"--collective_timeout_seconds must be at least 1", "the reader of gloo.txt timed out",
                            "NCCL_DEBUG is not a level", "Connection closed by peer", "CUDA error", "out of memory"}) {
     EXPECT_EQ(code_of(std::runtime_error(text)), ExitCode::kCrash) << text;

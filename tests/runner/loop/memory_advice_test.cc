@@ -15,13 +15,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
+void run_out_of_memory() {
+  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory. Tried to allocate 2.00 GiB");
+}
+
 // Memory for so many samples at once.
 struct LargeToy : ToyWorkload {
   LargeToy() : ToyWorkload(even_toy(64)) {}
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
-    if (std::ssize(batch.share.samples) > fit) {
-      throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory. Tried to allocate 2.00 GiB");
-    }
+    if (std::ssize(batch.share.samples) > fit) run_out_of_memory();
     return ToyWorkload::loss(batch);
   }
   [[nodiscard]] std::string memory_advice() const override { return "a smaller --maxlen (now 200) takes less"; }
@@ -30,6 +32,7 @@ struct LargeToy : ToyWorkload {
     return ToyWorkload::fetch(share);
   }
   void count_batches_by(const std::string& flag) { info_.batch_flag = flag; }
+  void begin_with_a_phase() { info_.phases = {{.name = "all", .num_epochs = 1, .epochs_flag = "num_epochs"}}; }
 
   int64_t fit = 5;
   mutable std::atomic<int64_t> fetched_phase = -1;  // of the last fetch
@@ -70,6 +73,14 @@ TEST_F(OutOfMemory, is_tried_with_batches_of_the_phase_in_which_it_happened) {
 TEST_F(OutOfMemory, is_followed_by_a_run_with_the_flags_that_it_named) {
   worker.config.training.grad_accum_steps = 8;
   EXPECT_EQ(run().code, ExitCode::kDone);
+}
+
+TEST_F(OutOfMemory, while_a_phase_is_entered_is_followed_by_the_workloads_advice_alone) {
+  worker.workload.begin_with_a_phase();
+  worker.workload.in_enter_phase = [](int64_t /*phase*/, const auto& /*goes_on*/) { run_out_of_memory(); };
+  const Outcome outcome = run();
+  EXPECT_EQ(outcome.code, ExitCode::kOutOfMemory);
+  EXPECT_THAT(outcome.message, HasSubstr("Tried to allocate 2.00 GiB; a smaller --maxlen (now 200) takes less"));
 }
 
 TEST_F(OutOfMemory, says_that_nothing_fits_where_nothing_does) {

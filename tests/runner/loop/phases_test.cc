@@ -195,7 +195,7 @@ TEST_F(TwoPhases, name_the_flag_of_the_last_one_to_a_run_that_is_done) {
   const Outcome outcome = again.run_alone(2);
   const std::string said = testing::internal::GetCapturedStdout();
   EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
-  EXPECT_THAT(said, HasSubstr("nothing to do; it goes on with a higher --whole_epochs"));
+  EXPECT_THAT(said, HasSubstr("nothing to do; to train further, use a higher --whole_epochs"));
 }
 
 TEST_F(TwoPhases, are_the_same_for_every_world_size) {
@@ -323,7 +323,7 @@ TEST_F(TwoPhases, end_the_rank_when_one_cannot_be_entered) {
 
 // Weights that are in no checkpoint.
 struct OtherTable : ToyWorkload {
-  [[nodiscard]] std::vector<FrozenTensors> frozen() const override {
+  [[nodiscard]] std::vector<FrozenInput> frozen() const override {
     return {{.name = "the table of words", .sha256 = "another"}};
   }
 };
@@ -335,7 +335,7 @@ TEST_F(TwoPhases, do_not_go_on_beside_other_frozen_weights) {
   other.config = worker.config;
   const Outcome outcome = other.run_alone(2);
   EXPECT_EQ(outcome.code, ExitCode::kUsage);
-  EXPECT_THAT(outcome.message, HasSubstr("was trained with other weights of the table of words (sha256"));
+  EXPECT_THAT(outcome.message, HasSubstr("was trained with another version of the table of words (sha256"));
 }
 
 // As many epochs as --num_epochs says.

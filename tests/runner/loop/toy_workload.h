@@ -121,7 +121,7 @@ class ToyWorkload : public Workload {
             {.name = "heads", .parameters = {{"number", number_}, {"sign", sign_}}, .weight_decay = std::nullopt}};
   }
   [[nodiscard]] NamedTensors buffers() const override { return {{"offset", offset_}}; }
-  [[nodiscard]] std::vector<FrozenTensors> frozen() const override {
+  [[nodiscard]] std::vector<FrozenInput> frozen() const override {
     const std::string bytes(static_cast<const char*>(table_.data_ptr()), static_cast<size_t>(table_.nbytes()));
     return {{.name = "the table of words", .sha256 = sha256_hex(bytes)}};
   }

@@ -109,6 +109,13 @@ TEST(Gpt2recWorkload, flops_of_a_sample_include_gpt2_only_in_phases_that_train_i
   EXPECT_EQ(gpt2rec_workload(two_phases, 1)->flops_per_sample(), dynamic->flops_per_sample());
 }
 
+TEST(Gpt2recWorkload, says_what_takes_less_memory) {
+  EXPECT_THAT(gpt2rec_workload()->memory_advice(), HasSubstr("a smaller --embed_dim (now 64)"));
+  EXPECT_THAT(gpt2rec_workload({"--use_cache", "false"})->memory_advice(),
+              HasSubstr("a smaller --max_length (now 128 tokens) takes less, and so does --use_cache true"));
+  EXPECT_THAT(gpt2rec_workload({"--preset", "two_phase"}, 1)->memory_advice(), HasSubstr("--phase2_cache"));
+}
+
 TEST(Gpt2recWorkload, no_parameter_is_left_without_a_gradient) {
   for (const std::vector<std::string>& flags :
        {std::vector<std::string>{}, {"--use_attention", "false"}, {"--use_cache", "false"}}) {
@@ -277,7 +284,7 @@ TEST(Gpt2recEvaluation, figures_of_one_ranking_are_those_of_the_definitions) {
 TEST(Gpt2recWorkload, leaves_its_files_when_the_validation_has_improved_and_remembers_it) {
   const auto workload = gpt2rec_workload({"--use_cache", "false", "--model_path", "best.pt"});
   const auto report = [](double ndcg) {
-    return Workload::EvaluationReport{.epoch = 1, .metrics = {{"valid_ndcg@10", ndcg}}};
+    return Workload::EvaluationReport{.epoch = 1, .metrics = {{"valid_ndcg@10", ndcg}, {"test_ndcg@10", ndcg}}};
   };
   EXPECT_THAT(workload->outputs(report(0.2)),
               ElementsAre("test_results_standard.json", "best.pt", "lora/adapter_config.json",

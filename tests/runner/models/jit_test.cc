@@ -19,6 +19,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunConfig jit_config(const std::vector<std::string>& flags) {
   std::vector<std::string> arguments = {"jit", "--img_size", "8", "--model", "2x64/4"};
@@ -178,8 +179,51 @@ TEST(Jit, keeps_images_from_training_to_validate) {
 
 TEST(Jit, says_what_takes_less_memory) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
-  EXPECT_THAT(workload->memory_advice(), HasSubstr("--use_amp"));
+  EXPECT_THAT(workload->memory_advice(), Not(HasSubstr("--use_amp")));  // it is on
+  EXPECT_THAT(jit_workload(jit_config({"--data_path", "generated:20", "--no_use_amp"}))->memory_advice(),
+              HasSubstr("--use_amp"));
   EXPECT_THAT(workload->memory_advice(), HasSubstr("--model (now 2x64/4)"));
+}
+
+TEST(Jit, samples_as_many_images_at_once_as_it_trains_on_and_asks_before_each_forward) {
+  const auto workload =
+      jit_workload(jit_config({"--data_path", "generated:20", "--sample_images", "5", "--sample_steps", "3"}));
+  const auto sampled = [&](int64_t at_once, int& asked) {
+    std::string pixels;
+    EvaluationShard shard;
+    shard.samples_at_once = at_once;
+    shard.goes_on = [&asked] { return ++asked > 0; };
+    shard.loss = [](const DeviceBatch&) { return std::vector<at::Tensor>{at::zeros({})}; };
+    shard.give_part = [&](const std::string&, std::string bytes) { pixels = std::move(bytes); };
+    EXPECT_TRUE(workload->evaluate(shard).ok());
+    return pixels;
+  };
+  int asked_of_all = 0;
+  int asked_of_pairs = 0;
+  const std::string all = sampled(5, asked_of_all);
+  EXPECT_EQ(all.size(), 5U * 8 * 8 * 3);
+  EXPECT_EQ(sampled(2, asked_of_pairs), all);
+  // Five forwards of three steps of Heun's method, for one batch and for three.
+  EXPECT_GE(asked_of_pairs - asked_of_all, 2 * 5);
+}
+
+TEST(Jit, leaves_out_a_sheet_whose_samples_were_lost) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:20", "--sample_images", "4"}));
+  const auto files = workload->outputs({.step = 3, .epoch = 1, .metrics = {{"valid_loss", 1.0}}});
+  const OutputContent content = workload->output(files.back(), {.step = 3});
+  EXPECT_EQ(std::get<std::string>(content), "") << files.back();
+}
+
+TEST(Jit, goes_on_with_its_own_classes_alone) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
+  Json state = workload->progress_state();
+  EXPECT_TRUE(workload->restore_progress(state).ok());
+  state["classes"][0] = "another";
+  const Status refused = workload->restore_progress(state);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("it was trained on other classes, [\"another\""));
+  state.erase("classes");  // a checkpoint of before
+  EXPECT_TRUE(workload->restore_progress(state).ok());
 }
 
 TEST(Jit, does_not_decay_what_has_one_dimension) {

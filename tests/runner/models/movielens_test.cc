@@ -112,9 +112,9 @@ TEST(MovieLens, every_bad_line_is_named_with_its_file_and_number) {
                         {"ratings.dat", "1::99999999999::5::1\n", "the film's id is not"},
                         {"ratings.dat", "", "ratings.dat: found no line, expected at least one"},
                         {"users.dat", "1::X::1::10::48067\n", "users.dat:1: the gender is neither F nor M"},
-                        {"users.dat", "1::F::old::10::48067\n", "the age is no number of years"},
-                        {"users.dat", "1::F::1::21::48067\n", "the occupation is none of 0 to 20"},
-                        {"users.dat", "1::F::1::2::0\n1::F::1::2::0\n", "users.dat:2: the id 1 is there twice"},
+                        {"users.dat", "1::F::old::10::48067\n", "the age is not a whole number from 0 to 150"},
+                        {"users.dat", "1::F::1::21::48067\n", "the occupation's number is not from 0 to 20"},
+                        {"users.dat", "1::F::1::2::0\n1::F::1::2::0\n", "users.dat:2: the id 1 occurs twice"},
                         {"users.dat", "-1::F::1::2::0\n", "the id \"-1\" is not a whole number"},
                         {"movies.dat", "1::Toy Story\n", "movies.dat:1: it has fewer than 3 fields"},
                         {"movies.dat", "1::" + std::string(70'000, 'x') + "::Drama\n", "it has 70010 bytes"}};

@@ -55,15 +55,11 @@ TEST(RatingSplit, follows_the_seed_and_nothing_else) {
   EXPECT_NE(pairs_of(split_ratings(data, {}, 42).test), pairs_of(split_ratings(data, {}, 43).test));
 }
 
-TEST(RatingSplit, a_share_of_nothing_takes_nothing) {
+TEST(RatingSplit, without_a_test_share_all_is_for_training_and_validation) {
   const RatingData data = ratings_of(20, 23);
-  const RatingSplit no_valid = split_ratings(data, {.train = 0.9, .valid = 0.0, .test = 0.1}, 42);
-  EXPECT_TRUE(no_valid.valid.empty());
-  EXPECT_FALSE(no_valid.test.empty());
   const RatingSplit no_test = split_ratings(data, {.train = 0.9, .valid = 0.1, .test = 0.0}, 42);
   EXPECT_TRUE(no_test.test.empty());
   EXPECT_EQ(no_test.train.size() + no_test.valid.size(), data.ratings.size());
-  EXPECT_EQ(split_ratings(data, {.train = 1.0, .valid = 0.0, .test = 0.0}, 42).train.size(), data.ratings.size());
 }
 
 TEST(RatingSplit, drops_who_is_not_trained_on_and_keeps_films_back_for_the_test) {
@@ -118,9 +114,14 @@ TEST(RecommenderData, who_has_seen_all_films_but_one_is_held_against_that_one) {
   RatingData data = ratings_of(5, 100);
   data.films.resize(102);
   data.ratings.clear();
-  for (int32_t film = 1; film <= 100; ++film) data.ratings.push_back({1, film});
-  data.ratings.push_back({2, 101});
-  const RecommenderData made = *RecommenderData::create(data, {.train = 1.0, .valid = 0.0, .test = 0.0}, 3);
+  // So often that the split leaves some of each for training.
+  for (int copy = 0; copy < 50; ++copy) {
+    for (int32_t film = 1; film <= 100; ++film) data.ratings.push_back({1, film});
+    data.ratings.push_back({2, 101});
+  }
+  const RecommenderData made = *RecommenderData::create(data, {.train = 0.9, .valid = 0.1, .test = 0.0}, 3);
+  ASSERT_EQ(made.trained().of(1).size(), 100U);
+  ASSERT_EQ(made.trained().of(2).size(), 1U);
   for (int64_t sample = 0; sample < static_cast<int64_t>(made.train().size()); ++sample) {
     if (made.train()[static_cast<size_t>(sample)].user == 1) {
       EXPECT_EQ(made.negative(sample, 0, NegativeDraw::kStatic, 3, 0), 101);
@@ -128,10 +129,23 @@ TEST(RecommenderData, who_has_seen_all_films_but_one_is_held_against_that_one) {
   }
 }
 
-TEST(RecommenderData, a_data_set_with_nothing_to_draw_against_is_refused) {
-  const Result<RecommenderData> none = RecommenderData::create(ratings_of(1, 10), {}, 3);
-  ASSERT_FALSE(none.ok());
-  EXPECT_THAT(none.error().message, ::testing::HasSubstr("nothing is left to train on"));
+TEST(RecommenderData, a_data_set_that_leaves_nothing_to_do_is_refused) {
+  const auto refusal = [](const RatingData& data, const SplitRatio& ratio) {
+    const Result<RecommenderData> made = RecommenderData::create(data, ratio, 3);
+    return made.ok() ? std::string() : made.error().message;
+  };
+  EXPECT_THAT(refusal(ratings_of(1, 10), {}), ::testing::HasSubstr("nothing to train on: every user has rated all"));
+  EXPECT_THAT(refusal(ratings_of(1, 1), {}), ::testing::HasSubstr("nothing to train on: the training's share of"));
+  // With some seed the rating of the validation is that of user 3, who has no other one.
+  RatingData data = ratings_of(3, 4);
+  data.ratings = {{1, 1}, {1, 2}, {2, 3}, {3, 4}};
+  std::string message;
+  for (uint64_t seed = 0; seed < 20 && message.empty(); ++seed) {
+    const Result<RecommenderData> made =
+        RecommenderData::create(data, {.train = 0.75, .valid = 0.25, .test = 0.0}, seed);
+    message = made.ok() ? "" : made.error().message;
+  }
+  EXPECT_THAT(message, ::testing::HasSubstr("nothing to validate with: the validation's share of 4 ratings"));
 }
 
 TEST(RecommenderData, films_of_the_test_alone_are_cold) {

@@ -99,8 +99,9 @@ TEST(TextEncoder, random_weights_depend_on_the_size_alone_and_adapters_on_the_se
   const auto one = made();
   const auto other = made();
   other->initialize(/*seed=*/8);
-  EXPECT_EQ(one->frozen().sha256, other->frozen().sha256);
-  EXPECT_NE(one->frozen().sha256, made({.size = Gpt2Size{.num_layers = 1, .width = kWidth}})->frozen().sha256);
+  EXPECT_EQ(one->frozen().front().sha256, other->frozen().front().sha256);
+  EXPECT_NE(one->frozen().front().sha256,
+            made({.size = Gpt2Size{.num_layers = 1, .width = kWidth}})->frozen().front().sha256);
   EXPECT_FALSE(at::equal(one->adapters()[0].tensor, other->adapters()[0].tensor));
   other->initialize(/*seed=*/7);
   EXPECT_TRUE(at::equal(one->adapters()[0].tensor, other->adapters()[0].tensor));
@@ -287,13 +288,13 @@ TEST_F(Gpt2Folder, gives_shape_weights_and_tokenizer) {
 }
 
 TEST_F(Gpt2Folder, takes_the_names_of_a_language_model_and_leaves_its_head_and_masks) {
-  const std::string digest = made(options())->frozen().sha256;
+  const std::string digest = made(options())->frozen().front().sha256;
   for (NamedTensor& tensor : tensors_) tensor.name.insert(0, "transformer.");
   tensors_.push_back({"lm_head.weight", at::zeros({258, kWidth})});
   tensors_.push_back({"transformer.h.0.attn.bias", at::ones({1, 1, 8, 8}, at::kByte)});
   tensors_.push_back({"transformer.h.0.attn.masked_bias", at::tensor(-1e4)});
   write();
-  EXPECT_EQ(made(options())->frozen().sha256, digest);
+  EXPECT_EQ(made(options())->frozen().front().sha256, digest);
 }
 
 TEST_F(Gpt2Folder, half_precision_becomes_fp32) {
@@ -308,7 +309,7 @@ TEST_F(Gpt2Folder, half_precision_becomes_fp32) {
 }
 
 TEST_F(Gpt2Folder, reads_shards_and_says_which_is_missing) {
-  const std::string digest = made(options())->frozen().sha256;
+  const std::string digest = made(options())->frozen().front().sha256;
   const NamedTensors all = tensors_;
   OrderedJson map = OrderedJson::object();
   for (size_t i = 0; i < all.size(); ++i) map[all[i].name] = i < 5 ? "model-1.safetensors" : "model-2.safetensors";
@@ -318,7 +319,7 @@ TEST_F(Gpt2Folder, reads_shards_and_says_which_is_missing) {
   write("model-2.safetensors");
   std::filesystem::remove(folder_.file("model.safetensors"));
   folder_.write("model.safetensors.index.json", dump_line(OrderedJson{{"weight_map", map}}));
-  EXPECT_EQ(made(options())->frozen().sha256, digest);
+  EXPECT_EQ(made(options())->frozen().front().sha256, digest);
 
   std::filesystem::remove(folder_.file("model-2.safetensors"));
   EXPECT_SAYS(refusal(), "model-2.safetensors is not there, but");
@@ -340,6 +341,15 @@ TEST_F(Gpt2Folder, refuses_weights_of_another_size) {
   config_["n_layer"] = 3;
   write();
   EXPECT_SAYS(refusal(), "model.safetensors has no tensor h.2.ln_1.weight [16]");
+}
+
+TEST_F(Gpt2Folder, refuses_a_tokenizer_of_another_model) {
+  config_["eos_token_id"] = 50256;
+  write();
+  EXPECT_SAYS(refusal(), "the tokenizer ends a text with token 256, and GPT-2 in " + folder_.path() + " with 50256");
+  config_["eos_token_id"] = 256;
+  write();
+  EXPECT_EQ(refusal(), "none");
 }
 
 TEST_F(Gpt2Folder, refuses_another_size_than_the_flag) {
@@ -420,57 +430,17 @@ TEST(TextEncoder, refuses_sizes_that_cannot_be) {
   EXPECT_SAYS(refusal({.max_length = 1025}), "--max_length is 1025; expected 1 to 1024");
 }
 
-class PeftFolder : public testing::Test {
- protected:
-  PeftFolder() : encoder_(made()) {
-    draw_adapters(*encoder_);
-    const PeftFiles files = peft_files(encoder_->adapters(), encoder_->options().lora, "gpt2").value();
-    config_ = Json::parse(files.config);
-    folder_.write(kPeftConfigFile, files.config);
-    folder_.write(kPeftWeightsFile, files.weights);
-  }
-
-  Status load(const TextEncoder& encoder, const LoraOptions& lora) const {
-    return load_peft_folder(folder_.path(), lora, encoder.adapters());
-  }
-
-  std::unique_ptr<TextEncoder> encoder_;
-  TemporaryFolder folder_;
-  Json config_;
-};
-
-TEST_F(PeftFolder, holds_the_adapters_as_python_names_them) {
-  EXPECT_EQ(config_["peft_type"], "LORA");
-  EXPECT_EQ(config_["r"], 8);
-  EXPECT_TRUE(config_["lora_alpha"].is_number_integer());
-  EXPECT_EQ(config_["fan_in_fan_out"], true);
-  EXPECT_EQ(config_["base_model_name_or_path"], "gpt2");
-  const std::string weights = contents(folder_.file(kPeftWeightsFile));
-  EXPECT_SAYS(weights, "base_model.model.h.1.mlp.c_proj.lora_B.weight");
-}
-
-TEST_F(PeftFolder, is_read_back) {
-  const auto other = made();
-  const Status loaded = load(*other, {});
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  EXPECT_TRUE(at::equal(encoded(*other, kTexts), encoded(*encoder_, kTexts)));
-}
-
-TEST_F(PeftFolder, of_other_adapters_is_refused) {
-  EXPECT_SAYS(load(*encoder_, {.rank = 4}).error().message, "adapter_config.json: r is 8; expected 4");
-  EXPECT_SAYS(load(*encoder_, {.alpha = 16}).error().message, "lora_alpha is 32; expected 16");
-  const auto smaller = made({.size = Gpt2Size{.num_layers = 1, .width = kWidth}});
-  EXPECT_SAYS(load(*smaller, {}).error().message, "adapter_model.safetensors");
-  config_["use_dora"] = true;
-  folder_.write(kPeftConfigFile, config_.dump());
-  EXPECT_SAYS(load(*encoder_, {}).error().message, "use_dora is set");
-  config_["peft_type"] = "PREFIX_TUNING";
-  folder_.write(kPeftConfigFile, config_.dump());
-  EXPECT_SAYS(load(*encoder_, {}).error().message, "peft_type is \"PREFIX_TUNING\"");
-  folder_.write(kPeftConfigFile, "[]");
-  EXPECT_SAYS(load(*encoder_, {}).error().message, "expected an object");
-  std::filesystem::remove(folder_.file(kPeftConfigFile));
-  EXPECT_EQ(load(*encoder_, {}).error().code, ErrorCode::kNotFound);
+TEST(PeftFiles, hold_the_adapters_as_python_names_them) {
+  const auto encoder = made();
+  draw_adapters(*encoder);
+  const PeftFiles files = peft_files(encoder->adapters(), encoder->options().lora, "gpt2").value();
+  const Json config = Json::parse(files.config);
+  EXPECT_EQ(config["peft_type"], "LORA");
+  EXPECT_EQ(config["r"], 8);
+  EXPECT_TRUE(config["lora_alpha"].is_number_integer());
+  EXPECT_EQ(config["fan_in_fan_out"], true);
+  EXPECT_EQ(config["base_model_name_or_path"], "gpt2");
+  EXPECT_SAYS(files.weights, "base_model.model.h.1.mlp.c_proj.lora_B.weight");
 }
 
 TEST(PeftStateName, is_that_of_a_model_in_memory) {
