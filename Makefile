@@ -145,13 +145,13 @@ cluster: ## a Kubernetes control plane with the operator and fake nodes, to play
 cluster-stop: ## ends the one in the background
 	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin python3 tests/cluster/cluster.py stop
 
-cluster-queues: ## the tests of Kueue's queues against its own controller, built from its Go module (KUEUE_BIN: another)
+cluster-queues: ## tests against Kueue's own controller (KUEUE_BIN: another) and the schedulers of Volcano and scheduler-plugins
 	@scripts/setup queues
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev --target lockstep-operator
-	@KUEUE_BIN=$${KUEUE_BIN:-$$(ls $(LOCKSTEP_CACHE)/kueue-*/kueue)} \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest tests/cluster/test_queues.py --scenario=all
+	@KUEUE_BIN=$${KUEUE_BIN:-$$(ls $(LOCKSTEP_CACHE)/kueue-*/kueue)} GANG_SCHEDULERS=$(LOCKSTEP_CACHE)/gang-schedulers \
+	  $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest tests/cluster/test_queues.py tests/cluster/test_gang_schedulers.py --scenario=all
 
 images: ## the operator's image and the runner's for CPUs, by podman or docker
 	@scripts/setup

@@ -1,4 +1,5 @@
-"""Between the operator and the real API server: answers instead of it, loses its answers, cuts and holds its watches.
+"""Between the operator and the real API server: answers instead of it, delays it, loses its answers, cuts and holds its
+watches.
 
 The proxy ends TLS with the API server's own certificate, so a client needs a bearer token, as in a pod:
 kubeconfig_of_service_account() makes a kubeconfig that leads through it. What no fault concerns is passed on as it is.
@@ -11,6 +12,7 @@ import socket
 import socketserver
 import ssl
 import threading
+import time
 import typing
 import urllib.parse
 
@@ -42,6 +44,7 @@ class Fault:
     status: int = 0  # 0: the API server does what was asked, and its answer is lost
     reason: str = ""
     retry_after: int | None = None
+    delay: float = 0.0  # seconds before the request is passed on; nothing else happens to it
 
 
 class FaultProxy:
@@ -90,6 +93,11 @@ class FaultProxy:
         """The next `times` requests that match are done, but the connection ends before the client hears of it."""
         with self.lock:
             self.faults.append(Fault(match, times))
+
+    def delay(self, match, seconds, times):
+        """The next `times` requests that match reach the API server so much later."""
+        with self.lock:
+            self.faults.append(Fault(match, times, delay=seconds))
 
     def clear(self):
         with self.lock:
@@ -160,6 +168,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = Request(self.command, url.path, dict(urllib.parse.parse_qsl(url.query)), body.decode())
         fault = self.proxy.take_fault(request)
+        if fault and fault.delay:
+            time.sleep(fault.delay)
+            fault = None
         if fault and fault.status:
             self.answer_instead(request, fault)
             return

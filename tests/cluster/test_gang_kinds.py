@@ -1,5 +1,6 @@
 """Gangs whose PodGroup is a CRD: absent, installed later, removed while the gang runs; and what Volcano and scheduler-plugins
-find, on their published CRDs. Their schedulers do not run here: pods of scheduler-plugins are given to Kubernetes' own."""
+find, on their published CRDs. Their schedulers run in test_gang_schedulers.py; here pods of scheduler-plugins are given to
+Kubernetes' own."""
 import pytest
 
 from control_plane import kube_bin

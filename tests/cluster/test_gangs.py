@@ -214,6 +214,13 @@ def test_answers_that_are_lost_make_no_second_group(api, control_plane, kubelet,
         live_through_a_restart(GangJobs(api), kubelet)
 
 
+def test_an_api_server_that_is_slow_delays_a_gang_and_breaks_nothing(api, control_plane, kubelet, operator):
+    with FaultProxy(control_plane) as proxy:
+        proxy.delay(lambda request: not request.is_watch and "/leases/" not in request.path, 1.0, times=ALWAYS)
+        operator(kubeconfig=proxy.kubeconfig_of_service_account(*OPERATOR))
+        live_through_a_restart(GangJobs(api), kubelet)
+
+
 def live_through_a_restart(jobs, kubelet):
     jobs.create_gang(nodes=2, restartPolicy={"scope": "Gang"})
     jobs.wait_for_condition("PodsReady", timeout=120)

@@ -271,6 +271,47 @@ def test_a_prebuilt_workload_is_adopted(api, jobs, queues):
     assert queues.workload()["metadata"]["name"] == "made-before"
 
 
+def adopts(request):
+    return request.method == "PATCH" and request.path.endswith("/workloads/made-before") and "ownerReferences" in request.body
+
+
+@pytest.mark.parametrize("status, reason, said", [
+    (409, "Conflict", None), (422, "Invalid", "cannot take over the prebuilt Workload made-before")])
+def test_an_adoption_that_fails_at_first_succeeds_in_the_end(control_plane, api, kubelet, operator, queues, status, reason, said):
+    """Nothing wakes the job: a Workload that is not adopted yet is not watched."""
+    queues.make(2)
+    api.create(WORKLOADS, workload_made_before(2))
+    with FaultProxy(control_plane) as proxy:
+        proxy.answer(adopts, status, reason, times=1)
+        operator(kubeconfig=proxy.kubeconfig_of_service_account("lockstep-system", "lockstep-operator"))
+        jobs = QueuedJobs(api)
+        jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
+        if said:
+            jobs.wait_for_words(said)
+        jobs.wait_for_pods("job-0-0", "job-1-0")
+        assert proxy.answered(adopts) == 2
+
+
+def test_a_prebuilt_workload_of_another_job_is_left_alone(api, jobs, kubelet, queues):
+    """A job that names the Workload of another one neither takes its quota away when it is suspended nor finishes it."""
+    queues.make(2)
+    jobs.create("first", nodes=1)
+    jobs.wait_until_admitted("first")
+    jobs.wait_for_pods("first-0-0", job="first")
+    (of_first,) = queues.workloads()
+    jobs.create("second", nodes=1, labels={"kueue.x-k8s.io/prebuilt-workload-name": of_first["metadata"]["name"]})
+    jobs.wait_for_words("belongs to TrainJob first", name="second")
+    jobs.patch({"spec": {"suspend": True}}, name="second")
+    jobs.wait_for_condition("Suspended", "True", "Suspended", name="second")
+    jobs.delete("second")
+    jobs.wait_until_gone("second")
+    (still,) = queues.workloads()
+    assert still["metadata"]["uid"] == of_first["metadata"]["uid"] and "deletionTimestamp" not in still["metadata"]
+    assert jobs.live_pods("first") == ["first-0-0"]
+    kubelet.exit(api.namespace, "first-0-0", Exit(0))
+    jobs.wait_for_condition("Complete", name="first")
+
+
 def test_a_suspended_job_keeps_its_prebuilt_workload_and_gives_the_share_back(api, jobs, queues):
     queues.make(2)
     api.create(WORKLOADS, workload_made_before(2))
@@ -366,6 +407,24 @@ def test_eviction_while_a_checkpoint_is_written(api, kubelet, jobs, queues):
     kubelet.exit(api.namespace, "job-0-0", Exit(143))
     wait_until(lambda: queues.workload() is None, "end of the Workload")
     jobs.wait_for_condition("Suspended", "True", "Suspended")
+
+
+@pytest.mark.long
+def test_an_api_server_that_is_slow_delays_a_queued_job_and_breaks_nothing(control_plane, api, kubelet, operator, queues):
+    queues.make(1)
+    with FaultProxy(control_plane) as proxy:
+        proxy.delay(lambda request: not request.is_watch and "/leases/" not in request.path, 1.0, times=1_000_000)
+        operator(kubeconfig=proxy.kubeconfig_of_service_account("lockstep-system", "lockstep-operator"))
+        jobs = QueuedJobs(api)
+        jobs.create(nodes=1, checkpoint=CHECKPOINT)
+        jobs.wait_for_pods("job-0-0", timeout=120)
+        queues.deactivate()
+        wait_until(lambda: not queues.reserved(), "released reservation", 120)
+        assert jobs.live_pods() == []
+        queues.deactivate(active=True)
+        jobs.wait_for_pods("job-0-1", timeout=120)
+        kubelet.exit(api.namespace, "job-0-1", Exit(0))
+        jobs.wait_for_condition("Complete", timeout=120)
 
 
 def test_writes_to_workloads_that_are_refused_at_first_are_done_in_the_end(control_plane, api, kubelet, operator, queues):
