@@ -119,6 +119,24 @@ def test_loss_and_gradients_are_those_of_the_twin(twin, tmp_path):
         assert error < 1e-4, f"{name}: {error}"
 
 
+def test_a_batch_and_its_loss_are_those_of_the_twin(twin, texts, tmp_path):
+    """From the texts to the loss: black where there is no token, a picture that fades into noise with t of 0 to 999."""
+    save_file(twin.state_dict(), tmp_path / "weights.safetensors")
+    found = dump("step", tmp_path, data=texts[0], weights=tmp_path / "weights.safetensors")
+    pixels, t = found["pixels_BHHC"], found["t_B"]
+    assert t.dtype == torch.int64 and 0 <= t.min() and t.max() <= 999 and len(set(t.tolist())) > 8
+    assert found["noise_BCHH"].mean().abs() < 0.1 and found["noise_BCHH"].std() == pytest.approx(1, abs=0.05)
+    is_token = (pixels != 255).any(3)
+    image = (pixels.float() / 255 * is_token[..., None]).permute(0, 3, 1, 2)
+    share = (1 - t / 1000)[:, None, None, None]
+    one_head = PixelDlm(*SHAPE[:4], 1)  # as --model 2x64/4 has it
+    one_head.load_state_dict(twin.state_dict())
+    with torch.no_grad():
+        loss = loss_of(one_head(share * image + (1 - share) * found["noise_BCHH"], t, is_token), image, is_token)
+    assert found["weight"].item() == is_token.sum()
+    assert found["loss"].item() / is_token.sum() == pytest.approx(loss.item(), rel=1e-4)
+
+
 def test_training_begins_with_weights_of_the_guides_python(run, lockstep, twin, texts, tmp_path):
     torch.save({"epoch": 3, "model_state_dict": twin.state_dict(), "loss": 0.5}, tmp_path / "best_model.pth")
     line = [lockstep, "run", "jit", "--data_path", texts[0], *SMALL, "--model", "2x128/4", "--state_dict_path",

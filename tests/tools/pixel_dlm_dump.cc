@@ -2,11 +2,14 @@
 // tests/python/test_jit_tokens.py, and what its data are made of.
 //
 //   pixel_dlm_dump images|gradients --size SIDE,PATCH,DEPTH,WIDTH,HEADS --weights FILE --input FILE --out FILE
+//   pixel_dlm_dump step --data PATH --weights FILE --out FILE
 //   pixel_dlm_dump tokens --tokenizer FOLDER --data PATH --side SIDE --out FILE
 //
 // --input (safetensors): z_BCHH, t_B, is_token_BHH (uint8); for gradients image_BCHH, too.
-// --out: images: image_BCHH. gradients: loss, the guide's over the tokens, and grad/<parameter> of it. tokens: pixels,
-// [texts, SIDE, SIDE, 3] in the order of the cache, and end_of_text.
+// --out: images: image_BCHH. gradients: loss, the guide's over the tokens, and grad/<parameter> of it. step: the
+// workload itself on the texts of PATH as bytes, 16 x 16 pixels, --model 2x64/4: a batch as PixelDlmWorkload::fetch
+// makes it, its weight, and the loss. tokens: pixels, [texts, SIDE, SIDE, 3] in the order of the cache, and
+// end_of_text.
 #include <torch/types.h>
 
 #include <algorithm>
@@ -26,6 +29,7 @@
 #include "runner/data/text/token_images.h"
 #include "runner/models/jit/pixel_dlm_model.h"
 #include "runner/models/jit/pixel_dlm_workload.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -75,6 +79,30 @@ Status run_model(const std::string& what, const Flags& flags) {
   return save_weights(files, flags.at("out"), work(what, model, input));
 }
 
+Status run_step(const Flags& flags) {
+  PosixFileSystem files;
+  const std::string& data = flags.at("data");
+  TRY_ASSIGN(const RunConfig config, parse_run_config({"jit", "--data_format", "tokens", "--data_path", data,
+                                                       "--img_size", "16", "--model", "2x64/4"},
+                                                      all_workload_flags()));
+  TRY_ASSIGN(const auto source, find_token_images(data, 16, 256, BytePairEncoding::of_bytes(), [] {}));
+  TRY_ASSIGN(PreparedImages pictures, prepare_images(files, *source, "", {}));
+  TRY_ASSIGN(const auto workload, PixelDlmWorkload::create(config, std::move(pictures), "bytes", at::kCPU));
+  TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
+  NamedTensors all = parameters_of(*workload);
+  const NamedTensors buffers = workload->buffers();
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  TRY(copy_tensors(weights, all, flags.at("weights")));
+  BatchShare share{.seed = 5, .step = 0, .epoch = 3, .first_slot = 0};
+  for (int64_t sample = 0; sample < 12; ++sample) share.samples.push_back(sample);
+  TRY_ASSIGN(const HostBatch fetched, workload->fetch(share));
+  const at::Tensor loss = workload->loss({.share = share, .tensors = fetched.tensors})[0];
+  NamedTensors out = fetched.tensors;
+  out.push_back({"weight", torch::tensor(fetched.weights, torch::kDouble)});
+  out.push_back({"loss", loss.detach()});
+  return save_weights(files, flags.at("out"), out);
+}
+
 Status run_tokens(const Flags& flags) {
   PosixFileSystem files;
   const int64_t side = std::stoll(flags.at("side"));
@@ -98,7 +126,9 @@ int main(int argc, char** argv) {
     lockstep::Flags flags;
     for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
     const std::string what = argc > 1 ? argv[1] : "";
-    const lockstep::Status status = what == "tokens" ? lockstep::run_tokens(flags) : lockstep::run_model(what, flags);
+    const lockstep::Status status = what == "tokens" ? lockstep::run_tokens(flags)
+                                    : what == "step" ? lockstep::run_step(flags)
+                                                     : lockstep::run_model(what, flags);
     if (status.ok()) return 0;
     std::fprintf(stderr, "pixel_dlm_dump: %s\n", status.error().message.c_str());
   } catch (const std::exception& e) {
