@@ -80,8 +80,8 @@ def test_loss_and_one_step_of_the_optimizer_are_those_of_the_twin(tmp_path):
     x = given["pixels_BHHC"].permute(0, 3, 1, 2) / 127.5 - 1
     x = torch.where(given["is_mirrored_B"].view(-1, 1, 1, 1), x.flip(3), x)
     t = given["t_B"].view(-1, 1, 1, 1)
-    z = t * x + (1 - t) * given["noise_BCHH"]
-    rest = (1 - t).clamp(min=0.05)
+    z = t * x + (1 - t) * 2 * given["noise_BCHH"]
+    rest = (1 - t).clamp(min=0.1)
     loss = ((model(z, given["t_B"], given["classes_B"]) - z) / rest - (x - z) / rest).square().mean()
     loss.backward()
     optimizer.step()
@@ -93,7 +93,7 @@ def test_loss_and_one_step_of_the_optimizer_are_those_of_the_twin(tmp_path):
 
 def test_samples_are_those_of_the_twin(twin, tmp_path):
     noise, classes = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(4)), torch.tensor([2, 0, 1])
-    expected = twin.sample(noise, classes, none=3, steps=5, guidance=2.0)
+    expected = twin.sample(2 * noise, classes, none=3, steps=5, guidance=2.0)
     torch.testing.assert_close(dump("samples", twin, tmp_path, noise_BCHH=noise, classes_B=classes)["image_BCHH"], expected,
                                rtol=1e-3, atol=1e-3)
 
@@ -296,3 +296,8 @@ def test_the_base_rate_is_scaled_by_the_batch(run, lockstep, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"learning rate +0\.003", done.stdout), done.stdout
     assert records(tmp_path / "run")[0]["lr"] == pytest.approx(0.064 * 12 / 256)
+    # The batch of a step over all ranks and accumulated micro-batches: 12 for each of 2 ranks, 3 times.
+    done = run([lockstep, "run", "jit", "--data_path", DATA, "--train_dir", tmp_path / "ranks", *flags, "--blr", "0.064",
+                "--max_steps", "1", "--warmup_epochs", "0", "--nproc", "2", "--batch_scope", "per_device", "--grad_accum_steps", "3"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert records(tmp_path / "ranks")[0]["lr"] == pytest.approx(0.064 * 12 * 2 * 3 / 256)

@@ -5,9 +5,10 @@
 // A model of 16 x 16 pixels, patches of 4, 3 classes, depth 6, width 128. --input (safetensors): z_BCHH, t_B,
 // classes_B; for gradients image_BCHH; for samples noise_BCHH, classes_B.
 // --out: images: image_BCHH. gradients: grad/<parameter> of the sum of squares of the difference. samples: image_BCHH
-// of 5 steps with guidance 2.
-// step: the workload itself, of 64 values in the bottleneck; --input: a batch as JitWorkload::fetch makes it. --out:
-// loss, and the parameters after one step of AdamW (rate 0.01, eps 0.0001, decay 0.1).
+// of 5 steps with guidance 2 and noise scale 2.
+// step: the workload itself, of 64 values in the bottleneck, --noise_scale 2 --t_eps 0.1; --input: a batch as
+// JitWorkload::fetch makes it. --out: loss, and the parameters after one step of AdamW (rate 0.01, eps 0.0001, decay
+// 0.1).
 #include <torch/types.h>
 
 #include <algorithm>
@@ -39,7 +40,8 @@ NamedTensors work(const std::string& what, const JitModel& model, const NamedTen
     return found->tensor;
   };
   if (what == "samples") {
-    return {{"image_BCHH", sample_images(model, in("noise_BCHH"), in("classes_B"), {.steps = 5, .guidance = 2.0})}};
+    return {{"image_BCHH", sample_images(model, in("noise_BCHH"), in("classes_B"),
+                                         {.steps = 5, .guidance = 2.0, .noise_scale = 2.0})}};
   }
   const at::Tensor predicted_BCHH = model(in("z_BCHH"), in("t_B"), in("classes_B"));
   if (what == "images") return {{"image_BCHH", predicted_BCHH}};
@@ -54,9 +56,9 @@ NamedTensors work(const std::string& what, const JitModel& model, const NamedTen
 
 Status step(const std::map<std::string, std::string>& flags) {
   PosixFileSystem files;
-  TRY_ASSIGN(const RunConfig config,
-             parse_run_config({"jit", "--data_path", "generated:12:3", "--img_size", "16", "--model", "6x128/4"},
-                              all_workload_flags()));
+  TRY_ASSIGN(const RunConfig config, parse_run_config({"jit", "--data_path", "generated:12:3", "--img_size", "16",
+                                                       "--model", "6x128/4", "--noise_scale", "2", "--t_eps", "0.1"},
+                                                      all_workload_flags()));
   TRY_ASSIGN(PreparedImages images, prepare_images(files, "generated:12:3", 16, "", {}));
   TRY_ASSIGN(const auto workload, JitWorkload::create(config, std::move(images), at::kCPU));
   TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));

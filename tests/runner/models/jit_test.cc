@@ -207,6 +207,26 @@ TEST(Jit, samples_as_many_images_at_once_as_it_trains_on_and_asks_before_each_fo
   EXPECT_GE(asked_of_pairs - asked_of_all, 2 * 5);
 }
 
+TEST(Jit, draws_the_times_that_its_flags_say) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:40", "--P_mean", "1.5", "--P_std", "0.25"}));
+  std::vector<double> logits;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    BatchShare share{.seed = 7, .step = 0, .epoch = epoch, .first_slot = 0};
+    for (int64_t sample = 0; sample < 30; ++sample) share.samples.push_back(sample);
+    const HostBatch batch = *workload->fetch(share);
+    const at::Tensor t_B = DeviceBatch{.share = share, .tensors = batch.tensors}["t_B"];
+    for (int64_t i = 0; i < 30; ++i) {
+      const double t = t_B[i].item<double>();
+      logits.push_back(std::log(t / (1.0 - t)));
+    }
+  }
+  const double mean = std::accumulate(logits.begin(), logits.end(), 0.0) / static_cast<double>(logits.size());
+  double squares = 0.0;
+  for (const double logit : logits) squares += (logit - mean) * (logit - mean);
+  EXPECT_NEAR(mean, 1.5, 0.05);
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(logits.size())), 0.25, 0.03);
+}
+
 TEST(Jit, leaves_out_a_sheet_whose_samples_were_lost) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:20", "--sample_images", "4"}));
   const auto files = workload->outputs({.step = 3, .epoch = 1, .metrics = {{"valid_loss", 1.0}}});
