@@ -1,6 +1,5 @@
 #include "operator/train/plan_queue.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "operator/train/desired_pod.h"
@@ -32,8 +31,9 @@ const std::string* write_problem(PlanState& state) {
   const auto it = state.observed.problems.find("Workload " + workload_name_of(state.observed.job));
   if (it == state.observed.problems.end()) return nullptr;
   const api::UnixSeconds again = try_again_at(it->second);
-  state.look_again(std::max(again, state.now + 1));
-  return state.now < again ? &it->second.message : nullptr;
+  if (state.now >= again) return nullptr;
+  state.look_again(again);
+  return &it->second.message;
 }
 
 void apply(PlanState& state, const QueueFacts& facts) {
