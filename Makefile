@@ -68,7 +68,7 @@ sanitizers: ## the tests without torch, and the operator on a real API server, u
 	@scripts/check asan
 	@scripts/check tsan
 
-asan-torch: ## all tests of the rooms, torch's included, under ASan and all of UBSan (hours)
+asan-torch: ## the tests of the rooms with torch under ASan and all of UBSan (more than an hour)
 	@scripts/setup test
 	@scripts/check asan-torch
 

@@ -106,6 +106,7 @@ if(LOCKSTEP_TESTS)
   # In the order of the tests: the last flag wins.
   target_link_libraries(lockstep_pch_tests PUBLIC lockstep_options lockstep_test_options nlohmann_json::nlohmann_json)
   target_precompile_headers(lockstep_pch_tests PRIVATE ${CMAKE_SOURCE_DIR}/cmake/test_pch.h)
+  add_custom_target(torch_tests)  # what make asan-torch builds
 endif()
 
 # lockstep_test(NAME SOURCES … DEPS … [TORCH] [THREADS] [OPTIMIZED] [LABELS …]): a GoogleTest program, one
@@ -140,6 +141,10 @@ function(lockstep_test name)
   if(LOCKSTEP_SANITIZE MATCHES thread AND NOT arg_THREADS)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
+  endif()
+  if(arg_TORCH)
+    add_dependencies(torch_tests ${name})
+    list(APPEND arg_LABELS torch)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${arg_LABELS}"

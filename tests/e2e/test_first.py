@@ -132,7 +132,8 @@ def test_a_pod_that_is_deleted_by_force_is_replaced_at_once(jobs, undisturbed, t
 
 
 def test_suspend_writes_a_checkpoint_and_resume_goes_on_at_the_next_step(jobs, undisturbed, timings):
-    jobs.start(flags=("--checkpoint_every", "0"))
+    steps = 3 * STEPS  # so many that a busy machine does not end the job before it is suspended
+    jobs.start(steps=steps, flags=("--checkpoint_every", "0"))
     jobs.wait_for_step(200)
     begin = time.monotonic()
     jobs.patch({"spec": {"suspend": True}})
@@ -150,4 +151,4 @@ def test_suspend_writes_a_checkpoint_and_resume_goes_on_at_the_next_step(jobs, u
     resumed = re.search(r"resumed from \S*step-(\d+)", jobs.api.kubectl("logs", jobs.pod_name(0)).stdout)
     assert resumed and int(resumed[1]) == stopped_at
     jobs.wait_until_complete()
-    jobs.assert_same_curve(undisturbed(STEPS))
+    jobs.assert_same_curve(undisturbed(steps))

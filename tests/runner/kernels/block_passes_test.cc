@@ -155,7 +155,7 @@ TEST(BlockPasses, AgreeWithTheOperatorsThatTheyStandFor) {
     ASSERT_EQ(ours.size(), theirs.size());
     for (size_t i = 0; i < ours.size(); ++i) {
       ASSERT_EQ(ours[i].sizes(), theirs[i].sizes()) << "number " << i;
-      EXPECT_LT(difference(ours[i], theirs[i]), 2e-6) << "number " << i << " of " << sizes.tokens << " tokens";
+      EXPECT_LT(difference(ours[i], theirs[i]), 4e-6) << "number " << i << " of " << sizes.tokens << " tokens";
     }
   }
 }
