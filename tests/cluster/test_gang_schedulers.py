@@ -1,6 +1,6 @@
 """Gangs under the schedulers of Volcano and of scheduler-plugins themselves, on four nodes of one pod each.
 
-GANG_SCHEDULERS is the folder that scripts/setup gangs has filled (make cluster-gangs): a program and the CRDs of each."""
+GANG_SCHEDULERS is the folder that scripts/setup queues has filled (make cluster-queues): a program and the CRDs of each."""
 import os
 import pathlib
 
@@ -13,8 +13,7 @@ from test_gangs import GangJobs, finish
 from waiting import wait_until
 
 FOLDER = pathlib.Path(os.environ.get("GANG_SCHEDULERS", "/nonexistent"))
-pytestmark = [pytest.mark.long,
-              pytest.mark.skipif(not FOLDER.exists(), reason="GANG_SCHEDULERS names no folder of schedulers: make cluster-gangs")]
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="GANG_SCHEDULERS names no folder of schedulers: make cluster-queues")
 
 VOLCANO = {"actions": "enqueue, allocate, backfill",
            "tiers": [{"plugins": [{"name": "priority"}, {"name": "gang"}]},

@@ -80,7 +80,7 @@ def test_a_job_that_is_complete(api, jobs, kubelet):
 def test_a_suspended_job_says_how_it_goes_on(api, jobs):
     jobs.create(nodes=1, suspend=True)
     jobs.wait_for_condition("Suspended")
-    screen = wait_for_verdict(api, ["is suspended", "begins anew"])
+    screen = wait_for_verdict(api, ["is suspended", "starts from step 0"])
     assert screen.code == 0
     assert '{"spec": {"suspend": false}}' in screen.text
     status = kubectl_lockstep(api, "status")
