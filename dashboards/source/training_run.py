@@ -73,11 +73,10 @@ PROTEINS = [
 ]
 
 IMAGES = [
-    graph("Training and validation loss", "Of models with a validation loss: in training since the evaluation before, and on what "
-          "is held out. For an image model it is the squared error of the velocity, which begins at 2.97 times the mean square of "
+    graph("Training and validation loss", "In training since the evaluation before, and, for models that compute one, on what is "
+          "held out. For an image model it is the squared error of the velocity, which begins at 2.97 times the mean square of "
           "the pixels.", "none",
-          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~"train_loss|valid_loss"}) '
-                 'and on() max(lockstep_evaluation_value{<selector>, rank="0", metric="valid_loss"})',
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~"train_loss|valid_loss"})',
                  "{{metric}}")], width=24, minimum=0),
 ]
 
