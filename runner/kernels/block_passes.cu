@@ -22,11 +22,6 @@ constexpr int kTokensOfHeadRun = 4;  // of any samples, for those of the heads' 
 constexpr int kTokensOfSwigluRun = 128;
 constexpr int kTokensAtOnce = 8;
 
-// Of a sample, for the sums of a norm's gradients.
-__host__ __device__ constexpr unsigned runs_of(int64_t tokens) {
-  return static_cast<unsigned>((tokens + kTokensOfRun - 1) / kTokensOfRun);
-}
-
 // Sums x over each group of kLanes adjacent lanes; every lane gets the result.
 template <int kLanes>
 __device__ float sum_over_lanes(float x) {
@@ -97,7 +92,7 @@ __global__ void __launch_bounds__(kThreadsMax)
                          float* __restrict__ grad_x, T* __restrict__ grad_change, float* __restrict__ sums) {
   __shared__ float inverse_of[kTokensOfRun];
   __shared__ float along_of[kTokensOfRun];
-  const unsigned runs = runs_of(norm.tokens);
+  const unsigned runs = blocks_for(norm.tokens, kTokensOfRun);  // of each sample
   const int64_t sample = blockIdx.x / runs;
   const int64_t first = static_cast<int64_t>(blockIdx.x % runs) * kTokensOfRun;
   const int count = static_cast<int>(min(static_cast<int64_t>(kTokensOfRun), norm.tokens - first));
@@ -217,16 +212,10 @@ struct GateAndValue {
   }
 };
 
-// The number of column groups. A block takes one: kCount columns for each thread of a warp.
-template <int kCount>
-__host__ __device__ constexpr unsigned column_groups(int64_t width) {
-  return static_cast<unsigned>((width + kWarp * kCount - 1) / (kWarp * kCount));
-}
-
 // One block per run of tokens and group of columns; each thread takes every eighth token with its own columns.
 template <typename T, int kCount>
 __global__ void swiglu_forward_kernel(Swiglu<T> of, T* __restrict__ out) {
-  const unsigned groups = column_groups<kCount>(of.width);
+  const unsigned groups = blocks_for(of.width, kWarp * kCount);
   const int64_t column = (static_cast<int64_t>(blockIdx.x % groups) * kWarp + threadIdx.x) * kCount;
   if (column >= of.width) return;
   const GateAndValue<T, kCount> bias(of.bias, of.width, column);
@@ -248,7 +237,7 @@ __global__ void swiglu_backward_kernel(Swiglu<T> of, const T* __restrict__ grad,
   __shared__ float of_tokens[kTokensAtOnce][2 * kCount][kWarp];
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(threadIdx.y);
-  const unsigned groups = column_groups<kCount>(of.width);
+  const unsigned groups = blocks_for(of.width, kWarp * kCount);
   const int64_t run = blockIdx.x / groups;
   const int64_t column = (static_cast<int64_t>(blockIdx.x % groups) * kWarp + lane) * kCount;
   const bool is_mine = column < of.width;
@@ -428,10 +417,6 @@ __global__ void heads_backward_kernel(HeadSizes sizes, HeadTables tables, const 
 
 // ---- launches ----
 
-unsigned blocks_for(int64_t items, int64_t of_block) {
-  return static_cast<unsigned>((items + of_block - 1) / of_block);
-}
-
 // Calls use(std::integral_constant<int, …>) with the largest power of two, up to 4, that divides the width.
 template <typename Use>
 void with_pack(int64_t width, const Use& use) {
@@ -522,7 +507,7 @@ void norm_forward_cuda(const NormTensors& n, const at::Tensor& shift_BD, const a
 NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, const at::Tensor& grad_sum_BND) {
   const at::Tensor& x = n.x_BND;
   const bool has_change = n.change_BND.defined();
-  const int64_t runs = runs_of(x.size(1));
+  const int64_t runs = blocks_for(x.size(1), kTokensOfRun);
   // For samples without tokens no kernel is launched.
   const auto of_samples = [&](const at::TensorOptions& options) {
     return x.numel() == 0 ? at::zeros({x.size(0), x.size(2)}, options) : at::empty({x.size(0), x.size(2)}, options);
@@ -566,7 +551,7 @@ void swiglu_forward_cuda(const at::Tensor& x_BNF, const at::Tensor& bias_F, cons
     const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
     with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
       const auto blocks =
-          static_cast<unsigned>(blocks_for(of.tokens, kTokensOfSwigluRun) * column_groups<kCount>(of.width));
+          static_cast<unsigned>(blocks_for(of.tokens, kTokensOfSwigluRun) * blocks_for(of.width, kWarp * kCount));
       swiglu_forward_kernel<T, kCount>
           <<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(of, out_BNF.mutable_data_ptr<T>());
     });
@@ -580,7 +565,7 @@ at::Tensor swiglu_backward_cuda(const at::Tensor& grad_BNF, const at::Tensor& x_
   launch_for(grad_BNF, [&]<typename T>(cudaStream_t stream) {
     const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
     with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
-      const auto blocks = static_cast<unsigned>(runs * column_groups<kCount>(of.width));
+      const auto blocks = static_cast<unsigned>(runs * blocks_for(of.width, kWarp * kCount));
       swiglu_backward_kernel<T, kCount><<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(
           of, grad_BNF.const_data_ptr<T>(), grad_x_BNF.mutable_data_ptr<T>(),
           sums.defined() ? sums.mutable_data_ptr<float>() : nullptr);

@@ -13,15 +13,10 @@ constexpr int kQuadsOfBlock = 32;
 constexpr int kRowsAtOnce = 8;
 constexpr int64_t kRowsOfRun = 128;
 
-// The number of column groups. A block takes one.
-__host__ __device__ constexpr unsigned groups_of(int64_t quads) {
-  return static_cast<unsigned>((quads + kQuadsOfBlock - 1) / kQuadsOfBlock);
-}
-
 template <typename T>
 __global__ void sums_by_run_kernel(int64_t rows, int64_t quads, const T* __restrict__ x, float* __restrict__ sums) {
   __shared__ float4 of_rows[kRowsAtOnce][kQuadsOfBlock];
-  const unsigned groups = groups_of(quads);
+  const unsigned groups = blocks_for(quads, kQuadsOfBlock);
   const int64_t run = blockIdx.x / groups;
   const int64_t quad = static_cast<int64_t>(blockIdx.x % groups) * kQuadsOfBlock + threadIdx.x;
   const int64_t begin = run * kRowsOfRun;
@@ -45,9 +40,9 @@ __global__ void sums_by_run_kernel(int64_t rows, int64_t quads, const T* __restr
 at::Tensor sums_by_run_cuda(const at::Tensor& x_RC) {
   const int64_t rows = x_RC.size(0);
   const int64_t quads = x_RC.size(1) / 4;
-  const int64_t runs = (rows + kRowsOfRun - 1) / kRowsOfRun;
+  const int64_t runs = blocks_for(rows, kRowsOfRun);
   const at::Tensor sums = at::empty({runs, x_RC.size(1)}, x_RC.options().dtype(at::kFloat));
-  const auto blocks = static_cast<unsigned>(runs * groups_of(quads));
+  const auto blocks = static_cast<unsigned>(runs * blocks_for(quads, kQuadsOfBlock));
   launch_for(x_RC, [&]<typename T>(cudaStream_t stream) {
     sums_by_run_kernel<<<blocks, dim3(kQuadsOfBlock, kRowsAtOnce), 0, stream>>>(rows, quads, x_RC.const_data_ptr<T>(),
                                                                                 sums.mutable_data_ptr<float>());

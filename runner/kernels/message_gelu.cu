@@ -83,7 +83,7 @@ __global__ void bias_backward_kernel(Sizes sizes, const T* grad_out, const T* x,
   }
 }
 
-// One per node.
+// One per node. launch_for is given a tensor that has values for each node, also where nodes have no neighbours.
 unsigned blocks_of(const at::Tensor& x_NKD) { return static_cast<unsigned>(x_NKD.size(0)); }
 
 unsigned threads_of(const at::Tensor& x_NKD) {
@@ -107,7 +107,7 @@ void sum_forward_cuda(const at::Tensor& edges_NKD, const at::Tensor& own_ND, con
 
 void sum_backward_cuda(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD, const at::Tensor& grad_sum_NKD,
                        const at::Tensor& grad_own_ND) {
-  launch_for(sum_NKD, [&]<typename T>(cudaStream_t stream) {
+  launch_for(grad_own_ND, [&]<typename T>(cudaStream_t stream) {
     sum_backward_kernel<<<blocks_of(sum_NKD), threads_of(sum_NKD), 0, stream>>>(
         sizes_of(sum_NKD), grad_NKD.const_data_ptr<T>(), sum_NKD.const_data_ptr<T>(),
         grad_sum_NKD.mutable_data_ptr<T>(), grad_own_ND.mutable_data_ptr<T>());
@@ -116,7 +116,7 @@ void sum_backward_cuda(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD, co
 
 void bias_forward_cuda(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
                        const at::Tensor& out) {
-  launch_for(x_NKD, [&]<typename T>(cudaStream_t stream) {
+  launch_for(out, [&]<typename T>(cudaStream_t stream) {
     bias_forward_kernel<<<blocks_of(x_NKD), threads_of(x_NKD), 0, stream>>>(
         sizes_of(x_NKD), x_NKD.const_data_ptr<T>(), bias_D.const_data_ptr<T>(), data_or_null(weights_NK),
         out.mutable_data_ptr<T>());

@@ -35,6 +35,11 @@ void launch_for(const at::Tensor& x, const Launch& launch) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+// How many blocks take all items. A grid's first dimension takes 2^31 - 1 of them, the others 65,535.
+__host__ __device__ constexpr unsigned blocks_for(int64_t items, int64_t of_block) {
+  return static_cast<unsigned>((items + of_block - 1) / of_block);
+}
+
 template <typename T, int kCount>
 struct alignas(kCount * sizeof(T)) Pack {
   T values[kCount];

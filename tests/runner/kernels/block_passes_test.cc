@@ -146,6 +146,12 @@ double difference(const at::Tensor& found, const at::Tensor& expected) {
   return off / std::max(1.0, expected.abs().max().item<double>());
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr double kDifferenceMax = 4e-6;  // compiled without vectors: a sum is one long chain, which rounds more often
+#else
+constexpr double kDifferenceMax = 2e-6;
+#endif
+
 // Gradients of weights are sums over all tokens, so that what is lost is measured by their largest value.
 TEST(BlockPasses, AgreeWithTheOperatorsThatTheyStandFor) {
   for (const Sizes& sizes : kSizes) {
@@ -155,7 +161,8 @@ TEST(BlockPasses, AgreeWithTheOperatorsThatTheyStandFor) {
     ASSERT_EQ(ours.size(), theirs.size());
     for (size_t i = 0; i < ours.size(); ++i) {
       ASSERT_EQ(ours[i].sizes(), theirs[i].sizes()) << "number " << i;
-      EXPECT_LT(difference(ours[i], theirs[i]), 4e-6) << "number " << i << " of " << sizes.tokens << " tokens";
+      EXPECT_LT(difference(ours[i], theirs[i]), kDifferenceMax)
+          << "number " << i << " of " << sizes.tokens << " tokens";
     }
   }
 }
