@@ -184,7 +184,6 @@ Status check_jit(const RunConfig& config) {
   if (options.data_path.empty()) {
     return invalid("--data_path is required: a folder of images or texts, or generated");
   }
-  constexpr int64_t kSheetBytesMax = int64_t{256} << 20;  // what a rank may give (kPartBytesMax of workload.h)
   const int64_t pixels = options.image_size * options.image_size;
   if (options.data_format == JitData::kTokens && is_generated(options.data_path)) {
     return invalid("--data_path " + options.data_path + " makes images, and --data_format tokens needs a folder of " +
@@ -239,7 +238,9 @@ Result<std::optional<WorkloadFlags::Settled>> settle_jit(const RunConfig& config
 }
 
 std::vector<Preset> jit_presets() {
-  return {{.name = "paper", .summary = "as published: the defaults above, whose rate is --blr 5e-5", .values = {}},
+  return {{.name = "paper",
+           .summary = "as published, the defaults above, except for the learning rate: published is --blr 5e-5",
+           .values = {}},
           {.name = "guide",
            .summary = "the guide's own values:",
            .values = {{"lr_schedule", "cosine"},

@@ -49,6 +49,10 @@ struct JitOptions {
   double guidance = 2.9;
 };
 
+// Of the sampled images of an evaluation, which one rank may make alone and send (kPartBytesMax of workload.h, whose
+// headers of torch the flags do without).
+inline constexpr int64_t kSheetBytesMax = int64_t{256} << 20;
+
 WorkloadFlags jit_flags();
 
 // The folder of the prepared images: --cache_dir, or .lockstep beside the data. Empty: they are kept in memory, because

@@ -47,6 +47,8 @@ std::string class_names(const std::vector<std::string>& classes) {
   return text + (classes.size() > kShown ? ", …" : "");
 }
 
+static_assert(kSheetBytesMax <= static_cast<int64_t>(kPartBytesMax));
+
 }  // namespace
 
 JitShape jit_shape(const JitOptions& options, int64_t num_classes) {
@@ -95,12 +97,7 @@ double JitWorkload::flops_per_sample() const {
   return kForwardAndBackward * model_.flops_per_image();
 }
 
-std::string JitWorkload::memory_advice() const {
-  return jit_memory_advice(options_, training_.use_amp) +
-         (options_.sample_images > 0 ? "; if it happened in an evaluation, so do fewer --sample_images (now " +
-                                           std::to_string(options_.sample_images) + ")"
-                                     : "");
-}
+std::string JitWorkload::memory_advice() const { return jit_memory_advice(options_, training_.use_amp); }
 
 Json JitWorkload::progress_state() const {
   Json state = files_.progress_state();
