@@ -107,20 +107,19 @@ Result<RecommenderData> RecommenderData::create(const RatingData& data, const Sp
   const size_t all = made.train_items_.size();
   std::copy_if(split.train.begin(), split.train.end(), std::back_inserter(made.train_),
                [&](const Rating& rating) { return made.trained_.of(rating.user).size() < all; });
-  const std::string of_ratings = " of " + std::to_string(data.ratings.size()) + " ratings (--split_ratio)";
-  if (split.train.empty()) {
-    return Error{ErrorCode::kInvalid, data.path + ": nothing to train on: the training's share" + of_ratings +
-                                          " is none; expected a larger data set or a larger share"};
-  }
+  const auto nothing_for = [&](const std::string& part) {
+    return Error{ErrorCode::kInvalid, data.path + ": --split_ratio leaves none of the " +
+                                          std::to_string(data.ratings.size()) + " ratings for " + part +
+                                          "; give a larger data set or a larger share"};
+  };
+  if (split.train.empty()) return nothing_for("training");
   if (made.train_.empty()) {
     return Error{ErrorCode::kInvalid,
                  data.path + ": nothing to train on: every user has rated all " + std::to_string(all) +
                      " films, so there is no film to compare a rating with; expected a larger data set"};
   }
   if (made.validated_.users().empty()) {
-    return Error{ErrorCode::kInvalid, data.path + ": nothing to validate with: the validation's share" + of_ratings +
-                                          ", without users that have no training rating, is none; expected a larger "
-                                          "data set or a larger share"};
+    return nothing_for("validation (those of users without a training rating do not count)");
   }
   return made;
 }

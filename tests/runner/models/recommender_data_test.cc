@@ -135,7 +135,8 @@ TEST(RecommenderData, a_data_set_that_leaves_nothing_to_do_is_refused) {
     return made.ok() ? std::string() : made.error().message;
   };
   EXPECT_THAT(refusal(ratings_of(1, 10), {}), ::testing::HasSubstr("nothing to train on: every user has rated all"));
-  EXPECT_THAT(refusal(ratings_of(1, 1), {}), ::testing::HasSubstr("nothing to train on: the training's share of"));
+  EXPECT_THAT(refusal(ratings_of(1, 2), {}),
+              ::testing::HasSubstr("--split_ratio leaves none of the 1 ratings for training"));
   // With some seed the rating of the validation is that of user 3, who has no other one.
   RatingData data = ratings_of(3, 4);
   data.ratings = {{1, 1}, {1, 2}, {2, 3}, {3, 4}};
@@ -145,7 +146,7 @@ TEST(RecommenderData, a_data_set_that_leaves_nothing_to_do_is_refused) {
         RecommenderData::create(data, {.train = 0.75, .valid = 0.25, .test = 0.0}, seed);
     message = made.ok() ? "" : made.error().message;
   }
-  EXPECT_THAT(message, ::testing::HasSubstr("nothing to validate with: the validation's share of 4 ratings"));
+  EXPECT_THAT(message, ::testing::HasSubstr("--split_ratio leaves none of the 4 ratings for validation"));
 }
 
 TEST(RecommenderData, films_of_the_test_alone_are_cold) {
