@@ -284,8 +284,7 @@ void summarise(const StatusFacts& facts, api::TrainJobStatus& status) {
     const bool is_degraded = conditions.is_true(api::condition::kDegraded);
     return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
   }
-  // The status is written before the pods are created: it says already what the job does then, and so needs no second
-  // write.
+  // The status is written before the pods are created. It already says Starting, so that no second write has to.
   const bool has_pods = std::any_of(facts.current.begin(), facts.current.end(), [](const PodView* p) { return p; });
   const bool starts = has_pods || (facts.creates_pods && !facts.obstacle);
   take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);

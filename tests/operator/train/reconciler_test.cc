@@ -742,6 +742,24 @@ TEST_F(ReconcilerTest, what_admission_refuses_waits_and_says_why_whatever_its_co
   }
 }
 
+TEST_F(ReconcilerTest, a_service_that_may_not_be_changed_back_holds_no_pod_up) {
+  make_job();
+  settle();
+  Json service = *server->get(kube::services(), {.ns = "ns", .name = "sim"});
+  service["spec"]["publishNotReadyAddresses"] = false;  // somebody's
+  server->put(kube::services(), service);
+  size_t refused = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.method != "PATCH" || request.path.find("/services/") == std::string::npos) return std::nullopt;
+    ++refused;
+    return MemoryApiServer::status(403, "Forbidden", "a policy keeps Services as they are");
+  };
+  server->remove(kube::pods(), {.ns = "ns", .name = "sim-1-0"});
+  settle();
+  EXPECT_GT(refused, 0U);
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-1"}));
+}
+
 TEST_F(ReconcilerTest, a_server_that_is_in_trouble_is_asked_again) {
   make_job();
   fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
