@@ -68,7 +68,7 @@ sanitizers: ## the tests without torch, and the operator on a real API server, u
 	@scripts/check asan
 	@scripts/check tsan
 
-asan-torch: ## the tests of the rooms with torch under ASan and all of UBSan (more than an hour)
+asan-torch: ## the tests of the rooms with torch under ASan and all of UBSan (long)
 	@scripts/setup test
 	@scripts/check asan-torch
 

@@ -94,7 +94,8 @@ endfunction()
 
 # How tests are compiled: the rooms that they test are optimised and checked, they themselves need not be. With a
 # precompiled header it halves their time. LOCKSTEP_TESTS_WITHOUT_UBSAN leaves more out than their own code: an inline
-# function or template that both a test and a room have not inlined is linked once, from the test. make asan-torch has all.
+# function or template that both a test and a room have not inlined is linked once, from the test. make asan-torch has all
+# of the rooms with torch.
 if(LOCKSTEP_TESTS)
   add_library(lockstep_test_options INTERFACE)
   target_link_libraries(lockstep_test_options INTERFACE lockstep_options GTest::gtest GTest::gmock)

@@ -312,7 +312,6 @@ std::optional<Failure> write_text(const TaskInput& input) {
     }
     parameter.tensor.copy_(found->tensor);
   }
-  if (write.prompt.empty()) return failure(ExitCode::kUsage, "--prompt: found nothing, expected at least one byte");
   std::string text = write.prompt;
   for (int64_t i = 0; i < write.bytes; ++i) {
     const std::string read = text.substr(text.size() - std::min(text.size(), static_cast<size_t>(options.context)));

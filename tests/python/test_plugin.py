@@ -99,6 +99,8 @@ def test_its_evaluation_and_its_task(run, lockstep, byte_lm, tmp_path):
     again = do(lockstep, "byte_lm", "write", "--plugin", byte_lm, "--checkpoint", folder, "--prompt", "Licen",
                "--bytes", 30)
     assert again == written
+    refused = run([lockstep, "byte_lm", "write", "--plugin", byte_lm, "--checkpoint", folder, "--prompt", ""])
+    assert refused.returncode == 2 and "--prompt needs a value (a text), found an empty one" in refused.stdout + refused.stderr
 
 
 def test_it_is_listed_with_its_flags(lockstep, byte_lm):
