@@ -93,18 +93,21 @@ ReflectorOutputs on_brought(ReflectorState& state, WatchBrought brought) {
   const std::optional<uint64_t> is = version_number(version);
   const bool older = was && is && *is < *was;
   if (!version.empty() && !older) state.version = version;
+  ReflectorOutputs outputs;  // not from an initializer list, which would copy the object
   switch (brought.event.type) {
     case kube::WatchEvent::Type::kBookmark:
-      return {AdvanceCache{version}};
+      outputs.emplace_back(AdvanceCache{version});
+      return outputs;
     case kube::WatchEvent::Type::kDeleted:
-      state.watch_brought = true;
-      return {EraseFromCache{std::move(brought.event.object)}};
+      outputs.emplace_back(EraseFromCache{std::move(brought.event.object)});
+      break;
     case kube::WatchEvent::Type::kAdded:
     case kube::WatchEvent::Type::kModified:
+      outputs.emplace_back(PutIntoCache{std::move(brought.event.object)});
       break;
   }
   state.watch_brought = true;
-  return {PutIntoCache{std::move(brought.event.object)}};
+  return outputs;
 }
 
 ReflectorOutputs on_watch_ended(ReflectorState& state, const Status& status, Clock::time_point now) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,6 +45,7 @@ struct Waiting {
 };
 
 struct PodView {
+  std::shared_ptr<const Json> object;  // what the reconciler has read this from; elsewhere nullptr
   api::ObjectMeta meta;
   int node = 0;
   int attempt = 0;

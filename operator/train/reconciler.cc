@@ -52,8 +52,7 @@ struct Memory {
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs; the cache may not have their deletionTimestamp yet
   std::optional<SentNodeCount> sent_node_count;
-  // Of the last pass, by the cache's object, which is another one when the pod has changed.
-  std::map<control::ObjectPtr, std::optional<PodView>> seen_pods;
+  std::vector<PodView> pods;  // of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
   KueueMemory kueue;
@@ -175,6 +174,13 @@ class Pass {
 
   Result<Outcome> run() {
     TRY_ASSIGN(Observed observed, observe_now());
+    Result<Outcome> outcome = plan_and_carry_out(observed);
+    memory_.pods = std::move(observed.pods);
+    return outcome;
+  }
+
+ private:
+  Result<Outcome> plan_and_carry_out(Observed& observed) {
     TRY_ASSIGN(std::optional<KueueView> kueue, kueue_.read(observed.job, memory_.kueue, now_));
     if (kueue) {
       take_kueue(*std::move(kueue), observed);
@@ -210,7 +216,6 @@ class Pass {
     return outcome_;
   }
 
- private:
   void look_again_within(std::chrono::milliseconds time) {
     outcome_.look_again = std::min(outcome_.look_again.value_or(time), time);
   }
@@ -284,25 +289,30 @@ class Pass {
   void mark_deleted_pods(std::vector<PodView>& pods) {
     std::set<std::string> still_there;
     for (PodView& pod : pods) {
-      if (memory_.deleted_pods.count(pod.meta.uid) == 0 || pod.deleting) continue;
+      if (memory_.deleted_pods.count(pod.meta.uid) == 0) continue;
       still_there.insert(pod.meta.uid);
+      if (pod.deleting) continue;
       pod.deleting = true;
       pod.meta.deletion_time = now_;
     }
     memory_.deleted_pods = std::move(still_there);
   }
 
-  // A pod that has not changed since the last pass is not read again.
+  // Takes the views of the last pass. Only a pod that has changed since, which the cache shows as another object, is
+  // read again: with 1,000 pods, copies and repeated reads would be most of the work of a pass.
   std::vector<PodView> look_at_pods() {
-    std::map<control::ObjectPtr, std::optional<PodView>> seen;
+    std::map<const Json*, PodView*> known;
+    for (PodView& pod : memory_.pods) known.emplace(pod.object.get(), &pod);
     std::vector<PodView> views;
-    for (control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) {
-      auto known = memory_.seen_pods.extract(pod);
-      const auto at =
-          known.empty() ? seen.emplace(pod, view_of_pod(*pod)).first : seen.insert(std::move(known)).position;
-      if (at->second) views.push_back(*at->second);
+    for (control::ObjectPtr& object : p_.pods.find(job_index_value(key_))) {
+      if (const auto at = known.find(object.get()); at != known.end()) {
+        views.push_back(std::move(*at->second));
+      } else if (std::optional<PodView> view = view_of_pod(*object)) {
+        view->object = std::move(object);
+        views.push_back(*std::move(view));
+      }
     }
-    memory_.seen_pods = std::move(seen);
+    memory_.pods.clear();
     return views;
   }
 

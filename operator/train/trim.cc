@@ -13,19 +13,20 @@ namespace {
 
 constexpr const char* kLastApplied = "kubectl.kubernetes.io/last-applied-configuration";
 
-Json pick(const Json& from, std::initializer_list<std::string_view> names) {
+// Takes these fields out of `from`.
+Json pick(Json& from, std::initializer_list<std::string_view> names) {
   Json kept = Json::object();
   if (!from.is_object()) return kept;
   for (const std::string_view name : names) {
     const auto it = from.find(name);
-    if (it != from.end()) kept[std::string(name)] = *it;
+    if (it != from.end()) kept[std::string(name)] = std::move(*it);
   }
   return kept;
 }
 
-Json pick_metadata(const Json& object) {
-  const Json* const metadata = field(object, {"metadata"});
-  if (metadata == nullptr) return Json::object();
+Json pick_metadata(Json& object) {
+  const auto metadata = object.find("metadata");
+  if (metadata == object.end()) return Json::object();
   Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
                                "labels", "ownerReferences"});
   for (const std::string_view name : {kNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
@@ -34,29 +35,37 @@ Json pick_metadata(const Json& object) {
   return kept;
 }
 
-Json pick_object(const Json& object) {
+Json pick_object(Json& object) {
   Json kept = pick(object, {"apiVersion", "kind"});
   kept["metadata"] = pick_metadata(object);
   return kept;
 }
 
-Json pick_all(const Json& list, std::initializer_list<std::string_view> names) {
+Json pick_all(Json& object, std::string_view list, std::initializer_list<std::string_view> names) {
   Json kept = Json::array();
-  for (const Json& entry : list) kept.push_back(pick(entry, names));
+  const auto entries = object.find(list);
+  if (entries == object.end() || !entries->is_array()) return kept;
+  for (Json& entry : *entries) kept.push_back(pick(entry, names));
   return kept;
+}
+
+// nullptr: `object` has no such field, or it is no object.
+Json* object_in(Json& object, std::string_view name) {
+  const auto found = object.find(name);
+  return found == object.end() || !found->is_object() ? nullptr : &*found;
 }
 
 }  // namespace
 
-Json trim_pod(const Json& pod) {
+Json trim_pod(Json pod) {
   Json kept = pick_object(pod);
-  if (const Json* spec = field(pod, {"spec"}))
+  if (Json* spec = object_in(pod, "spec"))
     kept["spec"] = pick(*spec, {"nodeName", "schedulingGates", "schedulingGroup"});
-  if (const Json* status = field(pod, {"status"})) {
+  if (Json* status = object_in(pod, "status")) {
     Json& to = kept["status"] = pick(*status, {"phase", "podIP", "startTime", "reason", "message"});
-    to["conditions"] = pick_all(list_field(*status, {"conditions"}), {"type", "status", "reason", "message"});
+    to["conditions"] = pick_all(*status, "conditions", {"type", "status", "reason", "message"});
     for (const char* name : {"containerStatuses", "initContainerStatuses"}) {
-      if (status->contains(name)) to[name] = pick_all(list_field(*status, {name}), {"name", "state"});
+      if (status->contains(name)) to[name] = pick_all(*status, name, {"name", "state"});
     }
   }
   return kept;
@@ -72,30 +81,26 @@ Json trim_whole(Json object) {
   return object;
 }
 
-Json trim_service(const Json& service) {
+Json trim_service(Json service) {
   Json kept = pick_object(service);
-  if (const Json* spec = field(service, {"spec"})) kept["spec"] = pick(*spec, {"publishNotReadyAddresses", "selector"});
+  if (Json* spec = object_in(service, "spec")) kept["spec"] = pick(*spec, {"publishNotReadyAddresses", "selector"});
   return kept;
 }
 
-Json trim_network_policy(const Json& policy) {
+Json trim_network_policy(Json policy) {
   Json kept = pick_object(policy);
-  if (const Json* spec = field(policy, {"spec"})) kept["spec"] = *spec;
+  if (Json* spec = object_in(policy, "spec")) kept["spec"] = std::move(*spec);
   return kept;
 }
 
-Json trim_host(const Json& node) {
+Json trim_host(Json node) {
   Json kept = pick_object(node);
   kept["metadata"].erase("labels");
-  if (const Json* spec = field(node, {"spec"})) {
-    kept["spec"]["taints"] = pick_all(list_field(*spec, {"taints"}), {"key"});
-  }
-  if (const Json* status = field(node, {"status"})) {
-    Json conditions = Json::array();
-    for (const Json& condition : list_field(*status, {"conditions"})) {
-      if (text_field(condition, {"type"}) == "Ready")
-        conditions.push_back(pick(condition, {"type", "status", "lastTransitionTime"}));
-    }
+  if (Json* spec = object_in(node, "spec")) kept["spec"]["taints"] = pick_all(*spec, "taints", {"key"});
+  if (Json* status = object_in(node, "status")) {
+    Json conditions = pick_all(*status, "conditions", {"type", "status", "lastTransitionTime"});
+    std::erase_if(conditions.get_ref<Json::array_t&>(),
+                  [](const Json& condition) { return text_field(condition, {"type"}) != "Ready"; });
     kept["status"]["conditions"] = std::move(conditions);
   }
   return kept;

@@ -11,11 +11,11 @@
 
 namespace lockstep::train {
 
-Json trim_pod(const Json& pod);
+Json trim_pod(Json pod);
 Json trim_whole(Json object);  // without managedFields and the annotation of kubectl apply
-Json trim_service(const Json& service);
-Json trim_network_policy(const Json& policy);
-Json trim_host(const Json& node);
+Json trim_service(Json service);
+Json trim_network_policy(Json policy);
+Json trim_host(Json node);
 
 // The values under which a cached pod is found: its job, its host.
 std::vector<std::string> pod_index(const Json& pod);

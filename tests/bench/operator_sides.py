@@ -3,11 +3,15 @@
 Each side has a namespace of its own, which is gone before the next begins. The API server, etcd, the scheduler, the
 controller-manager with its endpoint controllers and KWOK are the same for all; so is what the pods ask for.
 """
+import asyncio
 import concurrent.futures
 import dataclasses
+import multiprocessing
+import subprocess
 import time
 
 from control_plane import ControlPlane
+from fake_kubelet import AGENT_PORT
 from many_jobs import THREADS, copy_of, cpu_seconds, most_resident_bytes
 from operator_process import OperatorProcess
 from pod_history import History
@@ -16,16 +20,41 @@ from waiting import wait_until
 
 INDEXED_JOBS = "batch/v1/jobs"
 PODS_PER_NODE = 20
+POD_ADDRESSES = "10.64.0.0/10"
 
 
 class Plane(ControlPlane):
-    """With the controllers that write EndpointSlices, and pods' addresses that they take."""
+    """With the controllers that write EndpointSlices, and pods' addresses that they take. An agent answers at all of them,
+    as it would in a real pod."""
 
     controllers = "*"
 
+    def __enter__(self):
+        subprocess.run(["ip", "route", "replace", "local", POD_ADDRESSES, "dev", "lo"], check=True)
+        self.agents = multiprocessing.Process(target=lambda: asyncio.run(answer_as_agents()), daemon=True)
+        self.agents.start()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.agents.kill()
+        subprocess.run(["ip", "route", "del", "local", POD_ADDRESSES, "dev", "lo"], check=True)
+        return super().__exit__(*error)
+
     def start_component(self, name, flags):
-        super().start_component(name, ["--cidr=10.64.0.0/10" if str(flag).startswith("--cidr=") else flag
+        super().start_component(name, [f"--cidr={POD_ADDRESSES}" if str(flag).startswith("--cidr=") else flag
                                        for flag in flags])
+
+
+async def answer_as_agents():
+    """GET /status: nothing to report yet; POST /coordinator: taken note of."""
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+                     b"Connection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+    server = await asyncio.start_server(answer, "0.0.0.0", AGENT_PORT, backlog=1024)
+    await server.serve_forever()
 
 
 @dataclasses.dataclass(frozen=True)
