@@ -354,7 +354,9 @@ TrainJobStatus read_status(const Fields& from) {
     int attempt = 0;
     entry.read("node", node);
     entry.read("attempt", attempt);
-    status.attempts[node] = attempt;
+    int last = node;
+    entry.read("lastNode", last);
+    for (last = std::min(last, kNodeRankMax); node <= last; ++node) status.attempts[node] = attempt;
   });
   if (from.has("progress")) status.progress = read_progress(from.object("progress"));
   from.each_object("recentFailures",
@@ -463,6 +465,24 @@ Result<TrainJob> trainjob_from_json(const Json& object) {
   return job;
 }
 
+namespace {
+
+// One entry for consecutive nodes with the same attempt: after a gang restart of 1,000 nodes one, not 1,000.
+Json attempts_to_json(const std::map<int, int>& attempts) {
+  Json entries = Json::array();
+  for (auto at = attempts.begin(); at != attempts.end();) {
+    const auto [first, attempt] = *at;
+    int last = first;
+    while (++at != attempts.end() && at->first == last + 1 && at->second == attempt) ++last;
+    Json entry{{"node", first}, {"attempt", attempt}};
+    if (last != first) entry["lastNode"] = last;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace
+
 Json to_json(const TrainJobStatus& status) {
   Json json = {{"observedGeneration", status.observed_generation},
                {"nodes", to_json(status.nodes)},
@@ -478,9 +498,7 @@ Json to_json(const TrainJobStatus& status) {
   if (status.start_time) json["startTime"] = format_time(*status.start_time);
   if (status.completion_time) json["completionTime"] = format_time(*status.completion_time);
   put_if_set(json, "selector", status.selector);
-  for (const auto& [node, attempt] : status.attempts) {
-    json["attempts"].push_back({{"node", node}, {"attempt", attempt}});
-  }
+  if (!status.attempts.empty()) json["attempts"] = attempts_to_json(status.attempts);
   if (status.progress) json["progress"] = to_json(*status.progress);
   const size_t failures = status.recent_failures.size();
   const size_t oldest = failures - std::min(failures, kRecentFailuresInStatusMax);

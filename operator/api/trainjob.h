@@ -183,6 +183,9 @@ struct RecentFailure {
   bool operator==(const RecentFailure&) const = default;
 };
 
+// No node rank that is read from a status is higher: ten times what the API allows as numNodes.
+inline constexpr int kNodeRankMax = 100'000;
+
 struct TrainJobStatus {
   int64_t observed_generation = 0;
   std::optional<JobPhase> phase;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/api/trainjob.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
@@ -34,7 +35,6 @@ std::string ranges_text(const std::set<int>& nodes) {
 }
 
 std::set<int> read_ranges(const Json& json, std::string_view name) {
-  constexpr int64_t kNodesMax = 100'000;  // ten times what the API allows
   std::set<int> nodes;
   const std::string text = text_field(json, {name});
   for (size_t at = 0; at < text.size();) {
@@ -43,7 +43,7 @@ std::set<int> read_ranges(const Json& json, std::string_view name) {
     const size_t dash = range.find('-');
     const std::optional<int64_t> first = parse_number(range.substr(0, dash));
     const std::optional<int64_t> last = dash == range.npos ? first : parse_number(range.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last >= kNodesMax) return {};
+    if (!first || !last || *first < 0 || *last > api::kNodeRankMax) return {};
     for (int64_t node = *first; node <= *last; ++node) nodes.insert(static_cast<int>(node));
     at = end + 1;
   }

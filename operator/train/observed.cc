@@ -73,6 +73,7 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   Observed o;
   o.now = now;
   TRY_ASSIGN(o.job, api::trainjob_from_json(objects.job));
+  o.pods.reserve(objects.pods.size());
   for (PodView& pod : objects.pods) {
     if (is_of_another_run(pod.meta, o.job.meta)) o.previous_pods.insert(pod.meta.name);
     if (is_controlled_by(pod.meta, o.job.meta)) {

@@ -303,8 +303,10 @@ class Pass {
   std::vector<PodView> look_at_pods() {
     std::map<const Json*, PodView*> known;
     for (PodView& pod : memory_.pods) known.emplace(pod.object.get(), &pod);
+    std::vector<control::ObjectPtr> objects = p_.pods.find(job_index_value(key_));
     std::vector<PodView> views;
-    for (control::ObjectPtr& object : p_.pods.find(job_index_value(key_))) {
+    views.reserve(objects.size());
+    for (control::ObjectPtr& object : objects) {
       if (const auto at = known.find(object.get()); at != known.end()) {
         views.push_back(std::move(*at->second));
       } else if (std::optional<PodView> view = view_of_pod(*object)) {

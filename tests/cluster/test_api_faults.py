@@ -162,7 +162,7 @@ def test_what_happened_before_history_was_forgotten_is_found_by_a_list(api, jobs
     jobs.wait_for_condition("PodsReady", name="second", timeout=120)
     listed = proxy.answered(lambda r: r.method == "GET" and not r.is_watch and plural_of(r) == "pods")
     assert listed > listed_before
-    assert jobs.status()["attempts"] == [{"node": 0, "attempt": 1}, {"node": 1, "attempt": 1}]
+    assert jobs.status()["attempts"] == [{"node": 0, "lastNode": 1, "attempt": 1}]
     assert history.names() == ["job-0-0", "job-0-1", "job-1-0", "job-1-1", "second-0-0"]
 
 

@@ -124,7 +124,7 @@ TEST(Crd, has_every_field_of_the_status) {
   status.reason = status.message = status.selector = "x";
   status.conditions.set({.type = "Running", .reason = "r", .message = "m", .observed_generation = 1}, 1);
   status.start_time = status.completion_time = 1;
-  status.attempts[1] = 2;
+  status.attempts = {{1, 2}, {2, 2}};
   status.progress.emplace();
   status.progress->total_steps = 10;
   status.progress->estimated_remaining_seconds = 5;

@@ -152,6 +152,19 @@ TEST(TrainJob, status_has_the_texts_of_the_printer_columns) {
   EXPECT_EQ(status["progress"]["eta"], "3m10s");
 }
 
+TEST(TrainJob, status_has_one_entry_for_consecutive_nodes_with_the_same_attempt) {
+  TrainJobStatus status;
+  for (int node = 0; node < 1000; ++node) status.attempts[node] = node == 7 ? 2 : 1;
+  status.attempts[1002] = 1;
+  Json object = yaml(kFull);
+  object["status"] = to_json(status);
+  EXPECT_EQ(object["status"]["attempts"], Json::parse(R"([{"node": 0, "lastNode": 6, "attempt": 1},
+      {"node": 7, "attempt": 2}, {"node": 8, "lastNode": 999, "attempt": 1}, {"node": 1002, "attempt": 1}])"));
+  EXPECT_EQ(trainjob_from_json(object)->status.attempts, status.attempts);
+  object["status"]["attempts"] = {{{"node", 0}, {"lastNode", 2'000'000'000}, {"attempt", 1}}};
+  EXPECT_EQ(trainjob_from_json(object)->status.attempts.rbegin()->first, kNodeRankMax);
+}
+
 TEST(TrainJob, status_promises_no_progress_that_is_not_known) {
   TrainJobStatus status;
   status.progress.emplace().step = 5;
