@@ -491,7 +491,7 @@ class Pass {
     std::vector<kube::Request> requests{kube::Create{kube::pods(), object, {.strict_fields = true}}};
     if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
     std::vector<Result<Json>> answers = p_.client.send_all(requests);
-    creates_at_once_ = 2;
+    creates_at_once_ = 4;  // so that a job of a few pods is made in two rounds
     const Status pod_taken = take_first_pod(observed, pod, object, std::move(answers.front()));
     if (service != nullptr) TRY(take_object(observed, *service, std::move(answers.back())));
     return pod_taken;

@@ -17,7 +17,7 @@ LINES = {
     "jit": (["jit", "--data_path", "generated:400:2", "--model", "4x128/4", "--img_size", "64", "--valid_images", "0",
              "--sample_images", "0", "--batch_size", "256"], "batch_size", ["--model (now 4x128/4)"]),
     "gpt2rec": (["gpt2rec", "--data_path", "generated", "--use_cache", "false", "--gpt2_config", "4x256", "--batch_size", "4096"],
-                "batch_size", ["--use_cache true takes less", "--max_length (now 128 tokens)", "fewer ranks"]),
+                "batch_size", ["--max_length (now 128 tokens) takes less, and so does --use_cache true, with which texts are encoded once", "fewer ranks"]),
     "mpnn": (["protein", "--variant", "mpnn", "--pdb_path", "generated:60:100", "--batch_tokens", "20000"], "batch_tokens",
              ["--max_protein_length (now 10000)", "--num_neighbors (now 48)"]),
     "mdm": (["protein", "--variant", "mdm", "--pdb_path", "generated:80:200", "--batch_size", "64"], "batch_size",

@@ -538,7 +538,7 @@ TEST_F(ReconcilerTest, a_quota_with_room_for_some_pods_is_not_asked_for_all_the_
   fault = std::ref(quota);
   settle();
   EXPECT_EQ(pod_names().size(), 6U);
-  EXPECT_EQ(quota.refused, 1);
+  EXPECT_EQ(quota.refused, 7);  // of 1, 4 and 8
   EXPECT_EQ(reason_of(job(), "PodsReady"), "QuotaExceeded");
 
   // One create after 10 s, 20 s, 40 s, then each minute.
