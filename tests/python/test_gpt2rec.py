@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gpt2rec_twin as twin
-from gpt2rec_runs import QUICK, RATIO, SEED, SMALL, made_twin, recommend, text, texts_of, train, write_1m
+from gpt2rec_runs import OCCUPATIONS, QUICK, RATIO, SEED, SMALL, made_twin, recommend, text, texts_of, train, write_1m
 from programs import bin_folder, clean_environment, program
 from runs import Running, checkpoints, equal_weights, losses, records, weights
 
@@ -304,6 +304,32 @@ def test_somebody_and_a_film_in_words_are_ranked_too(run, lockstep, trained):
     assert {item["item"]: item["score"] for item in row["items"]} != {item["item"]: item["score"] for item in other["items"]}
     audience = recommend(run, lockstep, trained, "--title", "Film 99 (1999)", "--genres", "Drama", "--topk", "4")
     assert len(audience) == 1 and len(audience[0]["users"]) == 4 and audience[0]["title"] == "Film 99 (1999)"
+
+
+def test_words_that_describe_nobody_are_named_beside_the_known_ones(run, lockstep, trained, small_1m, tmp_path):
+    people = [line.split("::") for line in (small_1m / "users.dat").read_text().splitlines()]
+    known = sorted({OCCUPATIONS[int(person[3])] for person in people})
+    assert "artist" in known and "astronaut" not in known
+
+    def remarks(*flags):
+        done = run([lockstep, "gpt2rec", "recommend", "--checkpoint", trained, *flags])
+        assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, text(done)
+        return [line for line in done.stderr.splitlines() if "none of the users" in line]
+    said = f"none of the users that were trained on has the occupation astronaut (known: {', '.join(known)}): nothing was learnt"
+    assert [said in line for line in remarks("--occupation", "astronaut")] == [True]
+    assert remarks("--gender", "F", "--age", people[0][2], "--occupation", "artist") == []
+    assert remarks("--user", "7") == []
+
+    def of_people_who_are(gender):
+        folder = tmp_path / f"all{gender}"
+        shutil.copytree(small_1m, folder)
+        (folder / "users.dat").write_text("".join(f"{person[0]}::{gender}::25::2::12345\n" for person in people))
+        return ["--data_path", folder]
+    women = of_people_who_are("F")
+    assert remarks(*women, "--gender", "F", "--age", "30", "--occupation", "2") == []
+    both = remarks(*women, "--gender", "M", "--age", "24", "--occupation", "artist")
+    assert len(both) == 1 and "has the gender Male (known: Female); nor the age group 18-24 (known: 25-34): nothing" in both[0]
+    assert "the gender Male (known: none)" in remarks(*of_people_who_are(""), "--gender", "M")[0]
 
 
 @pytest.mark.parametrize("flags,code,message", [

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,6 +47,31 @@ struct Person {
   int64_t id = -1;   // -1: a new user
 };
 
+// The words of `profile` that describe none of `users`, ids of `profiles`, which were trained on, and the words that
+// do. Empty: there are none.
+std::string remark_on_unknown_words(const UserProfile& profile, const std::vector<UserProfile>& profiles,
+                                    const std::vector<int64_t>& users) {
+  struct Field {
+    const char* name;
+    std::string UserProfile::*word;
+  };
+  std::string unknown;
+  for (const Field& field : {Field{"gender", &UserProfile::gender}, Field{"age group", &UserProfile::age_group},
+                             Field{"occupation", &UserProfile::occupation}}) {
+    const std::string& word = profile.*field.word;
+    std::set<std::string> known;
+    for (const int64_t user : users) known.insert(profiles[static_cast<size_t>(user)].*field.word);
+    if (word.empty() || known.contains(word)) continue;
+    known.erase("");  // not described
+    std::string list;
+    for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
+    unknown += (unknown.empty() ? "the " : "; nor the ") + std::string(field.name) + " " + word +
+               " (known: " + (list.empty() ? "none" : list) + ")";
+  }
+  if (unknown.empty()) return "";
+  return "none of the users that were trained on has " + unknown + ": nothing was learnt about that";
+}
+
 // A row of the result: a film for a user, or a user for the new film.
 struct Found {
   std::string id;
@@ -77,7 +104,7 @@ class FilmRecommender {
     titles_.push_back(options_.title);
   }
 
-  std::optional<Failure> choose_people() {
+  std::optional<Failure> choose_people(const std::function<void(const std::string& line)>& log) {
     const std::vector<int64_t>& known = workload_.data().trained().users();
     if (!options_.user.empty()) {
       int64_t id = -1;
@@ -101,6 +128,9 @@ class FilmRecommender {
         if (profile.occupation.empty()) {
           return usage_failure("--occupation " + options_.occupation + ": expected a word, or a number from 0 to 20");
         }
+      }
+      if (const std::string remark = remark_on_unknown_words(profile, ratings_.users, known); !remark.empty()) {
+        log(remark);
       }
       people_ = {{.name = user_text(profile), .id = -1}};
     } else {
@@ -263,7 +293,7 @@ std::optional<Failure> recommend_films(const TaskInput& input) {
   const Status copied = copy_weights(input, **workload);
   if (!copied.ok()) return usage_failure(copied.error().message);
   FilmRecommender recommender(input, *ratings, **workload);
-  if (auto failure = recommender.choose_people()) return failure;
+  if (auto failure = recommender.choose_people(input.log)) return failure;
   if (auto failure = recommender.write(input.out)) return failure;
   input.log(recommender.summary());
   return std::nullopt;
