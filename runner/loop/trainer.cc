@@ -265,6 +265,7 @@ StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
   // A rank that kept its state through a recovery has prepared the phase already.
   if (entered_phase_ != phase) {
     entered_phase_ = -1;
+    parts_.faults.stall_here(Fault::kStallRestoring);
     const torch::NoGradGuard no_grad;
     const Status entered = parts_.workload.enter_phase(phase, [&] { return work.goes_on(); });
     if (!entered.ok()) throw RunFault(ExitCode::kData, entered.error().message);

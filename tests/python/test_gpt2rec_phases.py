@@ -1,10 +1,13 @@
 """`lockstep run gpt2rec`: the rates of its phases, which weights each of them trains, when it halves a rate or stops early, and
-going on with another number of ranks."""
+a loss between two of them, and going on with another number of ranks."""
+import re
+
 import pytest
 import torch
 
-from gpt2rec_runs import SMALL, text, train, write_1m
-from runs import checkpoints, evaluations, losses, records, weights
+from gpt2rec_runs import QUICK, SMALL, text, train, write_1m
+from jobs import WorkloadJob, fresh_starts
+from runs import checkpoints, equal_weights, evaluations, losses, records, weights
 
 # A batch of all ratings: each epoch is one step, and each step is followed by an evaluation.
 WHOLE = ["--batch_size", "1000"]
@@ -115,6 +118,34 @@ def test_the_training_loss_decides_when_the_rate_is_halved(run, lockstep, small_
     assert found == pytest.approx(halved(by_step, 0, 0.01)) and found[14] < 0.01
     validation = {record["step"]: -record["valid_ndcg@10"] for record in evaluations(tmp_path / "run")}
     assert found != pytest.approx(halved(validation, 0, 0.01)), "the two say the same: nothing is shown"
+
+
+# --- losses
+
+
+# Rank 3 shows where the group is: the others have ended phase 1 and wait for it.
+@pytest.mark.parametrize("killed", [3, pytest.param(0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cached", [[], pytest.param(["--phase2_cache"], marks=pytest.mark.long)],
+                         ids=["adapters trained", "texts encoded again"])
+def test_a_worker_killed_during_the_change_of_phase_costs_no_step(run, lockstep, small_1m, tmp_path, killed, cached):
+    flags = [*SMALL, "--batch_size", "12", "--phase1_epochs", "8", "--phase2_epochs", "2", "--phase1_lr", "1e-3",
+             "--phase2_lr", "1e-3", "--early_stop_patience", "0", *cached]
+    train(run, lockstep, tmp_path / "whole", *flags, "--nproc", "4", data=small_1m)
+    whole = losses(tmp_path / "whole")
+    end_of_phase_1 = len(whole) // 10 * 8
+    job = WorkloadJob(lockstep, "gpt2rec", tmp_path / "run", tmp_path, "--data_path", small_1m, *QUICK[:2], *QUICK[4:], *flags,
+                      "--rejoin_timeout_seconds", "20")
+    job.wait_for_progress(2)
+    job.inject(3, "stall_restoring", 3600.0 if killed == 3 else 5.0)
+    status = job.wait_for_status(lambda s: all(worker["activity"] == "restoring" for worker in s["workers"]), "the change of phase")
+    assert {worker["step"] for worker in status["workers"]} == {end_of_phase_1}
+    job.kill_rank(killed)
+    assert job.end() == 0, job.output()
+    assert fresh_starts(job.output()) == 1, job.output()
+    assert re.findall(r"state from rank \d at step (\d+)", job.output()) == [str(end_of_phase_1)], job.output()
+    assert losses(tmp_path / "run") == whole and rates(tmp_path / "run") == rates(tmp_path / "whole")
+    assert evaluations(tmp_path / "run") == evaluations(tmp_path / "whole") != []
+    assert equal_weights(weights(tmp_path / "run"), weights(tmp_path / "whole"))
 
 
 # --- other ranks
