@@ -84,8 +84,8 @@ std::optional<Obstacle> why_no_groups(const PlanState& state) {
       versions.append(versions.empty() ? "" : " or ").append(version);
     }
     return Obstacle{"PodGroupUnavailable", gang + ", and the cluster has no PodGroup of " + versions +
-                                               "; install or enable it (docs/gangs.md), or suspend the job and choose "
-                                               "another gang"};
+                                               ", and this operator knows no other version; install or enable it "
+                                               "(docs/gangs.md), or suspend the job and choose another gang"};
   }
   if (!kind->is_complete) return Obstacle{"GangStarting", "the PodGroups of the cluster are being read"};
   return std::nullopt;

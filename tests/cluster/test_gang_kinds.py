@@ -2,6 +2,7 @@
 find, on their published CRDs. Their schedulers run in test_gang_schedulers.py; here pods of scheduler-plugins are given to
 Kubernetes' own."""
 import pytest
+import yaml
 
 from control_plane import kube_bin
 from fake_kubelet import Exit
@@ -25,8 +26,13 @@ def crds(control_plane):
     class Crds:
         installed = set()
 
-        def install(self, file):
-            control_plane.kubectl("apply", "--server-side", "-f", CRDS / file)
+        def install(self, file, versions=()):
+            """versions: instead of the published one; the first is stored."""
+            crd = yaml.safe_load((CRDS / file).read_text(encoding="utf-8"))
+            published = crd["spec"]["versions"][0]
+            if versions:
+                crd["spec"]["versions"] = [{**published, "name": name, "storage": name == versions[0]} for name in versions]
+            control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump(crd))
             group, plural = file.removesuffix(".yaml").split("_")
             control_plane.wait_for_crd(f"{plural}.{group}")
             self.installed.add(file)
@@ -70,6 +76,22 @@ def test_a_kind_that_comes_goes_and_comes_again(api, jobs, restricted_operator, 
     jobs.wait_for_pods("job-0-0", "job-1-1")
     jobs.wait_for_condition("PodsReady")
     assert list(groups(api, resource)) == [name]
+
+
+def test_a_kind_in_a_version_that_is_not_known(api, jobs, restricted_operator, crds):
+    """Kubernetes itself goes on to other versions, and so may the plugins."""
+    crds.install(COSCHEDULING, versions=["v9"])
+    jobs.create(nodes=2, scheduling={"gang": "Coscheduling"}, trainer=OWN_SCHEDULER)
+    why = jobs.wait_for_condition("GangScheduled", "False", "PodGroupUnavailable")["message"]
+    assert "no PodGroup of scheduling.x-k8s.io/v1alpha1, and this operator knows no other version" in why
+    jobs.wait_for_condition("PodsReady", "False", "PodGroupUnavailable")
+    assert jobs.pods() == {} and restricted_operator.answers("readyz")
+
+    crds.install(COSCHEDULING, versions=["v9", "v1alpha1"])
+    jobs.wait_for_condition("PodsReady")
+    jobs.wait_for_condition("GangScheduled")
+    (group,) = groups(api, "scheduling.x-k8s.io/v9/podgroups").values()
+    assert group["spec"] == {"minMember": 2}
 
 
 def test_a_group_that_somebody_deletes_or_changes_is_put_right(api, jobs, crds):
