@@ -1,5 +1,5 @@
 """The operator is killed after its n-th write, for every n of a scenario, and started again: the end is the same, no pod
-is made twice, none is lost.
+is made twice, none is lost. The scenarios of gangs are in test_gangs.py, those of queues in test_queues.py.
 
 `make test` takes the first, the middle and the last n of each scenario; --scenario all (make e2e) takes all. Cases of one
 scenario run one after the other, each in a namespace of its own, with leader election off.
@@ -14,15 +14,18 @@ UNHARMED = 1_000_000  # writes after which the operator would die: counted, and 
 
 
 class ScenarioRun:
-    """One run of a scenario: what a user does and what the pods do, with an operator that may die meanwhile."""
+    """One run of a scenario: what a user does and what the pods do, with an operator that may die meanwhile. `start`:
+    the fixture `operator`, for the namespace of `api`."""
 
-    def __init__(self, api, kubelet, operator, exit_after_writes):
+    jobs_type = Jobs
+
+    def __init__(self, api, kubelet, start, exit_after_writes):
         self.api, self.kubelet = api, kubelet
-        self.jobs = Jobs(api)
+        self.jobs = self.jobs_type(api)
         self.made = []  # names of pods in the order of their making: none may be there twice
-        self.operator = operator(wait=False, exit_after_writes=exit_after_writes)
+        self.start = start
+        self.operator = start(wait=False, exit_after_writes=exit_after_writes)
         self.deaths = 0
-        self.start = operator
 
     def look_after_the_operator(self):
         if not self.operator.is_running():
@@ -33,12 +36,16 @@ class ScenarioRun:
     def until(self, holds, what):
         def seen():
             self.look_after_the_operator()
-            for name, pod in self.jobs.pods().items():
-                entry = (name, pod["metadata"]["uid"])
-                if entry not in self.made:
-                    self.made.append(entry)
+            self.look()
             return holds()
         self.jobs.wait_for(seen, what)
+
+    def look(self):
+        """Notes what must hold all the time."""
+        for name, pod in self.jobs.pods().items():
+            entry = (name, pod["metadata"]["uid"])
+            if entry not in self.made:
+                self.made.append(entry)
 
     def until_condition(self, kind, status="True"):
         self.until(lambda: self.jobs.condition(kind).get("status") == status, f"condition {kind}={status}")
@@ -61,7 +68,7 @@ class ScenarioRun:
         if any("deletionTimestamp" in pod["metadata"] for pod in pods):
             return False
         active = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
-        return self.jobs.is_gone() or self.jobs.status()["nodes"]["active"] == len(active)
+        return self.jobs.is_gone() or self.jobs.status().get("nodes", {"active": 0})["active"] == len(active)
 
     def result(self):
         """What must not depend on when the operator died."""
@@ -73,6 +80,9 @@ class ScenarioRun:
                 "restarts": status.get("restarts"), "failures": failures, "nodes": status.get("nodes"),
                 "conditions": {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", [])},
                 "pods": sorted(self.jobs.pods()), "made": sorted(names)}
+
+    def clear(self):
+        """Makes room for the next run of the scenario. The operator is gone by then."""
 
 
 def create_and_finish(s):
@@ -153,44 +163,41 @@ def count_writes(process):
     return next(record["writes"] for record in process.records() if record["msg"] == "counted writes")
 
 
-def run(scenario, api, kubelet, operator, exit_after_writes):
-    scenario_run = ScenarioRun(api, kubelet, operator, exit_after_writes)
-    scenario(scenario_run)
-    scenario_run.until(scenario_run.is_settled, "rest")
-    return scenario_run
-
-
 @pytest.fixture
-def fresh(control_plane, api):
-    """fresh() → an Api in a namespace of its own."""
-    made = []
+def try_each_death(control_plane, api, kubelet, operator, request):
+    """try_each_death(scenario, run_type=ScenarioRun): kills the operator after each of the chosen writes, and compares the
+    end with that of a run without a death."""
+    namespaces = []
 
-    def make():
+    def run(scenario, run_type, exit_after_writes):
         namespace = control_plane.make_namespace(f"{api.namespace[:40]}-{control_plane.number()}")
-        made.append(namespace)
-        return type(api)(control_plane, namespace)
-    yield make
-    for namespace in made:
+        namespaces.append(namespace)
+        scenario_run = run_type(type(api)(control_plane, namespace), kubelet,
+                                lambda **flags: operator(namespace=namespace, **flags), exit_after_writes)
+        scenario(scenario_run)
+        scenario_run.until(scenario_run.is_settled, "rest")
+        return scenario_run
+
+    def try_each(scenario, run_type=ScenarioRun):
+        undisturbed = run(scenario, run_type, UNHARMED)
+        expected = undisturbed.result()
+        writes = count_writes(undisturbed.operator)
+        undisturbed.clear()
+        tried = chosen(writes, request.config.getoption("--scenario") == "all")
+        print(f"{scenario.__name__}: {writes} writes; dies after {tried}; the end is {expected}")
+        for after in tried:
+            scenario_run = run(scenario, run_type, after)
+            # Two changes that are seen together are one write: there may be fewer than in the first run.
+            assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+            assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
+            scenario_run.operator.kill()
+            scenario_run.clear()
+
+    yield try_each
+    for namespace in namespaces:
         control_plane.api.delete("namespaces", name=namespace)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
-def test_the_end_is_the_same_wherever_the_operator_died(scenario, fresh, kubelet, operator, request):
-    def start(api):
-        def with_namespace(**flags):
-            return operator(namespace=api.namespace, **flags)
-        return with_namespace
-
-    first = fresh()
-    undisturbed = run(scenario, first, kubelet, start(first), UNHARMED)
-    expected = undisturbed.result()
-    writes = count_writes(undisturbed.operator)
-    tried = chosen(writes, request.config.getoption("--scenario") == "all")
-    print(f"{scenario.__name__}: {writes} writes; dies after {tried}")
-    for after in tried:
-        api = fresh()
-        scenario_run = run(scenario, api, kubelet, start(api), after)
-        # Two changes that are seen together are one write: there may be fewer than in the first run.
-        assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
-        assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
-        scenario_run.operator.kill()
+def test_the_end_is_the_same_wherever_the_operator_died(scenario, try_each_death):
+    try_each_death(scenario)

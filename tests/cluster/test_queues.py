@@ -1,11 +1,13 @@
 """TrainJobs that wait in Kueue's queues: on a real API server with Kueue's CRDs, before a stand-in for its controller or,
 with KUEUE_BIN, before the real one (make cluster-queues)."""
+import functools
+
 import pytest
 
 from fake_kubelet import Behaviour, Exit
 from fault_proxy import FaultProxy
 from kueue_queues import GROUP, MANAGED, WORKLOADS, Queues, crd_folder, install_crds, kueue_binary, start_controller
-from test_operator_dies import UNHARMED, ScenarioRun, chosen, count_writes
+from test_operator_dies import ScenarioRun, try_each_death  # pylint: disable=unused-import
 from train_jobs import TRAIN_JOBS, Jobs, environment_of, train_job
 from waiting import wait_until
 
@@ -454,26 +456,76 @@ def test_writes_to_workloads_that_are_refused_at_first_are_done_in_the_end(contr
         queues.wait_for_condition("Finished", "True", "Succeeded")
 
 
+class QueueRun(ScenarioRun):
+    """One with queues of its own; the scenario makes them first."""
+
+    jobs_type = QueuedJobs
+
+    def __init__(self, kueue, api, *more):
+        super().__init__(api, *more)
+        self.queues = Queues(api, kueue)
+        self.workloads_at_once = 0
+
+    def look(self):
+        super().look()
+        owned = [workload for workload in self.queues.workloads() if workload["metadata"].get("ownerReferences")]
+        self.workloads_at_once = max(self.workloads_at_once, len(owned))
+
+    def until_started(self, *pods):
+        self.until_ready(*pods)
+        self.until(lambda: self.queues.condition("PodsReady").get("reason") == "Started", "Workload that has started")
+
+    def until_suspended(self):
+        self.jobs.patch({"spec": {"suspend": True}})
+        self.until_condition("Suspended")
+
+    def finish(self, *pods):
+        """Its Workload is finished, and the operator has let go of it."""
+        for pod in pods:
+            self.exit(pod, Exit(0))
+        self.until_condition("Complete")
+        self.until(self.is_workload_finished, "Workload that is finished and let go of")
+
+    def is_workload_finished(self):
+        return self.queues.condition("Finished").get("reason") == "Succeeded" and \
+            not self.queues.workload()["metadata"].get("finalizers")
+
+    def result(self):
+        assert self.workloads_at_once == 1
+        return {**super().result(), "workloads": [summary(workload) for workload in self.queues.workloads()]}
+
+    def clear(self):
+        self.queues.let_go()
+        self.queues.remove()
+
+
+def summary(workload):
+    """What the operator decides of it, and whether it holds quota."""
+    status = workload.get("status", {})
+    admitted = [pod_set["count"] for pod_set in status.get("admission", {}).get("podSetAssignments", [])]
+    return {"owner": [owner["name"] for owner in workload["metadata"].get("ownerReferences", [])],
+            "finalizers": workload["metadata"].get("finalizers", []), "active": workload["spec"].get("active", True),
+            "count": [pod_set["count"] for pod_set in workload["spec"]["podSets"]], "admitted": admitted,
+            "given back": status.get("reclaimablePods", []),
+            "conditions": {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", [])}}
+
+
 def queue_evict_and_finish(s):
+    s.queues.make(2)
     s.jobs.create(nodes=2)
-    s.until_ready("job-0-0", "job-1-0")
-    s.until(lambda: s.queues.condition("PodsReady").get("reason") == "Started", "Workload that has started")
+    s.until_started("job-0-0", "job-1-0")
     s.queues.deactivate()
     s.until(lambda: not s.queues.reserved(), "released reservation")
     s.queues.deactivate(active=True)
-    s.until_ready("job-0-1", "job-1-1")
-    s.exit("job-0-1", Exit(0))
-    s.exit("job-1-1", Exit(0))
-    s.until_condition("Complete")
-    s.until(lambda: s.queues.condition("Finished").get("reason") == "Succeeded" and
-            not s.queues.workload()["metadata"].get("finalizers"), "Workload that is finished and let go of")
+    s.until_started("job-0-1", "job-1-1")
+    s.finish("job-0-1", "job-1-1")
 
 
 def queue_suspend_and_delete(s):
+    s.queues.make(2)
     s.jobs.create(nodes=1)
     s.until_ready("job-0-0")
-    s.jobs.patch({"spec": {"suspend": True}})
-    s.until_condition("Suspended")
+    s.until_suspended()
     s.until(lambda: s.queues.workload() is None, "end of the Workload")
     s.jobs.patch({"spec": {"suspend": False}})
     s.until_ready("job-0-1")
@@ -481,27 +533,69 @@ def queue_suspend_and_delete(s):
     s.until(lambda: s.jobs.is_gone() and s.queues.workload() is None and not s.jobs.pods(), "end of all")
 
 
-@pytest.mark.parametrize("scenario", [queue_evict_and_finish, queue_suspend_and_delete], ids=lambda s: s.__name__)
-def test_the_end_is_the_same_wherever_the_operator_died(scenario, control_plane, api, kubelet, operator, kueue, request):
-    def run(after):
-        namespace = control_plane.make_namespace(f"{api.namespace[:40]}-{control_plane.number()}")
-        own = type(api)(control_plane, namespace)
-        queues = Queues(own, kueue)
-        queues.make(2)
-        scenario_run = ScenarioRun(own, kubelet, lambda **flags: operator(namespace=namespace, **flags), after)
-        scenario_run.jobs, scenario_run.queues = QueuedJobs(own), queues
-        scenario(scenario_run)
-        scenario_run.until(scenario_run.is_settled, "rest")
-        queues.remove()
-        return scenario_run
+def queue_grow_and_shrink(s):
+    s.queues.make(3)
+    s.jobs.create(nodes=2, elastic={"minNodes": 1, "maxNodes": 3})
+    s.until_started("job-0-0", "job-1-0")
+    first = s.queues.workload()["metadata"]["uid"]
+    s.jobs.patch({"spec": {"trainer": {"numNodes": 3}}})
+    s.until_started("job-0-1", "job-1-1", "job-2-0")
+    assert s.queues.workload()["metadata"]["uid"] != first
+    s.jobs.patch({"spec": {"trainer": {"numNodes": 1}}})
+    s.until_ready("job-0-1")
+    s.until(lambda: s.queues.workload()["status"].get("reclaimablePods") == [{"name": "main", "count": 2}],
+            "share that is given back")
+    s.finish("job-0-1")
 
-    undisturbed = run(UNHARMED)
-    expected = undisturbed.result()
-    writes = count_writes(undisturbed.operator)
-    tried = chosen(writes, request.config.getoption("--scenario") == "all")
-    print(f"{scenario.__name__}: {writes} writes; dies after {tried}")
-    for after in tried:
-        scenario_run = run(after)
-        assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
-        assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
-        scenario_run.operator.kill()
+
+def queue_preempt_and_finish(s):
+    """By a Workload that is nobody's."""
+    s.queues.make(2, preempts=True)
+    s.jobs.create(nodes=2)
+    s.until_started("job-0-0", "job-1-0")
+    urgent = workload_made_before(2)
+    urgent["spec"]["priority"] = 1000
+    s.api.create(WORKLOADS, urgent)
+    s.until(lambda: s.jobs.pods() == {} and not s.queues.reserved(), "released reservation")
+    s.until(lambda: "admission" in s.api.get(WORKLOADS, "made-before").get("status", {}), "admission of the other one")
+    s.api.client.delete(WORKLOADS, s.api.namespace, "made-before")
+    s.until(lambda: len(s.queues.workloads()) == 1, "end of the other one")
+    s.until_started("job-0-1", "job-1-1")
+    s.finish("job-0-1", "job-1-1")
+
+
+def queue_adopt_suspend_and_finish(s):
+    s.queues.make(2)
+    s.api.create(WORKLOADS, workload_made_before(2))
+    s.jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
+    s.until_started("job-0-0", "job-1-0")
+    s.until_suspended()
+    s.until(lambda: not s.queues.reserved() and not s.queues.workload()["spec"].get("active", True),
+            "released reservation")
+    s.jobs.patch({"spec": {"suspend": False}})
+    s.until_started("job-0-1", "job-1-1")
+    s.finish("job-0-1", "job-1-1")
+
+
+def queue_dispatch_and_finish(s):
+    """Kueue would run it in another cluster, and copy its status: the test does."""
+    s.queues.make(2)
+    s.jobs.create(nodes=2, managedBy="kueue.x-k8s.io/multikueue")
+    s.until(lambda: s.queues.condition("Admitted").get("status") == "True", "admitted Workload")
+    s.jobs.patch({"spec": {"suspend": True}})
+    s.until(lambda: s.queues.workload() is None, "end of the Workload")
+    s.jobs.patch({"spec": {"suspend": False}})
+    s.until(lambda: s.queues.condition("Admitted").get("status") == "True", "admitted Workload")
+    complete = {"type": "Complete", "status": "True", "reason": "AllDone", "message": "All nodes are done.",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    s.api.client.patch(TRAIN_JOBS, {"status": {"phase": "Complete", "message": complete["message"],
+                                               "conditions": [complete]}}, s.api.namespace, "job", "status")
+    s.until(s.is_workload_finished, "Workload that is finished and let go of")
+    assert s.made == []
+
+
+@pytest.mark.parametrize("scenario", [
+    queue_evict_and_finish, queue_suspend_and_delete, queue_grow_and_shrink, queue_preempt_and_finish,
+    queue_adopt_suspend_and_finish, queue_dispatch_and_finish], ids=lambda s: s.__name__)
+def test_the_end_is_the_same_wherever_the_operator_died(scenario, kueue, try_each_death):
+    try_each_death(scenario, functools.partial(QueueRun, kueue))
