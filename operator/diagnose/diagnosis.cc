@@ -307,6 +307,10 @@ class Diagnoser {
     conclude(is_well, words.substr(0, kJob.size()) == kJob ? subject() + " " + words.substr(kJob.size())
                                                            : subject() + " may not have pods: " + words);
     if (admitted.reason == "QueueUnavailable") return;
+    if (admitted.reason == "PriorityClassMissing") {
+      return advise({{"the classes that there are:",
+                      "kubectl get workloadpriorityclasses.kueue.x-k8s.io,priorityclasses.scheduling.k8s.io"}});
+    }
     advise({{"what the queue knows:", kubectl("get", name(), "workloads.kueue.x-k8s.io,localqueues.kueue.x-k8s.io")},
             {"its quota, and who has it:", "kubectl describe clusterqueues.kueue.x-k8s.io"}});
   }

@@ -168,6 +168,7 @@ std::string wait_words(const std::string& reason) {
       {"ClaimMissing", "needs a volume claim that does not exist"},
       {"VolumeStillAttached", "waits for its volume, which another machine still holds"},
       {"QuotaExceeded", "is held back by a quota"},
+      {"PriorityClassMissing", "names a priority class that does not exist"},
       {"CreateRefused", "is refused by the API server"},
       {"NameTaken", "needs a name that somebody else's object has"},
       {"PreviousRunTerminating", "waits for the pods of an earlier TrainJob of this name to go"},
@@ -227,6 +228,14 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
   }
   if (reason == "QuotaExceeded")
     return {{"raise the quota, or end something else:", kubectl("describe", name, "resourcequota")}};
+  if (reason == "PriorityClassMissing") {
+    const std::vector<Advice> more =
+        change_while_suspended("or name another one (spec.scheduling.priorityClassName)", job);
+    std::vector<Advice> advice = {
+        {"create the class; the job then begins by itself. Those that there are:", "kubectl get priorityclasses"}};
+    advice.insert(advice.end(), more.begin(), more.end());
+    return advice;
+  }
   if (reason == "NameTaken") return {{"delete or rename what is not the job's, or name the TrainJob otherwise", ""}};
   if (reason == "NamespaceTerminating") return {{"create the TrainJob in another namespace", ""}};
   return {};

@@ -33,9 +33,12 @@ std::string reason_of(const Json& status, int code, const std::string& message) 
   }
   if (is_invalid_object(status, code, message)) return std::string(kReasonInvalidObject);
   const std::string reason = text_field(status, {"reason"});
-  // The quota plugin answers Forbidden, like other refusals; only these words in its message tell it apart.
+  // These admission plugins answer Forbidden, as others do; only these words in their messages tell them apart.
   if (reason == "Forbidden" && message.find("exceeded quota") != std::string::npos) {
     return std::string(kReasonExceededQuota);
+  }
+  if (reason == "Forbidden" && message.find("no PriorityClass with name ") != std::string::npos) {
+    return std::string(kReasonNoPriorityClass);
   }
   return reason;
 }

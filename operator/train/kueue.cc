@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "operator/train/object_names.h"
+#include "operator/train/observed.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
 
@@ -166,6 +167,7 @@ class Decision {
       ask();
     } else if (prepare()) {
       look_at_admission();
+      if (!d_.priority_problem.empty()) d_.message += " " + d_.priority_problem;
     }
     return std::move(d_);
   }
@@ -244,7 +246,8 @@ class Decision {
     }
     if (kueue_.priority && !kueue_.priority->problem.empty()) {
       look_again();
-      return wait("PriorityClassMissing", kueue_.priority->problem);
+      return wait(std::string(kPriorityClassMissing),
+                  "The job cannot wait in queue " + in_quotes(queue_) + ": " + kueue_.priority->problem + ".");
     }
     wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
     if (!f_.pod) return;
@@ -349,8 +352,11 @@ class Decision {
     if (!queue.empty() && queue != w.queue && !w.is_reserved()) spec["queueName"] = queue;
     const std::string priority = label_of(job_.meta, kWorkloadPriorityLabel);
     const bool may_change = !w.is_reserved() || w.priority_group == kKueueGroup;
-    if (!priority.empty() && priority != w.priority_class && may_change && kueue_.priority &&
-        kueue_.priority->problem.empty()) {
+    const bool is_read = !priority.empty() && priority != w.priority_class && kueue_.priority;
+    if (is_read && !kueue_.priority->problem.empty()) {
+      d_.priority_problem = "Its priority is not changed: " + kueue_.priority->problem + ".";
+      look_again();
+    } else if (is_read && may_change) {
       Json made = desired_workload(job_, f_.wanted_nodes, f_.pod.value_or(Json::object()), kueue_);
       for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
         if (made["spec"].contains(name)) spec[name] = made["spec"][name];

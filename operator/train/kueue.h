@@ -49,6 +49,9 @@ struct QueueDecision {
   bool may_run = true;     // false: the job may have no pods
   std::string reason;      // CamelCase, for Admitted
   std::string message;     // a sentence
+  // Not empty: the job's label has changed to a priority class that cannot be read, and the Workload keeps its
+  // priority; a sentence, with which `message` ends.
+  std::string priority_problem;
   // Not empty: running pods go on, but no new one may be created; a clause that says why.
   std::string no_new_pods;
   bool is_evicted = false;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "operator/train/kueue.h"
+#include "operator/train/pod_group.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
 
@@ -12,25 +13,16 @@ namespace {
 // Neither flavours nor priority classes are watched.
 constexpr api::UnixSeconds kReadAgainSeconds = 10;
 
-// The priority class of the job's pods, and the field that names it.
-std::pair<std::string, std::string> pods_class(const api::TrainJob& job) {
-  const std::string& name = job.spec.scheduling.priority_class_name;
-  if (!name.empty()) return {name, "spec.scheduling.priorityClassName"};
-  return {text_field(job.spec.trainer.pod_template, {"spec", "priorityClassName"}),
-          "spec.trainer.podTemplate.spec.priorityClassName"};
-}
-
 WorkloadPriority class_of(std::string_view group, const std::string& name, const Json& object) {
   return {.group = std::string(group), .name = name, .value = number_field(object, {"value"}).value_or(0)};
 }
 
 // A class that does not exist, or that we may not read, becomes WorkloadPriority::problem; other errors are retried.
-Result<WorkloadPriority> problem_of(const std::string& what, const std::string& where, const Error& error) {
-  if (error.code == ErrorCode::kNotFound) {
-    return WorkloadPriority{.problem = "There is no " + what + " (" + where + "); create it, or name another one."};
-  }
+Result<WorkloadPriority> problem_of(const std::string& kind, const std::string& name, const std::string& where,
+                                    const Error& error) {
+  if (error.code == ErrorCode::kNotFound) return WorkloadPriority{.problem = no_priority_class(kind, name, where)};
   if (error.code == ErrorCode::kForbidden) {
-    return WorkloadPriority{.problem = what + " (" + where + ") cannot be read: " + error.message};
+    return WorkloadPriority{.problem = kind + " \"" + name + "\" (" + where + ") cannot be read: " + error.message};
   }
   return error;
 }
@@ -96,7 +88,7 @@ Status KueueReader::read_flavors(const Workload& workload, KueueMemory& memory, 
 
 Status KueueReader::read_priority(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now,
                                   KueueView& view) const {
-  const std::string of = label_of(job.meta, kWorkloadPriorityLabel) + "/" + pods_class(job).first;
+  const std::string of = label_of(job.meta, kWorkloadPriorityLabel) + "/" + priority_class_of(job.spec).name;
   if (!memory.priority || memory.priority_class != of || memory.priority_read_at + kReadAgainSeconds <= now) {
     TRY_ASSIGN(memory.priority, priority_of(job, view.version));
     memory.priority_class = of;
@@ -110,17 +102,19 @@ Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, cons
   if (const std::string name = label_of(job.meta, kWorkloadPriorityLabel); !name.empty()) {
     const Result<Json> found = client_.get(kube::kueue_priority_classes(version), {.ns = "", .name = name});
     if (found.ok()) return class_of(kKueueGroup, name, *found);
-    return problem_of("WorkloadPriorityClass \"" + name + "\"", "label " + std::string(kWorkloadPriorityLabel),
-                      found.error());
+    return problem_of("WorkloadPriorityClass", name, "label " + std::string(kWorkloadPriorityLabel), found.error());
   }
   const std::string group = kube::priority_classes().group;
-  if (const auto [name, where] = pods_class(job); !name.empty()) {
+  if (const auto [name, where] = priority_class_of(job.spec); !name.empty()) {
     const Result<Json> found = client_.get(kube::priority_classes(), {.ns = "", .name = name});
     if (found.ok()) return class_of(group, name, *found);
-    return problem_of("PriorityClass \"" + name + "\"", where, found.error());
+    return problem_of("PriorityClass", name, where, found.error());
   }
   const Result<kube::ObjectList> all = client_.list(kube::priority_classes(), {});
-  if (!all.ok()) return problem_of("list of PriorityClasses", "the cluster's default", all.error());
+  if (!all.ok() && all.error().code == ErrorCode::kForbidden) {
+    return WorkloadPriority{.problem = "the cluster's default PriorityClass cannot be read: " + all.error().message};
+  }
+  if (!all.ok()) return all.error();
   for (const Json& one : all->items) {
     if (bool_field(one, {"globalDefault"})) return class_of(group, api::meta_of(one).name, one);
   }

@@ -35,7 +35,7 @@ struct WorkloadPriority {
   std::string group;  // "kueue.x-k8s.io", "scheduling.k8s.io"; empty: no class, the cluster's default
   std::string name;
   int64_t value = 0;
-  std::string problem;  // not empty: the class cannot be read; a sentence
+  std::string problem;  // not empty: the class cannot be read; a clause
 };
 
 // What is known of Kueue, as far as a TrainJob is concerned.

@@ -41,7 +41,9 @@ struct HostView {
   bool operator==(const HostView&) const = default;
 };
 
-inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";  // CreateProblem::reason
+// CreateProblem::reason
+inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
+inline constexpr std::string_view kPriorityClassMissing = "PriorityClassMissing";
 // Why a create did not result in our object.
 struct CreateProblem {
   enum class Kind {

@@ -21,7 +21,8 @@ bool are_enough_ready(const PlanState& state) {
 
 Capacity count_capacity(const PlanState& state) {
   Capacity capacity{.desired = state.spec.trainer.num_nodes, .needed = nodes_needed(state.spec)};
-  const bool is_refused = quota_refusal(state) != nullptr;
+  const CreateProblem* const refusal = refusal_of_all_pods(state);
+  const bool is_refused = refusal != nullptr && refusal->reason == kQuotaExceeded;
   const bool is_given_back = state.book.placement.again_at > state.now;
   const auto waits_for_earlier_job = [&state](int node) {
     if (node == 0 && !state.observed.previous_node0.empty()) return true;

@@ -141,7 +141,7 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
              api::format_time(state.book.placement.again_at)});
     return;
   }
-  if (const CreateProblem* const refusal = quota_refusal(state); refusal != nullptr && state.is_blocked(*refusal))
+  if (const CreateProblem* const refusal = refusal_of_all_pods(state); refusal != nullptr && state.is_blocked(*refusal))
     return;
   const int64_t generation = state.observed.job.meta.generation;
   bool is_first = state.book.checked_generation != generation;
@@ -196,15 +196,18 @@ std::vector<int> missing_nodes(const PlanState& state) {
   return nodes;
 }
 
-const CreateProblem* quota_refusal(const PlanState& state) {
+const CreateProblem* refusal_of_all_pods(const PlanState& state) {
+  const auto concerns_all = [](const CreateProblem& problem) {
+    return problem.reason == kQuotaExceeded || problem.reason == kPriorityClassMissing;
+  };
   const CreateProblem* last = nullptr;
   const bool is_any = std::any_of(state.observed.problems.begin(), state.observed.problems.end(),
-                                  [](const auto& problem) { return problem.second.reason == kQuotaExceeded; });
+                                  [&](const auto& problem) { return concerns_all(problem.second); });
   if (!is_any) return nullptr;
   for (const int node : missing_nodes(state)) {
     const auto it =
         state.observed.problems.find("pod " + pod_name(state.observed.job.meta.name, node, state.attempt_of(node)));
-    if (it == state.observed.problems.end() || it->second.reason != kQuotaExceeded) continue;
+    if (it == state.observed.problems.end() || !concerns_all(it->second)) continue;
     if (last == nullptr || try_again_at(it->second) > try_again_at(*last)) last = &it->second;
   }
   return last;

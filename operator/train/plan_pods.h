@@ -18,8 +18,9 @@ void retire_pods(PlanState& state);
 
 // Ranks whose pod of the current attempt is still to be made.
 std::vector<int> missing_nodes(const PlanState& state);
-// A quota holds for all pods of the job together. Of the pods that are still to be made and that it has refused,
-// returns the refusal whose time to try again comes last; nullptr: there is none.
-const CreateProblem* quota_refusal(const PlanState& state);
+// A quota holds for all pods of the job together, and so does a priority class that does not exist. Of the pods that
+// are still to be made and were refused for one of these, returns the refusal whose time to try again comes last;
+// nullptr: there is none.
+const CreateProblem* refusal_of_all_pods(const PlanState& state);
 
 }  // namespace lockstep::train

@@ -41,6 +41,13 @@ void apply(PlanState& state, const QueueFacts& facts) {
   if (state.queue.look_again_at) state.look_again(*state.queue.look_again_at);
 }
 
+// Once for each new message: `before` is the one that was written last.
+void report_priority_problem(PlanState& state, const api::Condition* before) {
+  const std::string& problem = state.queue.priority_problem;
+  if (problem.empty() || (before != nullptr && before->message.find(problem) != std::string::npos)) return;
+  state.event(true, std::string(kPriorityClassMissing), problem, "Queue");
+}
+
 bool is_complete(const PlanState& state) { return state.status.conditions.is_true(api::condition::kComplete); }
 
 void finish(PlanState& state, int pods_left, const std::string& message) {
@@ -66,6 +73,7 @@ void ask_queue(PlanState& state) {
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
                 .write_problem = write_problem(state),
                 .now = state.now});
+  report_priority_problem(state, state.status.conditions.find(api::condition::kAdmitted));
   if (!state.queue.is_queued || state.queue.may_run || !wants_to_run) return;
   const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
   const bool was_users =
@@ -111,6 +119,9 @@ void plan_dispatched(PlanState& state) {
                 .write_problem = write_problem(state),
                 .now = state.now});
   if (!state.queue.message.empty()) state.plan.why += "; " + state.queue.message;
+  // It has no conditions of ours: Kueue copies its whole status.
+  if (state.queue.reason == kPriorityClassMissing) state.event(true, state.queue.reason, state.queue.message, "Queue");
+  report_priority_problem(state, nullptr);
   add(state, std::exchange(state.queue.writes, {}));
 }
 

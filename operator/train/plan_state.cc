@@ -2,11 +2,21 @@
 
 #include <algorithm>
 
+#include "operator/train/pod_group.h"
+
 namespace lockstep::train {
 namespace {
 
 // A create that a quota refused is tried again after 10 s, 20 s, 40 s, then once a minute.
 constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
+
+// The API server's words, except where it names a priority class of the spec: it does not know by which field.
+std::string message_of(const CreateProblem& problem, const api::TrainJobSpec& spec) {
+  const PriorityClassName of_spec = priority_class_of(spec);
+  const bool is_of_spec = problem.reason == kPriorityClassMissing && !of_spec.name.empty() &&
+                          problem.message.find(" " + of_spec.name + " ") != std::string::npos;
+  return is_of_spec ? no_priority_class("PriorityClass", of_spec.name, of_spec.field) : problem.message;
+}
 
 }  // namespace
 
@@ -47,7 +57,7 @@ bool PlanState::is_blocked(const std::string& object) {
 }
 
 bool PlanState::is_blocked(const CreateProblem& problem) {
-  block_pods({problem.reason, problem.message});
+  block_pods({problem.reason, message_of(problem, spec)});
   const api::UnixSeconds again = try_again_at(problem);
   look_again(std::max(again, now + 1));
   return now < again;

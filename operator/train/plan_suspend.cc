@@ -45,7 +45,8 @@ void stay_suspended(PlanState& state) {
   const bool is_news = before == nullptr || before->status != api::ConditionStatus::kTrue ||
                        (state.queue_hold && before->reason != state.queue_hold->reason);
   if (is_news && !state.book.held) {
-    state.event(false, state.queue_hold ? state.queue_hold->reason : "Suspended", state.suspend.message, "Suspend");
+    const std::string reason = state.queue_hold ? state.queue_hold->reason : "Suspended";
+    state.event(reason == kPriorityClassMissing, reason, state.suspend.message, "Suspend");
   }
   state.book.suspending = false;
   forget_waits(state);

@@ -103,6 +103,16 @@ Status check_membership(const api::TrainJobSpec& spec) {
 
 }  // namespace
 
+PriorityClassName priority_class_of(const api::TrainJobSpec& spec) {
+  const std::string& name = spec.scheduling.priority_class_name;
+  if (!name.empty()) return {name, "spec.scheduling.priorityClassName"};
+  return {text_field(spec.trainer.pod_template, {"spec", "priorityClassName"}), in_template("spec.priorityClassName")};
+}
+
+std::string no_priority_class(std::string_view kind, const std::string& name, const std::string& where) {
+  return "there is no " + std::string(kind) + " \"" + name + "\" (" + where + "); create it, or name another one";
+}
+
 bool wants_gang(const api::TrainJobSpec& spec) { return spec.scheduling.gang != Gang::kNone; }
 
 std::string pod_group_kind(const api::TrainJobSpec& spec) {

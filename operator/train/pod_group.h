@@ -25,6 +25,16 @@ namespace lockstep::train {
 inline constexpr std::string_view kVolcanoGroupAnnotation = "scheduling.k8s.io/group-name";
 inline constexpr std::string_view kCoschedulingGroupLabel = "scheduling.x-k8s.io/pod-group";
 
+// The priority class that the spec gives to the pods and their group, and the field that names it; a pod with a class
+// that does not exist is refused by the API server.
+struct PriorityClassName {
+  std::string name;  // empty: none
+  std::string field;
+};
+PriorityClassName priority_class_of(const api::TrainJobSpec& spec);
+// A clause: there is no such class, where it is named, and what to do. `kind`: "PriorityClass", or Kueue's.
+std::string no_priority_class(std::string_view kind, const std::string& name, const std::string& where);
+
 bool wants_gang(const api::TrainJobSpec& spec);
 // The CRD name of its gang's PodGroups, "podgroups.scheduling.k8s.io"; empty without a gang.
 std::string pod_group_kind(const api::TrainJobSpec& spec);

@@ -82,9 +82,15 @@ CreateProblem refusal(const std::string& object, const Error& error, api::UnixSe
   if (error.reason == kube::kReasonNamespaceTerminating) {
     return {CreateProblem::Kind::kNamespaceTerminating, object, error.reason, error.message, now};
   }
-  const bool is_quota = error.reason == kube::kReasonExceededQuota;
-  return {CreateProblem::Kind::kRefused, object, is_quota ? std::string(kQuotaExceeded) : "CreateRefused",
-          error.message, now};
+  std::string reason = "CreateRefused";
+  if (error.reason == kube::kReasonExceededQuota) reason = kQuotaExceeded;
+  if (error.reason == kube::kReasonNoPriorityClass) reason = kPriorityClassMissing;
+  return {CreateProblem::Kind::kRefused, object, std::move(reason), error.message, now};
+}
+
+// A refusal of one pod that the job's other pods would get as well.
+bool concerns_all_pods(const Error& error) {
+  return error.reason == kube::kReasonExceededQuota || error.reason == kube::kReasonNoPriorityClass;
 }
 
 // Those of the labels that identify an object (job, node rank, attempt) that `object` lacks, with their right values.
@@ -508,7 +514,7 @@ class Pass {
       is_blocked_ = true;
       return {};
     }
-    if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_blocked_ = true;
+    if (!answer.ok() && concerns_all_pods(answer.error())) is_blocked_ = true;
     return take_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
   }
 
@@ -697,8 +703,8 @@ class Pass {
   // as it has admitted, and after an error no more are sent.
   Status create_pods(const Observed& observed, std::span<const Action> actions) {
     Status first;
-    bool is_quota_exceeded = false;
-    for (; !actions.empty() && first.ok() && !is_quota_exceeded;
+    bool are_all_refused = false;
+    for (; !actions.empty() && first.ok() && !are_all_refused;
          creates_at_once_ = std::min(creates_at_once_ * 2, kRequestsAtOnceMax)) {
       TRY(may_write());
       const std::span<const Action> batch = actions.first(std::min(creates_at_once_, actions.size()));
@@ -710,7 +716,7 @@ class Pass {
       }
       std::vector<Result<Json>> answers = p_.client.send_all(requests);
       for (size_t i = 0; i < batch.size(); ++i) {
-        if (!answers[i].ok() && answers[i].error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
+        if (!answers[i].ok() && concerns_all_pods(answers[i].error())) are_all_refused = true;
         const Status taken = take_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::pods(),
                                          std::get<kube::Create>(requests[i]).object, std::move(answers[i]), p_.pods);
         if (first.ok() && !taken.ok()) first = taken;

@@ -167,6 +167,21 @@ def test_a_preempted_gang_is_one_restart_that_is_not_counted(api, control_plane,
             control_plane.api.delete("scheduling.k8s.io/v1/priorityclasses", name=name)
 
 
+@pytest.mark.long
+def test_a_priority_class_that_does_not_exist_is_named_and_waited_for(control_plane, jobs):
+    jobs.create_gang(nodes=2, scheduling={"priorityClassName": "gangs-later"})
+    words = 'there is no PriorityClass "gangs-later" (spec.scheduling.priorityClassName)'
+    for kind in ("GangScheduled", "PodsReady"):
+        assert words in jobs.wait_for_condition(kind, "False", "PriorityClassMissing")["message"]
+    assert jobs.pods() == {} and jobs.groups() == []
+    control_plane.api.create("scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "gangs-later"}, "value": 10})
+    try:
+        jobs.wait_for_condition("PodsReady")
+        jobs.wait_for_condition("GangScheduled")
+    finally:
+        control_plane.api.delete("scheduling.k8s.io/v1/priorityclasses", name="gangs-later")
+
+
 # --- gates that are off fail silently
 
 

@@ -206,6 +206,22 @@ def test_a_quota_is_said_in_the_servers_words_and_the_job_goes_on_once_it_is_rai
     assert jobs.status()["restarts"]["total"] == 0 and not jobs.status().get("recentFailures")
 
 
+def test_a_missing_priority_class_is_named_and_its_job_begins_once_it_is_there(api, control_plane, jobs, history):
+    classes = "scheduling.k8s.io/v1/priorityclasses"
+    jobs.create(nodes=2, scheduling={"priorityClassName": "later"})
+    said = jobs.wait_for_condition("PodsReady", "False", "PriorityClassMissing")
+    words = 'there is no PriorityClass "later" (spec.scheduling.priorityClassName); create it, or name another one'
+    assert words in said["message"] and jobs.pods() == {}
+    jobs.wait_for_event(lambda event: event[0] == "PriorityClassMissing" and words in event[1], "event PriorityClassMissing")
+    control_plane.api.create(classes, {"metadata": {"name": "later"}, "value": 7})
+    try:
+        jobs.wait_for_condition("PodsReady")
+        assert [pod["spec"]["priority"] for pod in jobs.pods().values()] == [7, 7]
+        assert history.names() == ["job-0-0", "job-1-0"]
+    finally:
+        control_plane.api.delete(classes, name="later")
+
+
 @pytest.mark.long
 def test_a_quota_with_room_for_some_pods_is_not_asked_for_all_the_others(api, jobs, process, history):
     api.create("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "6"}}})

@@ -169,6 +169,37 @@ def test_a_job_of_a_higher_priority_comes_first_and_both_finish(api, kubelet, jo
         jobs.wait_for_condition("Complete", name=name)
 
 
+@pytest.mark.long
+def test_a_priority_class_that_does_not_exist_is_named_and_waited_for(api, jobs, queues):
+    """Also one to which the label of a job that runs is changed: then the job keeps its priority until the class is there."""
+    classes = [f"{name}-{api.namespace}" for name in ("first", "second")]
+    label = "kueue.x-k8s.io/priority-class"
+
+    def words(name):
+        return f'there is no WorkloadPriorityClass "{name}" (label {label})'
+
+    queues.make(2)
+    jobs.create(nodes=2, labels={label: classes[0]})
+    condition = jobs.wait_for_words("cannot wait in queue \"team\"", words(classes[0]))
+    assert (condition["status"], condition["reason"]) == ("False", "PriorityClassMissing")
+    jobs.wait_for_event(lambda event: event[0] == "PriorityClassMissing", "event PriorityClassMissing")
+    assert jobs.pods() == {} and queues.workloads() == []
+    queues.make_priority(classes[0], 7)
+    jobs.wait_for_pods("job-0-0", "job-1-0")
+    assert queues.workload()["spec"]["priority"] == 7
+
+    jobs.patch({"metadata": {"labels": {label: classes[1]}}})
+    condition = jobs.wait_for_words("Its priority is not changed", words(classes[1]))
+    assert (condition["status"], condition["reason"]) == ("True", "Admitted")
+    jobs.wait_for_event(lambda event: event[0] == "PriorityClassMissing" and classes[1] in event[1], "the second event")
+    queues.make_priority(classes[1], 8)
+    wait_until(lambda: queues.workload()["spec"]["priority"] == 8, "the priority of the second class")
+    jobs.wait_for(lambda: classes[1] not in jobs.condition("Admitted")["message"], "a message without the class")
+    assert jobs.live_pods() == ["job-0-0", "job-1-0"]
+    for name in classes:
+        api.client.delete(f"{GROUP}/workloadpriorityclasses", None, name)
+
+
 def test_a_suspended_job_gives_its_place_back_and_queues_anew(jobs, queues):
     queues.make(2)
     jobs.create(nodes=2)

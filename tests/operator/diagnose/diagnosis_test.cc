@@ -158,6 +158,14 @@ std::vector<VerdictCase> verdict_cases() {
                          "The job waits in queue \"team\": LocalQueue team doesn't exist.")),
        false, "TrainJob sasrec waits in queue \"team\": LocalQueue team doesn't exist",
        "kubectl describe clusterqueues.kueue.x-k8s.io"},
+      {"priority_class_that_does_not_exist",
+       of(built()
+              .status(R"({"phase": "Suspended"})")
+              .condition("Suspended", "True", "PriorityClassMissing")
+              .condition("Admitted", "False", "PriorityClassMissing",
+                         "The job cannot wait in queue \"team\": there is no WorkloadPriorityClass \"high\".")),
+       false, "TrainJob sasrec cannot wait in queue \"team\": there is no WorkloadPriorityClass \"high\"",
+       "kubectl get workloadpriorityclasses.kueue.x-k8s.io"},
       {"evicted",
        of(built()
               .condition("Suspended", "False", "Suspending", "2 pods were told to stop.")
@@ -314,6 +322,7 @@ TEST(Wait, every_reason_of_the_operator_has_words) {
                              "ClaimMissing",
                              "VolumeStillAttached",
                              "QuotaExceeded",
+                             "PriorityClassMissing",
                              "CreateRefused",
                              "NameTaken",
                              "PreviousRunTerminating",

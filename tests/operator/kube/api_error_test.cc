@@ -90,6 +90,15 @@ TEST(ApiError, an_exceeded_quota_has_its_own_reason) {
   EXPECT_THAT(error.message, HasSubstr("used: pods=2, limited: pods=2"));
 }
 
+TEST(ApiError, a_priority_class_that_does_not_exist_has_its_own_reason) {
+  const std::string words = " is forbidden: no PriorityClass with name research was found";
+  for (const std::string what : {"pods \"x-0-0\"", "podgroups.scheduling.k8s.io \"x-0\""}) {
+    const Error error = error_of_answer(answer(403, status_text(403, "Forbidden", what + words)), "create");
+    EXPECT_EQ(error.code, ErrorCode::kForbidden);
+    EXPECT_EQ(error.reason, kReasonNoPriorityClass) << what;
+  }
+}
+
 // Words and causes as a kube-apiserver of 1.34 has them.
 TEST(ApiError, what_the_server_itself_finds_wrong_is_told_from_what_a_policy_refuses) {
   const auto reason = [](int code, const std::string& word, const std::string& message, const Json& causes) {

@@ -483,6 +483,26 @@ TEST_F(ReconcilerTest, a_quota_that_refuses_the_first_pod_is_not_asked_for_anoth
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
 }
 
+TEST_F(ReconcilerTest, a_priority_class_that_does_not_exist_is_named_and_no_other_pod_is_sent) {
+  make_job({{"trainer", {{"numNodes", 4}}}, {"scheduling", {{"priorityClassName", "research"}}}});
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request)) return std::nullopt;
+    return MemoryApiServer::status(403, "Forbidden",
+                                   "pods \"sim-0-0\" is forbidden: no PriorityClass with name research was found");
+  };
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "PriorityClassMissing");
+  EXPECT_NE(message_of(job(), "PodsReady").find("\"research\" (spec.scheduling.priorityClassName)"), std::string::npos);
+  EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/pods"), 1);
+  now += 11;
+  settle();
+  EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/pods"), 2);
+  fault = {};
+  now += 11;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
+}
+
 // The first pod need not be node 0's: nodes that run need no new pod.
 TEST_F(ReconcilerTest, the_first_pod_of_a_changed_spec_is_the_first_that_is_missing) {
   make_job({{"trainer", {{"numNodes", 3}}}, {"elastic", {{"minNodes", 1}, {"maxNodes", 6}}}});
