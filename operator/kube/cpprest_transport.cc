@@ -42,6 +42,7 @@ constexpr size_t kStreamBufferBytesMax = size_t{1} << 20;
 
 boost::asio::io_service& pool() {
   static const bool started = [] {
+    pplx::get_ambient_scheduler();  // made here, by one thread: the library makes it at the first request
     try {
       crossplat::threadpool::initialize_with_threads(kPoolThreads);  // 40 threads otherwise
     } catch (const std::exception&) {
