@@ -91,6 +91,21 @@ void narrow_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* o
   }
 }
 
+// Does what narrow_row does, in a third of the time, if each column is the average of two.
+LOCKSTEP_VECTOR_CLONES
+void halve_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* out) {
+  for (const Taps& column : columns) {
+    const uint8_t* pixel = row + static_cast<size_t>(column.begin) * kChannels;
+    store_narrowed((widened(pixel) + widened(pixel + kChannels) + 1) >> 1, out);
+    out += kChannels;
+  }
+}
+
+bool are_halves(const std::vector<Taps>& columns) {
+  const std::vector<int32_t> halves(2, 1 << (kWeightBits - 1));
+  return std::all_of(columns.begin(), columns.end(), [&](const Taps& column) { return column.weights == halves; });
+}
+
 // Makes one row as the weighted sum of consecutive rows of `width` bytes. sums: scratch memory for `width` sums.
 LOCKSTEP_VECTOR_CLONES
 void merge_rows(const std::vector<int32_t>& weights, int64_t width, const uint8_t* rows, int32_t* sums, uint8_t* out) {
@@ -123,9 +138,10 @@ Image resized(const Image& image, const Filter& filter, int64_t width, int64_t h
   const auto old_bytes = static_cast<size_t>(image.width * kChannels);
   std::vector<uint8_t> row(old_bytes + 1);
   std::vector<uint8_t> narrow(static_cast<size_t>(bottom - top) * row_bytes + 1);
+  const auto narrow_columns = are_halves(columns) ? halve_row : narrow_row;
   for (int64_t y = top; y < bottom; ++y) {
     std::copy_n(image.rgb.data() + static_cast<size_t>(y) * old_bytes, old_bytes, row.data());
-    narrow_row(columns, row.data(), narrow.data() + static_cast<size_t>(y - top) * row_bytes);
+    narrow_columns(columns, row.data(), narrow.data() + static_cast<size_t>(y - top) * row_bytes);
   }
   Image result{.width = window.width, .height = window.height, .rgb = {}};
   result.rgb.resize(static_cast<size_t>(window.height) * row_bytes);
