@@ -17,8 +17,8 @@
 
 #include "runner/base/check.h"
 #include "runner/base/vector_loops.h"
-#include "runner/data/images/inflated_png.h"
 #include "runner/data/images/pixel_vectors.h"
+#include "runner/data/images/plain_png.h"
 
 namespace lockstep {
 namespace {
@@ -153,25 +153,40 @@ class JpegDecoder {
   std::vector<uint8_t> cmyk_;  // a row
 };
 
-// RGBA → RGB, in place. Each new pixel is written with a fourth byte, which lies in a pixel that was read already.
+using EightShorts [[gnu::vector_size(16)]] = uint16_t;
+
+// Two RGBA pixels → two RGB pixels and two bytes more.
+[[gnu::always_inline]] inline void blend_two(const uint8_t* rgba, uint8_t* rgb) {
+  SixteenBytes bytes = {};
+  std::memcpy(&bytes, rgba, 8);
+  const auto samples = reinterpret_cast<EightShorts>(
+      __builtin_shufflevector(bytes, SixteenBytes{}, 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16));
+  const EightShorts alpha = __builtin_shufflevector(samples, samples, 3, 3, 3, 3, 7, 7, 7, 7);
+  const EightShorts sums = samples * alpha + (255 - alpha) * 255 + 127;
+  const auto blended = reinterpret_cast<SixteenBytes>((sums + 1 + (sums >> 8)) >> 8);  // sums / 255, exactly
+  bytes = __builtin_shufflevector(blended, blended, 0, 2, 4, 8, 10, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  std::memcpy(rgb, &bytes, 8);
+}
+
+// RGBA → RGB, in place. What blend_two writes beyond its pixels lies in pixels that were read already.
 LOCKSTEP_VECTOR_CLONES
 void blend_with_white(uint8_t* samples, int64_t pixels) {
-  for (int64_t i = 0; i < pixels; ++i) {
-    const int32_t alpha = samples[4 * i + 3];
-    const FourSums sums = widened(samples + 4 * i) * alpha + (255 * (255 - alpha) + 127);
-    store_narrowed((sums + 1 + (sums >> 8)) >> 8, samples + 3 * i);  // sums / 255, exactly
-  }
+  for (int64_t i = 0; i + 1 < pixels; i += 2) blend_two(samples + 4 * i, samples + 3 * i);
+  if (pixels % 2 == 0) return;
+  std::array<uint8_t, 8> last = {};
+  std::copy_n(samples + 4 * (pixels - 1), 4, last.data());
+  blend_two(last.data(), last.data());
+  std::copy_n(last.data(), 3, samples + 3 * (pixels - 1));
 }
 
 class PngDecoder {
  public:
-  // is_checked: the checksums in the file are not compared.
-  PngDecoder(std::string_view bytes, bool is_checked) : rest_(bytes), is_checked_(is_checked) {}
+  explicit PngDecoder(std::string_view bytes) : rest_(bytes) {}
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
   ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
 
-  Result<Image> decode() {
+  Result<PngSamples> decode() {
     png_ = png_create_read_struct(
         PNG_LIBPNG_VER_STRING, this,
         [](png_structp png, png_const_charp message) {
@@ -190,16 +205,11 @@ class PngDecoder {
     const size_t row_bytes = png_get_rowbytes(png_, info_);
     const size_t channels = png_get_channels(png_, info_);
     LOCKSTEP_CHECK(row_bytes == width * channels && (channels == 3 || channels == 4), "RGB or RGBA of 8 bits");
-    samples_.resize(row_bytes * height);
-    for (size_t y = 0; y < height; ++y) rows_.push_back(samples_.data() + y * row_bytes);
+    samples_ = {static_cast<int64_t>(width), static_cast<int64_t>(height), static_cast<int64_t>(channels), {}};
+    samples_.values.resize(row_bytes * height);
+    for (size_t y = 0; y < height; ++y) rows_.push_back(samples_.values.data() + y * row_bytes);
     if (!read_rows()) return damaged(message_.data());
-    Image image{.width = static_cast<int64_t>(width), .height = static_cast<int64_t>(height), .rgb = {}};
-    if (channels == 4) {
-      blend_with_white(samples_.data(), static_cast<int64_t>(width * height));
-      samples_.resize(width * height * kPixelBytes);
-    }
-    image.rgb = std::move(samples_);
-    return image;
+    return std::move(samples_);
   }
 
  private:
@@ -210,10 +220,6 @@ class PngDecoder {
     // Only the chunks that make the picture are read. For a text or a profile, libpng would allocate the up to 2 GiB
     // that it says it has, before it finds that the file ends.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-    if (is_checked_) {
-      png_set_crc_action(png_, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
-      png_set_option(png_, PNG_IGNORE_ADLER32, PNG_OPTION_ON);
-    }
     png_set_read_fn(png_, this, [](png_structp png, png_bytep into, size_t bytes) {
       auto* self = static_cast<PngDecoder*>(png_get_io_ptr(png));
       if (bytes > self->rest_.size()) png_error(png, "the file is cut off");
@@ -246,14 +252,21 @@ class PngDecoder {
   std::jmp_buf on_error_ = {};
   std::array<char, 200> message_ = {};
   std::string_view rest_;  // bytes of the file that were not read yet
-  bool is_checked_;
-  std::vector<uint8_t> samples_;
+  PngSamples samples_;
   std::vector<png_bytep> rows_;
 };
 
 Result<Image> decode_png(std::string_view bytes) {
-  const std::optional<std::string> inflated = inflated_png(bytes);
-  return PngDecoder(inflated ? *inflated : bytes, inflated.has_value()).decode();
+  std::optional<PngSamples> samples = plain_png_samples(bytes);
+  if (!samples) {
+    TRY_ASSIGN(samples, PngDecoder(bytes).decode());
+  }
+  if (samples->channels == 4) {
+    const int64_t pixels = samples->width * samples->height;
+    blend_with_white(samples->values.data(), pixels);
+    samples->values.resize(static_cast<size_t>(pixels) * kPixelBytes);
+  }
+  return Image{.width = samples->width, .height = samples->height, .rgb = std::move(samples->values)};
 }
 
 constexpr std::string_view kJpegMagic = "\xFF\xD8\xFF";

@@ -6,8 +6,8 @@
 //   CMYK, YCCK          become RGB without a colour profile, as Pillow does it (JPEG)
 //   animated PNG        its first picture
 // Colour profiles and the EXIF orientation are ignored, as by the public image loaders of diffusion models.
-// Threads: pure functions. Memory: 3 bytes per decoded pixel, and 6 more for a progressive JPEG; for a PNG those of
-// inflated_png before that.
+// Threads: pure functions. Memory: 3 bytes per decoded pixel, and 6 more for a progressive JPEG; for a PNG that of
+// plain_png_samples before that.
 #pragma once
 
 #include <cstdint>

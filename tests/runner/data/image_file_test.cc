@@ -3,15 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <zlib.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runner/data/cache_file.h"
 #include "runner/data/images/centre_crop.h"
-#include "runner/data/images/inflated_png.h"
+#include "runner/data/images/plain_png.h"
 #include "tests/runner/data/image_bytes.h"
 
 namespace lockstep {
@@ -161,42 +165,163 @@ TEST(DecodeImage, of_a_png_libpng_says_what_is_damaged) {
   EXPECT_EQ(decode_image(head + too_few, 64).error().message, "cannot be decoded: Not enough image data");
 }
 
-TEST(InflatedPng, has_the_same_chunks_but_for_the_pixels_in_stored_blocks) {
-  const Image image = test_image(300, 200);  // three blocks
-  const std::string png = png_bytes(image.rgb, 300, 200);
-  const std::optional<std::string> inflated = inflated_png(png);
-  ASSERT_TRUE(inflated);
-  const size_t pixels = png.find("IDAT");
-  EXPECT_EQ(inflated->substr(0, pixels - 4), png.substr(0, pixels - 4));
-  const size_t stream = 2 + 3 * 5 + 200 * (1 + 300 * 3) + 4;
-  EXPECT_EQ(inflated->substr(pixels - 4, 8), big_endian(stream) + "IDAT");
-  EXPECT_EQ(inflated->substr(pixels + 4 + stream + 4), png_chunk("IEND", ""));
+// kind: bits, colour type, compression, filters, interlacing.
+std::string png_of(uint32_t width, uint32_t height, const std::string& kind, const std::string& chunks,
+                   const std::string& rows) {
+  std::vector<Bytef> deflated(compressBound(rows.size()));
+  uLongf size = deflated.size();
+  EXPECT_EQ(compress(deflated.data(), &size, reinterpret_cast<const Bytef*>(rows.data()), rows.size()), Z_OK);
+  const std::string data(reinterpret_cast<const char*>(deflated.data()), size);
+  return "\x89PNG\r\n\x1A\n" + png_chunk("IHDR", big_endian(width) + big_endian(height) + kind) + chunks +
+         png_chunk("IDAT", data) + png_chunk("IEND", "");
 }
 
-TEST(InflatedPng, joins_pixels_that_lie_in_several_chunks) {
+std::string kind_of(char bits, char colour_type, char interlacing = 0) {
+  return {bits, colour_type, 0, 0, interlacing};
+}
+
+// The filters of the PNG specification, section 9, as they are written there: the byte before x, above x, above that.
+int predicted(int filter, int a, int b, int c) {
+  const int p = a + b - c;
+  const bool is_left = std::abs(p - a) <= std::abs(p - b) && std::abs(p - a) <= std::abs(p - c);
+  const int paeth = is_left ? a : std::abs(p - b) <= std::abs(p - c) ? b : c;
+  return std::vector<int>{0, a, b, (a + b) / 2, paeth}.at(static_cast<size_t>(filter));
+}
+
+std::string filtered(const std::vector<uint8_t>& values, size_t row_bytes, size_t channels, int filter) {
+  std::string rows;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool has_left = i % row_bytes >= channels;
+    const bool has_above = i >= row_bytes;
+    if (i % row_bytes == 0) rows += static_cast<char>(filter);
+    rows += static_cast<char>(values[i] - predicted(filter, has_left ? values[i - channels] : 0,
+                                                    has_above ? values[i - row_bytes] : 0,
+                                                    has_left && has_above ? values[i - row_bytes - channels] : 0));
+  }
+  return rows;
+}
+
+std::vector<uint8_t> random_bytes(size_t count) {
+  std::mt19937 random(7);
+  std::vector<uint8_t> bytes(count);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() >> 8);
+  return bytes;
+}
+
+TEST(PlainPng, undoes_every_filter_of_every_number_of_channels) {
+  const std::vector<char> colour_types = {0, 4, 2, 6};
+  for (size_t channels = 1; channels <= 4; ++channels) {
+    for (const uint32_t width : {1U, 2U, 37U}) {
+      const size_t row_bytes = width * channels;
+      const std::vector<uint8_t> values = random_bytes(row_bytes * 5);
+      std::vector<uint8_t> expected;  // grey is repeated
+      for (size_t i = 0; i < values.size(); ++i) {
+        const bool is_grey = channels <= 2 && i % channels == 0;
+        expected.insert(expected.end(), is_grey ? 3 : 1, values[i]);
+        if (channels == 1) expected.push_back(255);
+      }
+      for (int filter = 0; filter <= 4; ++filter) {
+        const auto samples = plain_png_samples(png_of(width, 5, kind_of(8, colour_types[channels - 1]), "",
+                                                      filtered(values, row_bytes, channels, filter)));
+        ASSERT_TRUE(samples);
+        EXPECT_EQ(samples->width, width);
+        EXPECT_EQ(samples->height, 5);
+        EXPECT_EQ(samples->channels, channels == 3 ? 3 : 4);
+        EXPECT_EQ(samples->values, expected) << channels << " channels, filter " << filter << ", width " << width;
+      }
+    }
+  }
+}
+
+TEST(PlainPng, looks_up_colours_and_their_transparency) {
+  const std::string palette = png_chunk("PLTE", "abcdef");
+  const std::string rows{'\0', 1, 0, '\0', 2, 1};  // 2 is beyond the palette
+  const auto values = [&](const std::string& chunks) {
+    const auto samples = plain_png_samples(png_of(2, 2, kind_of(8, 3), chunks, rows));
+    return samples ? std::string(samples->values.begin(), samples->values.end()) : "none";
+  };
+  EXPECT_EQ(values(palette), std::string("def\xFF"
+                                         "abc\xFF"
+                                         "\0\0\0\xFF"
+                                         "def\xFF",
+                                         16));
+  EXPECT_EQ(values(palette + png_chunk("tRNS", "t")), std::string("def\xFF"
+                                                                  "abct"
+                                                                  "\0\0\0\xFF"
+                                                                  "def\xFF",
+                                                                  16));
+  EXPECT_EQ(values(""), "none");
+  EXPECT_EQ(values(palette + palette), "none");
+  EXPECT_EQ(values(png_chunk("PLTE", "abcd")), "none");
+  EXPECT_EQ(values(png_chunk("PLTE", std::string(257 * 3, 'x'))), "none");
+  EXPECT_EQ(values(palette + png_chunk("tRNS", std::string(257, 'x'))), "none");
+  EXPECT_EQ(values(png_chunk("tRNS", "t") + palette), "none");
+}
+
+TEST(PlainPng, joins_pixels_that_lie_in_several_chunks) {
   const Image image = test_image(64, 48);
   const std::string png = png_bytes(image.rgb, 64, 48);
   const size_t pixels = png.find("IDAT");
   const std::string head = png.substr(0, pixels - 4);
   const std::string data = png.substr(pixels + 4, png.size() - pixels - 4 - 4 - 12);
   const std::string first = png_chunk("IDAT", data.substr(0, 5)) + png_chunk("IDAT", "");
-  const std::string second = png_chunk("IDAT", data.substr(5)) + png_chunk("IEND", "");
-  EXPECT_TRUE(inflated_png(head + first + second));
-  EXPECT_EQ(decode_image(head + first + second, 64)->rgb, image.rgb);
-  EXPECT_FALSE(inflated_png(head + first + png_chunk("tEXt", "between") + second));
+  const std::string second = png_chunk("IDAT", data.substr(5));
+  const std::string end = png_chunk("tEXt", "after") + png_chunk("IEND", "");
+  ASSERT_TRUE(plain_png_samples(head + png_chunk("tEXt", "before") + first + second + end));
+  EXPECT_EQ(decode_image(head + first + second + end, 64)->rgb, image.rgb);
+  EXPECT_FALSE(plain_png_samples(head + first + png_chunk("tEXt", "between") + second + end));
+  EXPECT_FALSE(plain_png_samples(head + png_chunk("NEED", "to know") + first + second + end));
 }
 
-TEST(InflatedPng, leaves_to_libpng_what_is_damaged_or_claims_to_be_large) {
+TEST(PlainPng, leaves_to_libpng_what_is_damaged_or_claims_to_be_large) {
   const std::string png = test_png(40, 30);
-  for (size_t at = 0; at < png.size(); ++at) EXPECT_FALSE(inflated_png(png.substr(0, at))) << at;
+  for (size_t at = 0; at < png.size(); ++at) EXPECT_FALSE(plain_png_samples(png.substr(0, at))) << at;
   for (size_t at = 8; at < png.size(); ++at) {
     std::string changed = png;
     changed[at] ^= 1;
-    EXPECT_FALSE(inflated_png(changed)) << at;
+    EXPECT_FALSE(plain_png_samples(changed)) << at;
   }
-  EXPECT_FALSE(inflated_png(png_that_says(100000, 100000)));
-  EXPECT_FALSE(inflated_png(png_that_says(0xFFFFFFFF, 0xFFFFFFFF)));
-  EXPECT_FALSE(inflated_png(png_that_says(0, 0)));
+  EXPECT_FALSE(plain_png_samples(png_that_says(100000, 100000)));
+  EXPECT_FALSE(plain_png_samples(png_that_says(0xFFFFFFFF, 0xFFFFFFFF)));
+  EXPECT_FALSE(plain_png_samples(png_that_says(0, 0)));
+  EXPECT_FALSE(plain_png_samples(png_of(1, 1, kind_of(8, 0), "", std::string("\5x"))));      // no such filter
+  EXPECT_FALSE(plain_png_samples(png_of(1, 1, kind_of(8, 0), "", std::string("\0xx", 3))));  // a byte too many
+  EXPECT_FALSE(plain_png_samples(png_of(1, 1, kind_of(8, 0), "", std::string("\0", 1))));    // and too few
+  EXPECT_FALSE(plain_png_samples(png_of(1, 1, kind_of(8, 1), "", std::string("\0x", 2))));   // no such colour type
+  EXPECT_FALSE(plain_png_samples(png_of(1, 1, kind_of(8, 9), "", std::string("\0x", 2))));
+}
+
+TEST(DecodeImage, other_kinds_of_png_are_read_by_libpng) {
+  struct Case {
+    std::string png;
+    std::vector<uint8_t> expected;
+  };
+  const std::string row("\0\1\2\3\4\5\6", 7);
+  for (const auto& [png, expected] :
+       std::vector<Case>{{png_of(1, 1, kind_of(16, 2), "", row), {1, 3, 5}},
+                         {png_of(1, 1, kind_of(8, 2, 1), "", row.substr(0, 4)), {1, 2, 3}},
+                         {png_of(2, 1, kind_of(8, 2), png_chunk("tRNS", std::string("\0\1\0\2\0\3", 6)), row),
+                          {255, 255, 255, 4, 5, 6}},
+                         {png_of(2, 1, kind_of(1, 0), "", std::string("\0\x40", 2)), {0, 0, 0, 255, 255, 255}}}) {
+    EXPECT_FALSE(plain_png_samples(png));
+    const Result<Image> image = decode_image(png, 64);
+    ASSERT_TRUE(image.ok()) << image.error().message;
+    EXPECT_EQ(image->rgb, expected);
+  }
+}
+
+TEST(DecodeImage, blends_each_transparency_with_white) {
+  std::string row(1, '\0');
+  std::vector<uint8_t> expected;
+  for (int alpha = 0; alpha < 255; ++alpha) {  // an odd number of pixels
+    for (const int value : {alpha / 2, 255, 0, alpha}) row += static_cast<char>(value);
+    for (const int value : {alpha / 2, 255, 0}) {
+      expected.push_back(static_cast<uint8_t>(std::lround((value * alpha + 255 * (255 - alpha)) / 255.0)));
+    }
+  }
+  const Result<Image> image = decode_image(png_of(255, 1, kind_of(8, 6), "", row), 64);
+  ASSERT_TRUE(image.ok()) << image.error().message;
+  EXPECT_EQ(image->rgb, expected);
 }
 
 TEST(DecodeImage, other_files_are_called_what_they_are) {
