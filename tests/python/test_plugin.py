@@ -355,6 +355,16 @@ def test_without_options(run, lockstep, faulty, tmp_path):
     assert "its flags read options of another type than set_defaults puts into config.options" in done.stderr
 
 
+@pytest.mark.parametrize("words, flags", [([], "-O3 -DNDEBUG"), (["-DCMAKE_BUILD_TYPE=Debug"], "-g")])
+def test_the_cmake_function_optimises_unless_told_otherwise(installed, tmp_path, words, flags):
+    (tmp_path / "model.cc").write_text("")
+    (tmp_path / "CMakeLists.txt").write_text((EXAMPLE / "CMakeLists.txt").read_text().replace("byte_lm", "model"))
+    do("cmake", "-G", "Unix Makefiles", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}", *words)
+    made = tmp_path / "build/CMakeFiles/model.dir"
+    assert f"CXX_FLAGS = {flags} -fPIC" in (made / "flags.make").read_text()
+    assert " -o model.so " in (made / "link.txt").read_text()
+
+
 def test_without_the_cmake_target(run, installed, tmp_path):
     source = tmp_path / "model.cc"
     source.write_text('#include "runner/plugin/plugin.h"\nLOCKSTEP_PLUGIN(model)\n')
