@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -129,19 +130,11 @@ class CheckedWorkload final : public Workload {
   }
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     check_groups();
-    std::vector<at::Tensor> sums = call("loss", [&] { return workload_->loss(batch); });
-    if (sums.size() != info_.loss_terms.size()) {
-      refuse("loss() gave " + plural(sums.size(), "sum") +
-             ", expected one for each loss term: " + std::to_string(info_.loss_terms.size()));
+    if (batch.is_training && batch.share.step == 0 && !is_compared_) {
+      is_compared_ = true;
+      compare_with_halves(batch);
     }
-    for (size_t term = 0; term < sums.size(); ++term) {
-      const at::Tensor& sum = sums[term];
-      const std::string name = "loss(): the term " + info_.loss_terms[term].name;
-      if (!sum.defined() || sum.numel() != 1 || sum.scalar_type() != at::kFloat) {
-        refuse(name + " is " + shape_of(sum) + ", expected a scalar of Float: the sum over the batch");
-      }
-    }
-    return sums;
+    return checked_loss(batch);
   }
   [[nodiscard]] std::string memory_advice() const override {
     return call("memory_advice", [&] { return workload_->memory_advice(); });
@@ -208,6 +201,57 @@ class CheckedWorkload final : public Workload {
       throw std::runtime_error(threw + "an exception: " + e.what());
     } catch (...) {
       throw std::runtime_error(threw + "something that is no std::exception");
+    }
+  }
+
+  [[nodiscard]] std::vector<at::Tensor> checked_loss(const DeviceBatch& batch) const {
+    std::vector<at::Tensor> sums = call("loss", [&] { return workload_->loss(batch); });
+    if (sums.size() != info_.loss_terms.size()) {
+      refuse("loss() gave " + plural(sums.size(), "sum") +
+             ", expected one for each loss term: " + std::to_string(info_.loss_terms.size()));
+    }
+    for (size_t term = 0; term < sums.size(); ++term) {
+      const at::Tensor& sum = sums[term];
+      const std::string name = "loss(): the term " + info_.loss_terms[term].name;
+      if (!sum.defined() || sum.numel() != 1 || sum.scalar_type() != at::kFloat) {
+        refuse(name + " is " + shape_of(sum) + ", expected a scalar of Float: the sum over the batch");
+      }
+    }
+    return sums;
+  }
+
+  // Refuses a loss that is a mean: training would go well with it, and its loss would grow with the number of ranks. A
+  // new run's first batch is compared with its two halves, dropout off. Terms that are only reported are left alone.
+  void compare_with_halves(const DeviceBatch& batch) const {
+    const size_t samples = batch.share.samples.size();
+    if (samples < 2 || batch.tensors.empty()) return;
+    const auto values_of = [&](size_t begin, size_t end) {
+      DeviceBatch part{.share = batch.share, .tensors = {}, .is_training = false};
+      part.share.first_slot += static_cast<int64_t>(begin);
+      part.share.samples.assign(batch.share.samples.begin() + static_cast<std::ptrdiff_t>(begin),
+                                batch.share.samples.begin() + static_cast<std::ptrdiff_t>(end));
+      const Result<HostBatch> fetched = fetch(part.share);
+      if (!fetched.ok()) throw RunFault(ExitCode::kData, fetched.error().message);
+      part.tensors = upload(*fetched, batch.tensors.front().tensor.device());
+      std::vector<double> values;
+      for (const at::Tensor& sum : checked_loss(part)) values.push_back(sum.item<double>());
+      return values;
+    };
+    const size_t half = samples / 2;
+    const std::vector<double> whole = values_of(0, samples);
+    const std::vector<double> first = values_of(0, half), second = values_of(half, samples);
+    for (size_t term = 0; term < whole.size(); ++term) {
+      if (info_.loss_terms[term].coefficient == 0.0) continue;
+      const double found = whole[term], a = first[term], b = second[term];
+      const double sum = a + b;
+      const double part = static_cast<double>(half) / static_cast<double>(samples);
+      const double mean = part * a + (1.0 - part) * b;
+      // Losses of both signs may cancel out, and then nothing tells a sum from a mean.
+      const bool differ = std::abs(sum - mean) > 0.1 * (std::abs(a) + std::abs(b));
+      if (!differ || !(std::abs(found - mean) < std::abs(found - sum))) continue;
+      refuse("loss(): the term " + info_.loss_terms[term].name + " is " + std::to_string(found) + " for " +
+             std::to_string(samples) + " samples, and " + std::to_string(a) + " and " + std::to_string(b) +
+             " for their halves: a mean, expected the sum over the samples (at::Reduction::Sum)");
     }
   }
 
@@ -287,6 +331,7 @@ class CheckedWorkload final : public Workload {
   std::string sha256_;
   WorkloadInfo info_;
   std::vector<ParameterGroup> groups_;         // as they were at the start
+  bool is_compared_ = false;                   // compare_with_halves was called
   std::map<std::string, std::string> shapes_;  // "Float [4, 8]" by the parameter's name, at the start
 };
 

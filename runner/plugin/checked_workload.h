@@ -1,8 +1,8 @@
 // CheckedWorkload: wraps a plugin's workload and checks that it keeps the contract of runner/models/workload.h.
 //
 // Role: stands between the loop and the plugin. When the plugin throws, the message names the plugin and the function.
-// Losses, weights or parameters that break the contract (a loss that is not a scalar, a parameter that was replaced)
-// end the run with a message.
+// Losses, weights or parameters that break the contract (a loss that is no scalar or is a mean, a parameter that was
+// replaced) end the run with a message.
 // Threads: as Workload. Ownership: owns the plugin's workload.
 #pragma once
 

@@ -274,6 +274,8 @@ FAULTS = {
     "torch_error": (1, "loss() threw an error of torch: "),
     "weights": (3, "fetch() gave 2 weights, expected one for each loss term: 1"),
     "sums": (2, "loss() gave 2 sums, expected one for each loss term: 1"),
+    "mean": (2, "loss(): the term loss is 1.000000 for 4 samples, and 1.000000 and 1.000000 for their halves: a mean, expected "
+                "the sum over the samples (at::Reduction::Sum)"),
     "undefined": (2, "loss(): the term loss is undefined, expected a scalar of Float: the sum over the batch"),
     "no_scalar": (2, "loss(): the term loss is Float [2], expected a scalar of Float: the sum over the batch"),
     "count": (2, "groups(): it had 1 parameter at the start and has 2 now"),
@@ -302,8 +304,9 @@ def faulty_run(lockstep, faulty, folder, fault):
             "--max_steps", 6, "--num_epochs", 100, "--batch_size", 4, "--status_port", 0, "--max_restarts", 0]
 
 
-def test_the_faulty_plugin_trains_without_a_fault(lockstep, faulty, tmp_path):
-    do(*faulty_run(lockstep, faulty, tmp_path / "run", "none"))
+@pytest.mark.parametrize("fault", ["none", "mean_beside_a_figure", "cancels_out"])
+def test_what_is_no_fault(lockstep, faulty, tmp_path, fault):
+    do(*faulty_run(lockstep, faulty, tmp_path / "run", fault))
     assert checkpoints(tmp_path / "run") == ["step-00000006"]
 
 
