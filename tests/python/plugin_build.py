@@ -1,4 +1,4 @@
-"""The example of a model of one's own, built as a person builds it: outside of the tree, against an installed Lockstep."""
+"""The examples of a model of one's own, built as a person builds them: outside of the tree, against an installed Lockstep."""
 import shutil
 import subprocess
 
@@ -28,6 +28,6 @@ def build_plugin(source, folder, prefix):
     return next(folder.glob("*.so"))
 
 
-def build_example(base, prefix):
-    shutil.copytree(EXAMPLE, base / "source")
+def build_example(base, prefix, source=EXAMPLE):
+    shutil.copytree(source, base / "source")
     return build_plugin(base / "source", base / "build", prefix)

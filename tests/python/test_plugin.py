@@ -9,7 +9,7 @@ import pytest
 
 from plugin_build import EXAMPLE, build_example, build_plugin, do
 from programs import ROOT
-from runs import Running, checkpoints, equal_weights, losses, weights
+from runs import Running, checkpoints, equal_weights, evaluations, losses, weights
 
 STEPS = 300
 TEXT = ROOT / "LICENSE"
@@ -85,6 +85,19 @@ def test_more_ranks_do_not_change_the_curve(lockstep, byte_lm, tmp_path, undistu
     do(*command(lockstep, byte_lm, folder, "--nproc", 1, steps=20))
     for step, loss in losses(folder).items():
         assert loss == pytest.approx(losses(undisturbed)[step], rel=1e-4)
+
+
+def test_the_example_of_torch_modules_learns_and_is_the_same_with_one_rank(installed, lockstep, tmp_path):
+    digits = build_example(tmp_path, installed, ROOT / "examples/digits")
+    found = []
+    for ranks in (2, 1):
+        folder = tmp_path / f"run{ranks}"
+        do(lockstep, "run", "digits", "--plugin", digits, "--train_dir", folder, "--nproc", ranks, "--num_epochs", 6,
+           "--log_every", 1, "--status_port", 0)
+        found.append(losses(folder))
+    two, one = found
+    assert [one[step] for step in range(1, 21)] == pytest.approx([two[step] for step in range(1, 21)], rel=1e-4)
+    assert evaluations(folder)[-1]["valid_accuracy"] > 0.5
 
 
 def test_its_evaluation_and_its_task(run, lockstep, byte_lm, tmp_path):
