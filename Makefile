@@ -153,7 +153,7 @@ cluster-queues: ## tests against Kueue's own controller (KUEUE_BIN: another) and
 	@KUEUE_BIN=$${KUEUE_BIN:-$$(ls $(LOCKSTEP_CACHE)/kueue-*/kueue)} GANG_SCHEDULERS=$(LOCKSTEP_CACHE)/gang-schedulers \
 	  $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest tests/cluster/test_queues.py tests/cluster/test_gang_schedulers.py --scenario=all
 
-images: ## the operator's image and the runner's for CPUs, by podman or docker
+images: ## the operator's image, the runner's for CPUs, and the one for compiling models of one's own, by podman or docker
 	@scripts/setup
 	@scripts/images
 

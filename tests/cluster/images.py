@@ -22,6 +22,7 @@ PAUSE = "localhost/pause:1"
 VERSION = "0.1.0"
 RUNNER = f"docker.io/lockstep/runner:{VERSION}"
 OPERATOR = f"docker.io/lockstep/operator:{VERSION}"
+SDK = f"docker.io/lockstep/sdk:{VERSION}"
 
 
 def cache():
@@ -116,18 +117,24 @@ class Images:
         stage = self.root / f"stage-{component}"
         run("cmake", "--install", build_folder(), "--component", component, "--strip", "--prefix",
             stage / "opt/lockstep")
-        made_of = digest([dockerfile, __file__, *sorted(path for path in stage.rglob("*") if path.is_file())])
+        made_of = digest([dockerfile, __file__, *sorted(path for path in (stage / "opt/lockstep").rglob("*") if path.is_file())])
         record = self.root / f"{component}.made-of"
         if self.exists(name) and record.exists() and record.read_text(encoding="utf-8") == made_of:
             return
         self.build_stage(component, name, stage)
         record.write_text(made_of, encoding="utf-8")
 
-    def build_stage(self, component, name, stage):
+    def build_sdk(self):
+        """What models of one's own are compiled with, beside the runner's image that is there already."""
+        stage = self.root / "stage-runner"
+        run("cmake", "--install", build_folder(), "--component", "plugin", "--prefix", stage / "opt/sdk")
+        self.build_stage("runner", SDK, stage, "--target", "sdk")
+
+    def build_stage(self, component, name, stage, *words):
         """With the options of scripts/images."""
         self.podman("build", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"VERSION={VERSION}",
                     "--build-arg", f"REVISION={revision()}", "--build-arg", f"CREATED={now()}",
-                    "--file", ROOT / component / "Dockerfile", "--tag", name, stage)
+                    "--file", ROOT / component / "Dockerfile", "--tag", name, *words, stage)
 
     def build(self, name, dockerfile, context=None):
         """From the text of a Dockerfile; context: the folder from which it copies, if it does."""

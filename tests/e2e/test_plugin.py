@@ -1,27 +1,27 @@
-"""A model of one's own on a real cluster: an image over the runner's, the manifest of docs/your-own-model.md."""
+"""A model of one's own on a real cluster: its image and the manifest, as in docs/your-own-model.md."""
 import re
 import shutil
 
 import pytest
 import yaml
 
-from images import ROOT, RUNNER
-from plugin_build import build_example, install_headers
+from images import ROOT
+from plugin_build import EXAMPLE as SOURCE
 from runs import checkpoints, losses
 from waiting import wait_until
 
 EXAMPLE = ROOT / "manifests/examples/plugin.yaml"
 IMAGE = "docker.io/library/byte_lm:1"
-DOCKERFILE = f"FROM {RUNNER}\nCOPY byte_lm.so /opt/models/\nCOPY LICENSE /opt/models/text.txt\n"
 
 
 @pytest.fixture(scope="module")
 def image(cluster, tmp_path_factory):
-    """The image of the page, on the node."""
-    base = tmp_path_factory.mktemp("byte_lm")
-    plugin = build_example(base, install_headers(base / "installed"))
-    shutil.copy(ROOT / "LICENSE", plugin.parent)
-    cluster.images.build(IMAGE, DOCKERFILE, plugin.parent)
+    """The image of the page, compiled in the sdk's, on the node."""
+    folder = tmp_path_factory.mktemp("byte_lm") / "source"
+    shutil.copytree(SOURCE, folder)
+    shutil.copy(ROOT / "LICENSE", folder / "text.txt")
+    cluster.images.build_sdk()
+    cluster.images.build(IMAGE, (folder / "Dockerfile").read_text(encoding="utf-8"), folder)
     cluster.import_image(IMAGE)
     return IMAGE
 
