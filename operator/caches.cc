@@ -26,7 +26,7 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
   pods_ = informer(kube::pods(), ns, of_a_job, train::trim_pod, train::pod_index);
   services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
   policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
-  if (ns.empty()) hosts_ = informer(kube::nodes(), "", "", train::trim_host);
+  if (ns.empty()) nodes_ = informer(kube::nodes(), "", "", train::trim_node);
   // A change that a pass has put into the cache itself needs no new pass: that pass, or the one after it, has planned
   // with it.
   jobs_->on_change([this](const control::Cache::Change& change) {
@@ -41,7 +41,7 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
                                             &kube::coscheduling_pod_groups(), &kube::kueue_workloads()}) {
     add_optional(*kinds, ns, of_a_job);
   }
-  if (hosts_) hosts_->on_change([this](const control::Cache::Change& change) { enqueue_jobs_of_host(change); });
+  if (nodes_) nodes_->on_change([this](const control::Cache::Change& change) { enqueue_jobs_of_node(change); });
 }
 
 std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resource, const std::string& ns,
@@ -104,12 +104,12 @@ void Caches::enqueue_job_of_pod(const control::Cache::Change& change) {
 }
 
 // Kubelets write their node's status all the time; jobs are reconciled only when a field that is read has changed.
-void Caches::enqueue_jobs_of_host(const control::Cache::Change& change) {
+void Caches::enqueue_jobs_of_node(const control::Cache::Change& change) {
   const bool is_same = change.before != nullptr && change.after != nullptr &&
-                       train::view_of_host(*change.before) == train::view_of_host(*change.after);
+                       train::view_of_node(*change.before) == train::view_of_node(*change.after);
   if (is_same || change.before == nullptr) return;
   const std::string name = api::key_of(*change.before).name;
-  for (const control::ObjectPtr& pod : pods().find(train::host_index_value(name))) queue_.add(train::job_of(*pod));
+  for (const control::ObjectPtr& pod : pods().find(train::node_index_value(name))) queue_.add(train::job_of(*pod));
 }
 
 void Caches::start() {

@@ -40,7 +40,7 @@ class Caches {
   // Kinds that the cluster may lack, by CRD name. A missing kind does not make the operator unready.
   [[nodiscard]] std::map<std::string, control::OptionalInformer*> optional();
   // nullptr: an operator of a single namespace has no rights on nodes.
-  [[nodiscard]] control::Cache* hosts() { return hosts_ ? &hosts_->cache() : nullptr; }
+  [[nodiscard]] control::Cache* nodes() { return nodes_ ? &nodes_->cache() : nullptr; }
 
  private:
   std::unique_ptr<control::Informer> informer(const kube::Resource& resource, const std::string& ns,
@@ -49,7 +49,7 @@ class Caches {
   void add_optional(const kube::Versions& versions, const std::string& ns, const std::string& selector);
   void enqueue_job_of(const control::Cache::Change& change);
   void enqueue_job_of_pod(const control::Cache::Change& change);
-  void enqueue_jobs_of_host(const control::Cache::Change& change);
+  void enqueue_jobs_of_node(const control::Cache::Change& change);
 
   kube::Client& client_;
   control::Workqueue& queue_;
@@ -59,7 +59,7 @@ class Caches {
   train::PodEventDelay pod_event_delay_;           // of the pods' informer's thread
   std::map<std::string, control::Informer*> all_;  // by resource; not changed after the constructor
   std::map<std::string, std::unique_ptr<control::OptionalInformer>> optional_;  // by CRD name; likewise
-  std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, hosts_;
+  std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, nodes_;
 };
 
 }  // namespace lockstep

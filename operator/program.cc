@@ -82,19 +82,20 @@ struct OperatorProgram::Impl {
                                  .pods = caches->pods(),
                                  .services = caches->services(),
                                  .network_policies = caches->network_policies(),
-                                 .hosts = caches->hosts(),
+                                 .nodes = caches->nodes(),
                                  .optional = caches->optional(),
                                  .events = *events,
                                  .progress = *progress,
                                  .announcer = *announcer,
                                  .metrics = *job_metrics},
-        train::Reconciler::Options{
-            .settings = std::move(settings),
-            .send_node_count = [](const std::string& ip, const std::string& token,
-                                  int nodes) { return train::send_node_count(ip, train::kStatusPort, token, nodes); },
-            .now = {},
-            .may_write = [this] { return leads(); },
-            .logger = logger});
+        train::Reconciler::Options{.settings = std::move(settings),
+                                   .send_num_nodes =
+                                       [](const std::string& ip, const std::string& token, int num_nodes) {
+                                         return train::send_num_nodes(ip, train::kStatusPort, token, num_nodes);
+                                       },
+                                   .now = {},
+                                   .may_write = [this] { return leads(); },
+                                   .logger = logger});
     controller = std::make_unique<control::Controller>(
         *queue, [this](const api::ObjectKey& key) { return reconciler->reconcile(key); },
         control::Controller::Options{.name = kController, .workers = options.workers, .logger = logger},

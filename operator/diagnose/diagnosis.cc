@@ -65,7 +65,7 @@ class Diagnoser {
     decide();
     add_progress();
     add_gang();
-    add_nodes();
+    add_pods();
     build_timeline();
     add_log();
     add_general_advice();
@@ -183,10 +183,10 @@ class Diagnoser {
 
   // The newest end: of a pod that is still there, which says most, or of the status.
   struct Ending {
-    int node = 0;
+    int node_rank = 0;
     std::optional<int> rank;
     int attempt = 0;
-    std::string host;
+    std::string node;
     std::optional<int> exit_code;
     std::string reason;
     std::string message;
@@ -205,21 +205,21 @@ class Diagnoser {
     for (const train::PodView& pod : o_.pods) {
       const std::optional<train::PodEnd> end = train::end_of(pod, o_);
       if (!end || end->kind == train::EndKind::kDone) continue;
-      const bool is_same = newest && newest->node == end->node && newest->attempt == end->attempt;
+      const bool is_same = newest && newest->node_rank == end->node_rank && newest->attempt == end->attempt;
       if (is_same) {
         newest->step = end->step;
         if (!newest->rank) newest->rank = end->rank;
       } else if (!newest || end->time > newest->time) {
-        newest = Ending{end->node,   end->rank,    end->attempt, end->host, end->exit_code,
-                        end->reason, end->message, end->step,    end->time};
+        newest = Ending{end->node_rank, end->rank,    end->attempt, end->node, end->exit_code,
+                        end->reason,    end->message, end->step,    end->time};
       }
     }
     return newest;
   }
 
   static std::string who(const Ending& ending) {
-    const std::string node = "node " + std::to_string(ending.node);
-    return ending.rank ? "rank " + std::to_string(*ending.rank) + " on " + node : node;
+    const std::string pod = "node " + std::to_string(ending.node_rank);
+    return ending.rank ? "rank " + std::to_string(*ending.rank) + " on " + pod : pod;
   }
 
   std::string sentence(const Ending& ending) const {
@@ -229,8 +229,8 @@ class Diagnoser {
   }
 
   void explain(const Ending& ending) {
-    std::string line = who(ending) + ": pod " + train::pod_name(job_.meta.name, ending.node, ending.attempt);
-    if (!ending.host.empty()) line += " on " + ending.host;
+    std::string line = who(ending) + ": pod " + train::pod_name(job_.meta.name, ending.node_rank, ending.attempt);
+    if (!ending.node.empty()) line += " on " + ending.node;
     if (ending.exit_code) line += ", exit code " + exit_code_words(*ending.exit_code);
     line += ", " + ago(ending.time);
     out_.details.push_back(line);
@@ -246,7 +246,7 @@ class Diagnoser {
   // "restarted (1 of maxRestarts 10 used)": RESTARTS may be higher, since not every restart counts; what does not, and
   // what an agent did by itself, is said so.
   std::string restart_words(const Ending& ending) const {
-    const auto attempt = status_.attempts.find(ending.node);
+    const auto attempt = status_.attempts.find(ending.node_rank);
     if ((attempt == status_.attempts.end() ? 0 : attempt->second) == ending.attempt)
       return "started again by its agent";
     const int used = counted_failures();
@@ -279,7 +279,7 @@ class Diagnoser {
     if (by_ending) out_.details.push_back("the operator: " + on_one_line(failed.message));
     if (failed.reason == "StartupTimeout") {
       const std::string reason = last_wait_reason();
-      if (!reason.empty()) advise(advice_for_wait(reason, job_, pod_name_of_node(0)));
+      if (!reason.empty()) advise(advice_for_wait(reason, job_, pod_name_of(0)));
     }
     if (by_ending) advise(advice_for_ending(ending->reason, job_));
     advise(advice_for_ending(failed.reason, job_));
@@ -378,7 +378,7 @@ class Diagnoser {
       out_.details.push_back("its last failure: " + sentence(*ending) + ", " + ago(ending->time));
     if (is_silent) {
       advise({{"is the run stuck, or does node 0 not answer the operator (port 8080, a NetworkPolicy)?",
-               kubectl("logs", name(), pod_name_of_node(0) + " -c trainer --tail=20")}});
+               kubectl("logs", name(), pod_name_of(0) + " -c trainer --tail=20")}});
     }
   }
 
@@ -445,36 +445,38 @@ class Diagnoser {
 
   // ---- nodes ----
 
-  int attempt_of(int node) const {
-    const auto it = status_.attempts.find(node);
+  int attempt_of(int node_rank) const {
+    const auto it = status_.attempts.find(node_rank);
     return it == status_.attempts.end() ? 0 : it->second;
   }
-  std::string pod_name_of_node(int node) const { return train::pod_name(job_.meta.name, node, attempt_of(node)); }
+  std::string pod_name_of(int node_rank) const {
+    return train::pod_name(job_.meta.name, node_rank, attempt_of(node_rank));
+  }
 
   std::string first_pod_not_ready() const {
-    for (int node = 0; node < spec_.trainer.num_nodes; ++node) {
-      const train::PodView* const pod = o_.pod(node, attempt_of(node));
+    for (int node_rank = 0; node_rank < spec_.trainer.num_nodes; ++node_rank) {
+      const train::PodView* const pod = o_.pod(node_rank, attempt_of(node_rank));
       if (pod != nullptr && !pod->ready) return pod->meta.name;
     }
-    return pod_name_of_node(0);
+    return pod_name_of(0);
   }
 
-  void add_nodes() {
+  void add_pods() {
     const bool is_over = status_.completion_time.has_value();
-    for (int node = 0; node < spec_.trainer.num_nodes; ++node) {
-      const train::PodView* const pod = o_.pod(node, attempt_of(node));
+    for (int node_rank = 0; node_rank < spec_.trainer.num_nodes; ++node_rank) {
+      const train::PodView* const pod = o_.pod(node_rank, attempt_of(node_rank));
       if (pod == nullptr) {
         if (is_over || is(api::JobPhase::kSuspended)) continue;
-        const bool is_done = book_.done.count(node) > 0;
-        out_.nodes.push_back({node, "", "", is_done ? "done" : "no pod", is_done});
+        const bool is_done = book_.done.count(node_rank) > 0;
+        out_.pods.push_back({node_rank, "", "", is_done ? "done" : "no pod", is_done});
         continue;
       }
-      out_.nodes.push_back(row_of(*pod));
+      out_.pods.push_back(row_of(*pod));
     }
   }
 
-  NodeRow row_of(const train::PodView& pod) const {
-    NodeRow row{pod.node, pod.meta.name, pod.host, "", false};
+  PodRow row_of(const train::PodView& pod) const {
+    PodRow row{pod.node_rank, pod.meta.name, pod.node, "", false};
     const std::optional<train::PodEnd> end = train::end_of(pod, o_);
     if (end && end->kind == train::EndKind::kDone) {
       row.state = "done";

@@ -15,10 +15,10 @@ struct TimelineEntry {
   bool is_bad = false;
 };
 
-struct NodeRow {
-  int node = 0;
-  std::string pod;    // "" when there is none
-  std::string host;   // "" before it has one
+struct PodRow {
+  int node_rank = 0;
+  std::string name;   // "" when there is none
+  std::string node;   // "" before it has one
   std::string state;  // "ready", "ended with 137 (OutOfMemory)", …
   bool is_well = false;
 };
@@ -28,7 +28,7 @@ struct Diagnosis {
   std::string verdict;                  // one sentence
   std::vector<std::string> details;     // figures and the program's own words, a line each
   std::vector<TimelineEntry> timeline;  // oldest first
-  std::vector<NodeRow> nodes;           // by node rank
+  std::vector<PodRow> pods;             // by node rank
   std::string log_pod;                  // whose last lines these are; "" for none
   std::vector<std::string> log;
   std::vector<Advice> advice;

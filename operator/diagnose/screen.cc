@@ -12,7 +12,7 @@ namespace {
 using api::UnixSeconds;
 
 constexpr size_t kTimelineEntriesMax = 10;
-constexpr size_t kNodesMax = 8;
+constexpr size_t kPodsMax = 8;
 constexpr size_t kWidthMin = 40;
 constexpr size_t kTextBytesMax = 400;  // of one entry or detail: a termination message may be pages
 
@@ -88,14 +88,14 @@ void show_timeline(const std::vector<TimelineEntry>& all, UnixSeconds now, Scree
   }
 }
 
-void show_nodes(std::vector<NodeRow> nodes, Screen& screen) {
-  if (nodes.empty()) return;
-  std::stable_partition(nodes.begin(), nodes.end(), [](const NodeRow& row) { return !row.is_well; });
-  const size_t left_out = nodes.size() > kNodesMax ? nodes.size() - kNodesMax : 0;
-  nodes.resize(nodes.size() - left_out);
+void show_pods(std::vector<PodRow> pods, Screen& screen) {
+  if (pods.empty()) return;
+  std::stable_partition(pods.begin(), pods.end(), [](const PodRow& row) { return !row.is_well; });
+  const size_t left_out = pods.size() > kPodsMax ? pods.size() - kPodsMax : 0;
+  pods.resize(pods.size() - left_out);
   std::vector<std::vector<std::string>> rows = {{"NODE", "POD", "MACHINE", "STATE"}};
-  for (const NodeRow& row : nodes) {
-    rows.push_back({std::to_string(row.node), row.pod.empty() ? "-" : row.pod, row.host.empty() ? "-" : row.host,
+  for (const PodRow& row : pods) {
+    rows.push_back({std::to_string(row.node_rank), row.name.empty() ? "-" : row.name, row.node.empty() ? "-" : row.node,
                     printable(row.state)});
   }
   screen.line("");
@@ -139,7 +139,7 @@ std::string to_screen(const Diagnosis& diagnosis, const ScreenOptions& options) 
   screen.prose("", verdict, diagnosis.is_well ? "32" : "1;31");
   for (const std::string& detail : diagnosis.details) screen.prose("  ", detail);
   show_timeline(diagnosis.timeline, options.now, screen);
-  show_nodes(diagnosis.nodes, screen);
+  show_pods(diagnosis.pods, screen);
   if (!diagnosis.log.empty()) {
     screen.heading("Last lines of " + diagnosis.log_pod);
     for (const std::string& line : diagnosis.log) screen.line("  " + printable(shortened(line, kTextBytesMax)));

@@ -60,10 +60,10 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
     objects.push_back(train::desired_network_policy(observed.job, observed.settings));
   }
   if (const std::vector<std::string> versions = train::pod_group_versions(spec); !versions.empty()) {
-    objects.push_back(train::desired_pod_group(observed.job, versions.front(), 0, train::nodes_needed(spec)));
+    objects.push_back(train::desired_pod_group(observed.job, versions.front(), 0, train::pods_needed(spec)));
   }
-  for (int node = 0; node < spec.trainer.num_nodes; ++node) {
-    TRY_ASSIGN(Json pod, train::desired_pod(observed, {.node = node, .attempt = options.attempt}));
+  for (int node_rank = 0; node_rank < spec.trainer.num_nodes; ++node_rank) {
+    TRY_ASSIGN(Json pod, train::desired_pod(observed, {.node_rank = node_rank, .attempt = options.attempt}));
     put_placeholders(pod, meta.created != 0);
     objects.push_back(std::move(pod));
   }

@@ -109,8 +109,8 @@ Result<std::string> read_agent_status(const std::string& ip, int port) {
   return exchange(ip, port, {http::verb::get, "/status?view=summary", kHttp11});
 }
 
-Status send_node_count(const std::string& ip, int port, const std::string& token, int nodes) {
-  return post(ip, port, token, "/nodes", {{"nodes", nodes}});
+Status send_num_nodes(const std::string& ip, int port, const std::string& token, int num_nodes) {
+  return post(ip, port, token, "/nodes", {{"nodes", num_nodes}});
 }
 
 Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address) {

@@ -21,7 +21,7 @@ inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 // whole status, which has about 200 bytes for each rank.
 Result<std::string> read_agent_status(const std::string& ip, int port);
 // POST /nodes, with the job's token: sets the number of nodes that node 0's coordinator aims for.
-Status send_node_count(const std::string& ip, int port, const std::string& token, int nodes);
+Status send_num_nodes(const std::string& ip, int port, const std::string& token, int num_nodes);
 // POST /coordinator, with the job's token. `address`: the IP of node 0's pod.
 Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address);
 

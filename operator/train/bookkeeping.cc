@@ -21,12 +21,12 @@ void read_by_number(const Json& json, std::string_view name, std::map<Key, Value
 int whole_number(const Json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
 
 // "0-1023,1030": thousands of nodes in a few bytes.
-std::string ranges_text(const std::set<int>& nodes) {
+std::string ranges_text(const std::set<int>& node_ranks) {
   std::string text;
-  for (auto node = nodes.begin(); node != nodes.end();) {
-    const int first = *node;
+  for (auto node_rank = node_ranks.begin(); node_rank != node_ranks.end();) {
+    const int first = *node_rank;
     int last = first;
-    while (++node != nodes.end() && *node == last + 1) last = *node;
+    while (++node_rank != node_ranks.end() && *node_rank == last + 1) last = *node_rank;
     if (!text.empty()) text += ",";
     text += std::to_string(first);
     if (last != first) text += "-" + std::to_string(last);
@@ -35,7 +35,7 @@ std::string ranges_text(const std::set<int>& nodes) {
 }
 
 std::set<int> read_ranges(const Json& json, std::string_view name) {
-  std::set<int> nodes;
+  std::set<int> node_ranks;
   const std::string text = text_field(json, {name});
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
@@ -44,10 +44,10 @@ std::set<int> read_ranges(const Json& json, std::string_view name) {
     const std::optional<int64_t> first = parse_number(range.substr(0, dash));
     const std::optional<int64_t> last = dash == range.npos ? first : parse_number(range.substr(dash + 1));
     if (!first || !last || *first < 0 || *last > api::kNodeRankMax) return {};
-    for (int64_t node = *first; node <= *last; ++node) nodes.insert(static_cast<int>(node));
+    for (int64_t node_rank = *first; node_rank <= *last; ++node_rank) node_ranks.insert(static_cast<int>(node_rank));
     at = end + 1;
   }
-  return nodes;
+  return node_ranks;
 }
 
 Json to_json(const Recovering& r) {
@@ -64,11 +64,12 @@ Json counters_to_json(const Bookkeeping& book) {
   if (book.out_of_memory != 0) json["outOfMemory"] = book.out_of_memory;
   if (book.checkpoint_step >= 0) json["checkpointStep"] = book.checkpoint_step;
   if (book.furthest_step >= 0) json["furthestStep"] = book.furthest_step;
-  for (const auto& [node, times] : book.without_progress) json["withoutProgress"][std::to_string(node)] = times;
-  for (const auto& [node, replacements] : book.quick_replacements) {
-    json["quickReplacements"][std::to_string(node)] = {{"times", replacements.times}, {"last", replacements.last}};
+  for (const auto& [node_rank, times] : book.without_progress)
+    json["withoutProgress"][std::to_string(node_rank)] = times;
+  for (const auto& [node_rank, replacements] : book.quick_replacements) {
+    json["quickReplacements"][std::to_string(node_rank)] = {{"times", replacements.times}, {"last", replacements.last}};
   }
-  for (const auto& [host, since] : book.avoided) json["avoided"][host] = since;
+  for (const auto& [node, since] : book.avoided) json["avoided"][node] = since;
   return json;
 }
 
@@ -83,8 +84,8 @@ void read_counters(const Json& json, Bookkeeping& book) {
                              number_field(entry, {"last"}).value_or(0)};
   });
   if (const Json* avoided = field(json, {"avoided"}); avoided != nullptr && avoided->is_object()) {
-    for (const auto& [host, since] : avoided->items()) {
-      if (since.is_number_integer()) book.avoided[host] = since.get<int64_t>();
+    for (const auto& [node, since] : avoided->items()) {
+      if (since.is_number_integer()) book.avoided[node] = since.get<int64_t>();
     }
   }
 }

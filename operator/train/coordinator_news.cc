@@ -8,14 +8,14 @@ CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobSt
   CoordinatorNews news;
   if (observed.job.spec.trainer.launcher != api::Launcher::kLockstep) return news;
   const auto runs = [&](const PodView& pod) {
-    const auto attempt = status.attempts.find(pod.node);
+    const auto attempt = status.attempts.find(pod.node_rank);
     const bool is_current = pod.attempt == (attempt == status.attempts.end() ? 0 : attempt->second);
     return is_current && pod.phase == PodPhase::kRunning && !pod.ip.empty() && !pod.deleting &&
            !end_of(pod, observed).has_value();
   };
   for (const PodView& pod : observed.pods) {  // node 0's come first
     if (!runs(pod)) continue;
-    if (pod.node == 0) {
+    if (pod.node_rank == 0) {
       news.address = pod.ip;
     } else if (!news.address.empty()) {
       news.pods.push_back({.uid = pod.meta.uid, .ip = pod.ip});

@@ -31,19 +31,19 @@ class List {
 };
 
 void add_foreign(const api::TrainJob& job, const EnvironmentParameters& parameters, List& list) {
-  const std::string address = node0_address(job.meta);
-  const int nodes = job.spec.trainer.num_nodes;
+  const std::string address = pod0_address(job.meta);
+  const int num_nodes = job.spec.trainer.num_nodes;
   list.add(env::kMasterAddr, address);
   list.add(env::kMasterPort, kMasterPort);
-  list.add(env::kForeignNodeRank, parameters.node);
-  list.add(env::kForeignNumNodes, nodes);
+  list.add(env::kForeignNodeRank, parameters.node_rank);
+  list.add(env::kForeignNumNodes, num_nodes);
   if (parameters.num_proc_per_node == 1) {
-    list.add(env::kWorldSize, nodes);
-    list.add(env::kRank, parameters.node);
+    list.add(env::kWorldSize, num_nodes);
+    list.add(env::kRank, parameters.node_rank);
   }
-  list.add(env::kPetNumNodes, nodes);
+  list.add(env::kPetNumNodes, num_nodes);
   list.add(env::kPetNprocPerNode, parameters.num_proc_per_node);
-  list.add(env::kPetNodeRank, parameters.node);
+  list.add(env::kPetNodeRank, parameters.node_rank);
   list.add(env::kPetMasterAddr, address);
   list.add(env::kPetMasterPort, kMasterPort);
 }
@@ -58,18 +58,18 @@ uint64_t run_number(const api::ObjectMeta& job) {
 
 std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParameters& parameters) {
   const api::TrainJobSpec& spec = job.spec;
-  const int nodes = spec.trainer.num_nodes;
+  const int num_nodes = spec.trainer.num_nodes;
   List list;
   list.add(env::kJob, job.meta.name);
   list.add(env::kNamespace, job.meta.ns);
   list.add(env::kJobUid, job.meta.uid);
   list.add(env::kRun, std::to_string(run_number(job.meta)));
-  list.add(env::kNodeRank, parameters.node);
-  list.add(env::kNumNodes, nodes);
-  list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : nodes);
-  list.add(env::kMaxNodes, spec.elastic ? spec.elastic->max_nodes : nodes);
+  list.add(env::kNodeRank, parameters.node_rank);
+  list.add(env::kNumNodes, num_nodes);
+  list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : num_nodes);
+  list.add(env::kMaxNodes, spec.elastic ? spec.elastic->max_nodes : num_nodes);
   list.add(env::kNprocPerNode, parameters.num_proc_per_node);
-  list.add(env::kCoordinator, node0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
+  list.add(env::kCoordinator, pod0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
   list.add(env::kPodAttempt, parameters.attempt);
   if (spec.checkpoint) list.add(env::kCheckpointDir, spec.checkpoint->mount_path);
   if (spec.checkpoint) list.add(env::kResume, api::to_string(spec.checkpoint->resume));

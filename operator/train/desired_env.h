@@ -12,7 +12,7 @@
 namespace lockstep::train {
 
 struct EnvironmentParameters {
-  int node = 0;
+  int node_rank = 0;
   int attempt = 0;
   int num_proc_per_node = 1;
   std::string token;

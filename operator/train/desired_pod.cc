@@ -152,7 +152,7 @@ bool mounts_path(const Json& trainer, std::string_view path) {
                      [&](const Json& mount) { return text_field(mount, {"mountPath"}) == path; });
 }
 
-void add_volumes(const api::TrainJobSpec& spec, int node, Json& pod_spec, Json& trainer) {
+void add_volumes(const api::TrainJobSpec& spec, int node_rank, Json& pod_spec, Json& trainer) {
   // Without a limit of its own it counts against the container's memory limit; 64 MiB, the runtimes' default, is too
   // little for NCCL.
   if (!mounts_path(trainer, kSharedMemoryPath)) {
@@ -160,7 +160,7 @@ void add_volumes(const api::TrainJobSpec& spec, int node, Json& pod_spec, Json& 
                std::string(kSharedMemoryPath));
   }
   // A claim that one machine at a time may mount (ReadWriteOnce) must not hold up the others: rank 0 alone writes.
-  if (spec.checkpoint && node == 0) {
+  if (spec.checkpoint && node_rank == 0) {
     Json volume = spec.checkpoint->volume;
     volume["name"] = std::string(kCheckpointVolume);
     add_volume(pod_spec, trainer, std::move(volume), spec.checkpoint->mount_path);
@@ -168,8 +168,8 @@ void add_volumes(const api::TrainJobSpec& spec, int node, Json& pod_spec, Json& 
 }
 
 // The terms of a node selector are alternatives, so each of them must exclude the hosts.
-Status avoid_hosts(Json& pod_spec, const std::set<std::string>& hosts) {
-  if (hosts.empty()) return {};
+Status avoid_nodes(Json& pod_spec, const std::set<std::string>& nodes) {
+  if (nodes.empty()) return {};
   const std::string path = std::string(kTemplatePath) + ".spec.affinity";
   TRY_ASSIGN(Json * affinity, object_member(pod_spec, "affinity", path));
   TRY_ASSIGN(Json * node_affinity, object_member(*affinity, "nodeAffinity", path + ".nodeAffinity"));
@@ -183,8 +183,8 @@ Status avoid_hosts(Json& pod_spec, const std::set<std::string>& hosts) {
     const std::string at = terms_path + "[" + std::to_string(i) + "]";
     if (!(*terms)[i].is_object()) return Error{ErrorCode::kInvalid, at + ": expected an object"};
     TRY_ASSIGN(Json * fields, list_member((*terms)[i], "matchFields", at + ".matchFields"));
-    for (const std::string& host : hosts) {  // one value each: the API allows no more
-      fields->push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", Json::array({host})}});
+    for (const std::string& node : nodes) {  // one value each: the API allows no more
+      fields->push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", Json::array({node})}});
     }
   }
   return {};
@@ -196,19 +196,19 @@ Json pod_metadata(const Observed& o, const PodParameters& parameters) {
   if (const Json* given = field(job.spec.trainer.pod_template, {"metadata"}); given != nullptr && given->is_object()) {
     metadata = *given;
   }
-  metadata["name"] = pod_name(job.meta.name, parameters.node, parameters.attempt);
+  metadata["name"] = pod_name(job.meta.name, parameters.node_rank, parameters.attempt);
   metadata["namespace"] = job.meta.ns;
   Json labels = owned_labels(job.meta);
   if (const Json* given = field(metadata, {"labels"}); given != nullptr && given->is_object()) labels.update(*given);
-  labels[std::string(kNodeLabel)] = std::to_string(parameters.node);
+  labels[std::string(kNodeRankLabel)] = std::to_string(parameters.node_rank);
   labels[std::string(kAttemptLabel)] = std::to_string(parameters.attempt);
   labels[std::string(kServingLabel)] = "true";
   metadata["labels"] = std::move(labels);
   Json& annotations = metadata["annotations"];
   if (!annotations.is_object()) annotations = Json::object();
-  annotations[std::string(kNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
+  annotations[std::string(kNumNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
   std::string avoids;
-  for (const std::string& host : parameters.avoided_hosts) avoids.append(avoids.empty() ? "" : ",").append(host);
+  for (const std::string& node : parameters.avoided_nodes) avoids.append(avoids.empty() ? "" : ",").append(node);
   if (!avoids.empty()) annotations[std::string(kAvoidsAnnotation)] = avoids;
   put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
   metadata["ownerReferences"] = owner_references(job.meta);
@@ -221,7 +221,7 @@ void fill_trainer(const Observed& o, const PodParameters& parameters, Json& trai
   put(trainer, "image", fields.image);
   if (!fields.command.empty()) put(trainer, "command", fields.command);
   if (!fields.args.empty()) put(trainer, "args", fields.args);
-  const std::vector<Json> contract = desired_env(o.job, {.node = parameters.node,
+  const std::vector<Json> contract = desired_env(o.job, {.node_rank = parameters.node_rank,
                                                          .attempt = parameters.attempt,
                                                          .num_proc_per_node = num_proc_per_node(o.job.spec),
                                                          .token = o.token()});
@@ -238,7 +238,7 @@ void fill_trainer(const Observed& o, const PodParameters& parameters, Json& trai
 void fill_pod_spec(const Observed& o, const PodParameters& parameters, Json& pod_spec) {
   const api::TrainJobSpec& spec = o.job.spec;
   put(pod_spec, "restartPolicy", "Never");
-  put(pod_spec, "hostname", pod_host_name(o.job.meta.name, parameters.node));
+  put(pod_spec, "hostname", pod_hostname(o.job.meta.name, parameters.node_rank));
   put(pod_spec, "subdomain", o.job.meta.name);
   const char* const grace = "terminationGracePeriodSeconds";
   put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
@@ -283,9 +283,9 @@ Result<Json> unadmitted_pod(const Observed& o, const PodParameters& parameters) 
 
   fill_trainer(o, parameters, trainer);
   fill_pod_spec(o, parameters, pod_spec);
-  add_volumes(spec, parameters.node, pod_spec, trainer);
+  add_volumes(spec, parameters.node_rank, pod_spec, trainer);
   restrict_pod(pod_spec, trainer, spec.trainer.launcher);
-  TRY(avoid_hosts(pod_spec, parameters.avoided_hosts));
+  TRY(avoid_nodes(pod_spec, parameters.avoided_nodes));
   pod_spec["containers"][index < 0 ? pod_spec["containers"].size() - 1 : static_cast<size_t>(index)] =
       std::move(trainer);
   Json pod{

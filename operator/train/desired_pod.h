@@ -18,10 +18,10 @@ namespace lockstep::train {
 inline constexpr int kDefaultFsGroup = 65532;  // "nonroot" of the usual images
 
 struct PodParameters {
-  int node = 0;
+  int node_rank = 0;
   int attempt = 0;
   int pod_group = 0;                         // number of the gang's, where there is one
-  std::set<std::string> avoided_hosts = {};  // where it must not run
+  std::set<std::string> avoided_nodes = {};  // where it must not run
 };
 
 // kInvalid names the field of the TrainJob.

@@ -14,7 +14,7 @@ Json port(const char* name, int number) {
 
 Json selector(const api::TrainJob& job) {
   Json labels = {{std::string(kJobLabel), job.meta.name}, {std::string(kServingLabel), "true"}};
-  if (job.spec.trainer.launcher != api::Launcher::kNone) labels[std::string(kNodeLabel)] = "0";
+  if (job.spec.trainer.launcher != api::Launcher::kNone) labels[std::string(kNodeRankLabel)] = "0";
   return labels;
 }
 
@@ -49,7 +49,7 @@ bool service_differs(const Json& service, const Json& desired) {
   const Json* const selector = field(service, {"spec", "selector"});
   if (selector == nullptr) return true;
   Json of_all = wanted["selector"];
-  of_all.erase(std::string(kNodeLabel));
+  of_all.erase(std::string(kNodeRankLabel));
   return *selector != wanted["selector"] && *selector != of_all;
 }
 

@@ -14,12 +14,12 @@ namespace lockstep::train {
 inline constexpr api::UnixSeconds kResendSeconds = 10;
 
 // How many pods must be ready for the job to run: elastic.minNodes, or all of them.
-int nodes_needed(const api::TrainJobSpec& spec);
+int pods_needed(const api::TrainJobSpec& spec);
 
 // Node ranks from numNodes on that have or had a pod, highest first: their pods are deleted in this order.
-std::vector<int> nodes_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
+std::vector<int> node_ranks_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
 
 // The number of nodes to send to the coordinator; nullopt: its newest report has it already, or it was just sent.
-std::optional<int> node_count_to_send(const Observed& observed);
+std::optional<int> num_nodes_to_send(const Observed& observed);
 
 }  // namespace lockstep::train

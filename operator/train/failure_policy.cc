@@ -96,13 +96,13 @@ int note_progress(const PodEnd& end, int64_t known_step, Bookkeeping& book) {
     book.furthest_step = step;
     book.without_progress.clear();
   }
-  return ++book.without_progress[end.node];
+  return ++book.without_progress[end.node_rank];
 }
 
 void avoid(const PodEnd& end, api::UnixSeconds now, Bookkeeping& book) {
-  if (end.host.empty()) return;
-  book.avoided[end.host] = now;
-  if (book.avoided.size() <= kAvoidedHostsMax) return;
+  if (end.node.empty()) return;
+  book.avoided[end.node] = now;
+  if (book.avoided.size() <= kAvoidedNodesMax) return;
   book.avoided.erase(std::min_element(book.avoided.begin(), book.avoided.end(),
                                       [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
@@ -120,7 +120,7 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdic
     return JobFailure{
         "NoProgress",
         describe(end) + "; " + plural(policy.no_progress_restarts, "time") + " in a row a restart of node " +
-            std::to_string(end.node) + " came no further than " +
+            std::to_string(end.node_rank) + " came no further than " +
             (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
             " (restartPolicy.noProgressRestarts)"};
   }
@@ -145,14 +145,14 @@ std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
   std::string text = describe(end);
   text += verdict.action == RuleAction::kRestartGang ? "; all nodes get a new pod" : "; it gets a new pod";
   if (!verdict.is_counted) text += ", which restartPolicy.maxRestarts does not count";
-  if (verdict.avoids_host && !end.host.empty()) text += ", on another machine than " + end.host;
+  if (verdict.avoids_node && !end.node.empty()) text += ", on another machine than " + end.node;
   if (!verdict.because.empty()) text += " (" + verdict.because + ")";
   return text;
 }
 
 // When the wait before the node rank's next replacement ends; 0: there is no wait.
-api::UnixSeconds end_of_wait(int node, const Bookkeeping& book) {
-  const auto it = book.quick_replacements.find(node);
+api::UnixSeconds end_of_wait(int node_rank, const Bookkeeping& book) {
+  const auto it = book.quick_replacements.find(node_rank);
   if (it == book.quick_replacements.end() || it->second.times == 0) return 0;
   constexpr int kDoublings = 16;
   const api::UnixSeconds wait = kReplacementWaitFirstSeconds << std::min(it->second.times - 1, kDoublings);
@@ -178,14 +178,15 @@ Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
 FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureFacts& facts,
                                     Bookkeeping& book) {
   // The first end is the likely cause of the others.
-  std::sort(ends.begin(), ends.end(),
-            [](const PodEnd& a, const PodEnd& b) { return std::tie(a.time, a.node) < std::tie(b.time, b.node); });
+  std::sort(ends.begin(), ends.end(), [](const PodEnd& a, const PodEnd& b) {
+    return std::tie(a.time, a.node_rank) < std::tie(b.time, b.node_rank);
+  });
   FailureOutcome outcome;
   for (PodEnd& end : ends) {
     Verdict verdict = judge(end, spec);
     // When all nodes restart, only the first end counts: the others ended because of it.
     const bool is_aftermath = outcome.is_gang;
-    if (verdict.avoids_host) avoid(end, facts.now, book);
+    if (verdict.avoids_node) avoid(end, facts.now, book);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
       outcome.is_fixable_by_spec_change = verdict.is_fixable_by_spec_change;
@@ -223,26 +224,26 @@ void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book) {
   book.out_of_memory = 0;
 }
 
-api::UnixSeconds not_before(int node, const Bookkeeping& book) {
-  return std::max(end_of_wait(node, book), end_of_wait(kGang, book));
+api::UnixSeconds not_before(int node_rank, const Bookkeeping& book) {
+  return std::max(end_of_wait(node_rank, book), end_of_wait(kGang, book));
 }
 
-void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book) {
+void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book) {
   // Drops ranks whose pods have lived long enough, so that the book stays small with any number of pods.
   std::erase_if(book.quick_replacements, [&](const auto& entry) {
     return std::max(entry.second.last, end_of_wait(entry.first, book)) + kQuickReplacementSeconds <= now;
   });
-  const auto it = book.quick_replacements.find(node);
+  const auto it = book.quick_replacements.find(node_rank);
   const int times = it == book.quick_replacements.end() ? 0 : it->second.times + 1;
-  book.quick_replacements[node] = {times, now};
+  book.quick_replacements[node_rank] = {times, now};
 }
 
-std::set<std::string> avoided_hosts(const Bookkeeping& book, int window_seconds, api::UnixSeconds now) {
-  std::set<std::string> hosts;
-  for (const auto& [host, since] : book.avoided) {
-    if (since + window_seconds > now) hosts.insert(host);
+std::set<std::string> avoided_nodes(const Bookkeeping& book, int window_seconds, api::UnixSeconds now) {
+  std::set<std::string> nodes;
+  for (const auto& [node, since] : book.avoided) {
+    if (since + window_seconds > now) nodes.insert(node);
   }
-  return hosts;
+  return nodes;
 }
 
 }  // namespace lockstep::train

@@ -25,12 +25,12 @@ inline constexpr api::UnixSeconds kQuickReplacementSeconds = 60;
 inline constexpr api::UnixSeconds kReplacementWaitFirstSeconds = 5;
 inline constexpr api::UnixSeconds kReplacementWaitMaxSeconds = 300;
 // At most so many hosts are avoided, the newest of them: a job that avoids every machine would never start.
-inline constexpr size_t kAvoidedHostsMax = 16;
+inline constexpr size_t kAvoidedNodesMax = 16;
 
 struct Verdict {
   api::RuleAction action = api::RuleAction::kReplacePod;
   bool is_counted = true;
-  bool avoids_host = false;
+  bool avoids_node = false;
   std::string because;                     // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
   bool is_fixable_by_spec_change = false;  // with kFail: the job is suspended until somebody changes the spec
 };
@@ -69,11 +69,11 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
 void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
 // Notes that the node rank gets a new pod now, or with kGang all of them.
-void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book);
+void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book);
 // When the node rank's next pod may be made, by its own quick replacements and by the gang's; 0: at once.
-api::UnixSeconds not_before(int node, const Bookkeeping& book);
+api::UnixSeconds not_before(int node_rank, const Bookkeeping& book);
 
 // Hosts that the next pods stay away from.
-std::set<std::string> avoided_hosts(const Bookkeeping& book, int window_seconds, api::UnixSeconds now);
+std::set<std::string> avoided_nodes(const Bookkeeping& book, int window_seconds, api::UnixSeconds now);
 
 }  // namespace lockstep::train

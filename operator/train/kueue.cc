@@ -173,7 +173,7 @@ class Decision {
   }
 
  private:
-  [[nodiscard]] bool has_pods() const { return !f_.nodes_with_pods.empty(); }
+  [[nodiscard]] bool has_pods() const { return !f_.node_ranks_with_pods.empty(); }
 
   void wait(std::string reason, std::string message) {
     d_.may_run = false;
@@ -251,8 +251,8 @@ class Decision {
     }
     wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
     if (!f_.pod) return;
-    write({Verb::kCreate, name, "", desired_workload(job_, f_.wanted_nodes, *f_.pod, kueue_),
-           "the job asks queue " + queue_ + " for " + plural(f_.wanted_nodes, "node")});
+    write({Verb::kCreate, name, "", desired_workload(job_, f_.wanted_pods, *f_.pod, kueue_),
+           "the job asks queue " + queue_ + " for " + plural(f_.wanted_pods, "node")});
   }
 
   // False: the job cannot run with this Workload.
@@ -312,24 +312,24 @@ class Decision {
 
   bool fits_prebuilt() {
     const Workload& w = *workload_;
-    if (w.count >= f_.wanted_nodes || has_pods()) return true;
+    if (w.count >= f_.wanted_pods || has_pods()) return true;
     wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "node") +
-                                  ", the job for " + plural(f_.wanted_nodes, "node") + "; make the two equal.");
+                                  ", the job for " + plural(f_.wanted_pods, "node") + "; make the two equal.");
     return false;
   }
 
   // The job has changed since its Workload was made. While it runs, only numNodes can.
   bool is_outdated() {
     const Workload& w = *workload_;
-    const bool is_larger = f_.wanted_nodes > w.count - w.reclaimable;
+    const bool is_larger = f_.wanted_pods > w.count - w.reclaimable;
     bool is_edited = false;
     if (!has_pods() && f_.was_stopped && f_.pod) {
-      const Workload now = workload_from_json(desired_workload(job_, f_.wanted_nodes, *f_.pod, kueue_));
+      const Workload now = workload_from_json(desired_workload(job_, f_.wanted_pods, *f_.pod, kueue_));
       is_edited = now.template_hash != w.template_hash || now.count != w.count || now.min_count != w.min_count;
     }
     if (!is_larger && !is_edited) return false;
     wait("Requeued", is_larger && !is_edited
-                         ? "The job asks for " + plural(f_.wanted_nodes, "node") + ", and quota for " +
+                         ? "The job asks for " + plural(f_.wanted_pods, "node") + ", and quota for " +
                                std::to_string(w.count - w.reclaimable) + " is reserved; it queues again in " +
                                in_quotes(queue_) + "."
                          : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
@@ -357,7 +357,7 @@ class Decision {
       d_.priority_problem = "Its priority is not changed: " + kueue_.priority->problem + ".";
       look_again();
     } else if (is_read && may_change) {
-      Json made = desired_workload(job_, f_.wanted_nodes, f_.pod.value_or(Json::object()), kueue_);
+      Json made = desired_workload(job_, f_.wanted_pods, f_.pod.value_or(Json::object()), kueue_);
       for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
         if (made["spec"].contains(name)) spec[name] = made["spec"][name];
       }
@@ -391,8 +391,8 @@ class Decision {
     d_.reason = "Admitted";
     d_.message = "Queue " + in_quotes(queue_) + " has admitted the job to cluster queue " + in_quotes(w.cluster_queue) +
                  " with ";
-    d_.message += given < f_.wanted_nodes ? std::to_string(given) + " of " + plural(f_.wanted_nodes, "node") + "."
-                                          : plural(f_.wanted_nodes, "node") + ".";
+    d_.message += given < f_.wanted_pods ? std::to_string(given) + " of " + plural(f_.wanted_pods, "node") + "."
+                                         : plural(f_.wanted_pods, "node") + ".";
     if (const Result<Json> added = admitted_pod(w, kueue_); !added.ok()) {
       d_.no_new_pods = added.error().message;
       look_again();
@@ -404,12 +404,12 @@ class Decision {
   // queueing again.
   void give_back_early(int given) {
     const Workload& w = *workload_;
-    const int unneeded = w.count - f_.wanted_nodes;
-    if (f_.wanted_nodes >= given || unneeded <= w.reclaimable) return;
-    if (has_pods() && *f_.nodes_with_pods.rbegin() >= f_.wanted_nodes) return;
+    const int unneeded = w.count - f_.wanted_pods;
+    if (f_.wanted_pods >= given || unneeded <= w.reclaimable) return;
+    if (has_pods() && *f_.node_ranks_with_pods.rbegin() >= f_.wanted_pods) return;
     StatusChange change(w, f_.now);
     change.status()["reclaimablePods"] = Json::array({{{"name", w.pod_set}, {"count", unneeded}}});
-    write(change.write("the job needs " + plural(f_.wanted_nodes, "node") + " only"));
+    write(change.write("the job needs " + plural(f_.wanted_pods, "node") + " only"));
   }
 
   const api::TrainJob& job_;
@@ -432,7 +432,7 @@ QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, cons
   return Decision(job, kueue, facts).run();
 }
 
-int nodes_of(const api::TrainJob& job, const KueueView& kueue) {
+int num_pods(const api::TrainJob& job, const KueueView& kueue) {
   const int wanted = job.spec.trainer.num_nodes;
   const Json* const object = workload_of(job, kueue);
   if (object == nullptr) {

@@ -35,11 +35,11 @@ struct WorkloadWrite {
 };
 
 struct QueueFacts {
-  std::set<int> nodes_with_pods;  // node ranks whose pod has not ended; those on lost machines left out
-  bool was_stopped = false;       // the condition Suspended is True: the job has no pods, and may have been edited
-  bool wants_to_run = true;       // neither suspended nor held
-  int wanted_nodes = 0;           // spec.trainer.numNodes
-  std::optional<Json> pod;        // for a new Workload; absent: no pod can be made of this spec
+  std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost machines left out
+  bool was_stopped = false;            // the condition Suspended is True: the job has no pods, and may have been edited
+  bool wants_to_run = true;            // neither suspended nor held
+  int wanted_pods = 0;                 // spec.trainer.numNodes
+  std::optional<Json> pod;             // for a new Workload; absent: no pod can be made of this spec
   const std::string* write_problem = nullptr;  // why the last write was refused; set while it is too early to try again
   api::UnixSeconds now = 0;
 };
@@ -64,7 +64,7 @@ bool belongs_to(const Workload& workload, const api::ObjectMeta& job);
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts);
 
 // How many pods the job has: spec.trainer.numNodes, or fewer where its Workload was admitted with fewer.
-int nodes_of(const api::TrainJob& job, const KueueView& kueue);
+int num_pods(const api::TrainJob& job, const KueueView& kueue);
 
 // PodsReady of an admitted Workload, when it is to be written.
 std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now);

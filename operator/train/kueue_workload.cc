@@ -69,7 +69,7 @@ std::optional<Json> topology_request(const api::TrainJob& job) {
   } else {
     return std::nullopt;
   }
-  request["podIndexLabel"] = std::string(kNodeLabel);  // pods of neighbouring ranks are placed close together
+  request["podIndexLabel"] = std::string(kNodeRankLabel);  // pods of neighbouring ranks are placed close together
   return request;
 }
 
@@ -162,7 +162,7 @@ const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
   return nullptr;
 }
 
-Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, const KueueView& kueue) {
+Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, const KueueView& kueue) {
   Json set = {{"name", std::string(kPodSet)}, {"template", pod_template_of(pod)}};
   if (const std::optional<Json> request = topology_request(job)) set["topologyRequest"] = *request;
   Json workload = {{"apiVersion", workload_api_version(kueue)},
@@ -177,8 +177,8 @@ Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, cons
   workload["metadata"]["annotations"] = {{std::string(kTemplateHashAnnotation), template_hash(workload)}};
   workload["metadata"]["labels"][std::string(kJobUidLabel)] = job.meta.uid;
   Json& made = workload["spec"]["podSets"][0];
-  made["count"] = nodes;
-  if (job.spec.elastic && job.spec.elastic->min_nodes < nodes) {
+  made["count"] = num_pods;
+  if (job.spec.elastic && job.spec.elastic->min_nodes < num_pods) {
     made["minCount"] = job.spec.elastic->min_nodes;
   }
   if (!kueue.priority || !kueue.priority->problem.empty()) return workload;

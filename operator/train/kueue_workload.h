@@ -93,7 +93,7 @@ const Json* workload_of(const api::TrainJob& job, const KueueView& kueue);
 std::string workload_name_of(const api::TrainJob& job);
 
 // The Workload that asks for `nodes` pods. `pod` is a pod of the job, without what an admission adds to it.
-Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, const KueueView& kueue);
+Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, const KueueView& kueue);
 
 // What the admission adds to each pod: {"metadata": {"labels", "annotations"}, "spec": {"nodeSelector", "tolerations",
 // "schedulingGates"}}. kNotFound: a flavour does not exist.

@@ -2,14 +2,14 @@
 
 namespace lockstep::train {
 
-std::string pod_host_name(const std::string& job, int node) { return job + "-" + std::to_string(node); }
+std::string pod_hostname(const std::string& job, int node_rank) { return job + "-" + std::to_string(node_rank); }
 
-std::string pod_name(const std::string& job, int node, int attempt) {
-  return pod_host_name(job, node) + "-" + std::to_string(attempt);
+std::string pod_name(const std::string& job, int node_rank, int attempt) {
+  return pod_hostname(job, node_rank) + "-" + std::to_string(attempt);
 }
 
-std::string node0_address(const api::ObjectMeta& job) {
-  return pod_host_name(job.name, 0) + "." + job.name + "." + job.ns + ".svc";
+std::string pod0_address(const api::ObjectMeta& job) {
+  return pod_hostname(job.name, 0) + "." + job.name + "." + job.ns + ".svc";
 }
 
 std::string pod_selector(const std::string& job) {

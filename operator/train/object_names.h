@@ -13,14 +13,14 @@ namespace lockstep::train {
 
 // On every pod, Service and NetworkPolicy of a job; the caches select by it.
 inline constexpr std::string_view kJobLabel = "lockstep.dev/job";
-inline constexpr std::string_view kNodeLabel = "lockstep.dev/node";        // node rank
+inline constexpr std::string_view kNodeRankLabel = "lockstep.dev/node";    // node rank
 inline constexpr std::string_view kAttemptLabel = "lockstep.dev/attempt";  // pod attempt of that rank
 // The Service selects the pods with this label: those of all nodes, or of node 0 only (desired_service.h). Before such
 // a pod is replaced the operator removes the label, so that its DNS record is gone before its successor's appears.
 inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
 // The number of nodes in the pod's environment. An annotation and not a label: nothing selects by it.
-inline constexpr std::string_view kNodesAnnotation = "lockstep.dev/num-nodes";
+inline constexpr std::string_view kNumNodesAnnotation = "lockstep.dev/num-nodes";
 // Machines that the pod's affinity keeps it away from, with commas between; absent: none.
 inline constexpr std::string_view kAvoidsAnnotation = "lockstep.dev/avoids";
 
@@ -33,10 +33,10 @@ inline constexpr int kCoordinatorPort = 29400;
 inline constexpr int kStatusPort = 8080;
 inline constexpr int kMasterPort = 29500;  // of other launchers
 
-std::string pod_name(const std::string& job, int node, int attempt);  // "sasrec-1-0"
-std::string pod_host_name(const std::string& job, int node);          // "sasrec-1"
+std::string pod_name(const std::string& job, int node_rank, int attempt);  // "sasrec-1-0"
+std::string pod_hostname(const std::string& job, int node_rank);           // "sasrec-1"
 // "sasrec-0.sasrec.team-a.svc": node 0, through the headless Service.
-std::string node0_address(const api::ObjectMeta& job);
+std::string pod0_address(const api::ObjectMeta& job);
 
 // "lockstep.dev/job=NAME,lockstep.dev/serving=true": the pods that count, for the scale subresource.
 std::string pod_selector(const std::string& job);

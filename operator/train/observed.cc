@@ -38,34 +38,34 @@ std::vector<std::string> kinds_needed(const api::TrainJob& job) {
   return wants_gang(job.spec) ? std::vector<std::string>{pod_group_kind(job.spec)} : std::vector<std::string>();
 }
 
-HostView view_of_host(const Json& node) {
-  HostView host;
+NodeView view_of_node(const Json& node) {
+  NodeView view;
   for (const Json& condition : list_field(node, {"status", "conditions"})) {
     if (text_field(condition, {"type"}) != "Ready") continue;
     const std::string status = text_field(condition, {"status"});
-    host.ready = status == "True";
-    if (status == "Unknown") host.unreachable = true;
-    if (!host.ready) host.not_ready_since = api::parse_time(text_field(condition, {"lastTransitionTime"})).value_or(0);
+    view.ready = status == "True";
+    if (status == "Unknown") view.unreachable = true;
+    if (!view.ready) view.not_ready_since = api::parse_time(text_field(condition, {"lastTransitionTime"})).value_or(0);
   }
   for (const Json& taint : list_field(node, {"spec", "taints"})) {
     const std::string key = text_field(taint, {"key"});
-    if (key == kUnreachableTaint) host.unreachable = true;
-    if (key == kOutOfServiceTaint) host.out_of_service = true;
+    if (key == kUnreachableTaint) view.unreachable = true;
+    if (key == kOutOfServiceTaint) view.out_of_service = true;
   }
-  return host;
+  return view;
 }
 
 std::string Observed::token() const { return hmac_sha256_hex(settings.token_key, job.meta.uid); }
 
-const PodView* Observed::pod(int node, int attempt) const {
-  const auto it = std::lower_bound(pods.begin(), pods.end(), std::pair(node, attempt),
-                                   [](const PodView& p, auto key) { return std::pair(p.node, p.attempt) < key; });
-  return it == pods.end() || it->node != node || it->attempt != attempt ? nullptr : &*it;
+const PodView* Observed::pod(int node_rank, int attempt) const {
+  const auto it = std::lower_bound(pods.begin(), pods.end(), std::pair(node_rank, attempt),
+                                   [](const PodView& p, auto key) { return std::pair(p.node_rank, p.attempt) < key; });
+  return it == pods.end() || it->node_rank != node_rank || it->attempt != attempt ? nullptr : &*it;
 }
 
-std::map<std::string, HostView> views_of_hosts(const std::vector<Json>& nodes) {
-  std::map<std::string, HostView> views;
-  for (const Json& node : nodes) views.emplace(api::meta_of(node).name, view_of_host(node));
+std::map<std::string, NodeView> views_of_nodes(const std::vector<Json>& nodes) {
+  std::map<std::string, NodeView> views;
+  for (const Json& node : nodes) views.emplace(api::meta_of(node).name, view_of_node(node));
   return views;
 }
 
@@ -78,25 +78,25 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
     if (is_of_another_run(pod.meta, o.job.meta)) o.previous_pods.insert(pod.meta.name);
     if (is_controlled_by(pod.meta, o.job.meta)) {
       o.pods.push_back(std::move(pod));
-    } else if (pod.node == 0 && pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed) {
-      o.previous_node0 = pod.meta.name;
+    } else if (pod.node_rank == 0 && pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed) {
+      o.previous_pod0 = pod.meta.name;
     }
   }
   std::sort(o.pods.begin(), o.pods.end(), [](const PodView& a, const PodView& b) {
-    return std::tie(a.node, a.attempt, a.meta.name) < std::tie(b.node, b.attempt, b.meta.name);
+    return std::tie(a.node_rank, a.attempt, a.meta.name) < std::tie(b.node_rank, b.attempt, b.meta.name);
   });
   o.service = if_controlled(objects.service, o.job.meta);
   o.network_policy = if_controlled(objects.network_policy, o.job.meta);
-  o.hosts = std::move(objects.hosts);
-  o.wanted_nodes = o.job.spec.trainer.num_nodes;
+  o.nodes = std::move(objects.nodes);
+  o.wanted_pods = o.job.spec.trainer.num_nodes;
   take_kueue(std::move(objects.kueue), o);
   return o;
 }
 
 void take_kueue(KueueView kueue, Observed& o) {
   o.kueue = std::move(kueue);
-  o.job.spec.trainer.num_nodes = o.wanted_nodes;
-  o.job.spec.trainer.num_nodes = nodes_of(o.job, o.kueue);
+  o.job.spec.trainer.num_nodes = o.wanted_pods;
+  o.job.spec.trainer.num_nodes = num_pods(o.job, o.kueue);
   const Json* const workload = workload_of(o.job, o.kueue);
   o.admitted_pod = Json::object();
   if (workload == nullptr) return;

@@ -33,12 +33,12 @@ struct Settings {
 };
 
 // A Kubernetes node. In this room it is called host or machine: a node is a member of a job.
-struct HostView {
+struct NodeView {
   bool ready = true;            // its Ready condition is True
   bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
   bool out_of_service = false;  // an administrator has set that taint: the machine will not come back with its pods
   api::UnixSeconds not_ready_since = 0;  // 0: the Ready condition is True, is missing, or has no time
-  bool operator==(const HostView&) const = default;
+  bool operator==(const NodeView&) const = default;
 };
 
 // CreateProblem::reason
@@ -67,8 +67,8 @@ struct FirstPod {
 };
 
 // The number of wanted nodes that was last sent to node 0's agent (POST /nodes), and when.
-struct SentNodeCount {
-  int nodes = 0;
+struct SentNumNodes {
+  int num_nodes = 0;
   api::UnixSeconds time = 0;
 };
 
@@ -93,23 +93,23 @@ struct Observed {
   std::optional<Json> network_policy;         // controlled by this job
   std::map<std::string, OptionalKind> kinds;  // by CRD name, "podgroups.scheduling.k8s.io": kinds_needed's
   std::optional<bool> claim_exists;           // of checkpoint.volume.persistentVolumeClaim; absent: not known
-  std::optional<std::map<std::string, HostView>> hosts;  // absent: not known (the operator sees one namespace only)
+  std::optional<std::map<std::string, NodeView>> nodes;  // absent: not known (the operator sees one namespace only)
   std::optional<RunReport> report;
   std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
-  std::optional<SentNodeCount> sent_node_count;
+  std::optional<SentNumNodes> sent_num_nodes;
   KueueView kueue;
   // spec.trainer.numNodes as it stands; job.spec.trainer.num_nodes is what a queue has admitted of it.
-  int wanted_nodes = 0;
+  int wanted_pods = 0;
   Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
   // A pod of node 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
   // its last checkpoint may still come. Empty: none.
-  std::string previous_node0;
+  std::string previous_pod0;
 
   // LOCKSTEP_TOKEN of the job's pods.
   [[nodiscard]] std::string token() const;
   // The pod of a node rank's attempt; nullptr when there is none.
-  [[nodiscard]] const PodView* pod(int node, int attempt) const;
+  [[nodiscard]] const PodView* pod(int node_rank, int attempt) const;
 };
 
 // The input of `observe`: objects that have the job's label or name. They may belong to somebody else.
@@ -118,7 +118,7 @@ struct ClusterObjects {
   std::vector<PodView> pods;  // that have the job's label
   std::optional<Json> service;
   std::optional<Json> network_policy;
-  std::optional<std::map<std::string, HostView>> hosts;  // those on which the pods are
+  std::optional<std::map<std::string, NodeView>> nodes;  // those on which the pods are
   KueueView kueue;
 };
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; when it has the name
@@ -131,8 +131,8 @@ void take_kueue(KueueView kueue, Observed& observed);
 // CRD names of the kinds that the job needs and a cluster may lack.
 std::vector<std::string> kinds_needed(const api::TrainJob& job);
 
-HostView view_of_host(const Json& node);
-std::map<std::string, HostView> views_of_hosts(const std::vector<Json>& nodes);
+NodeView view_of_node(const Json& node_rank);
+std::map<std::string, NodeView> views_of_nodes(const std::vector<Json>& nodes);
 
 // Does `job` control the object?
 bool is_controlled_by(const api::ObjectMeta& object, const api::ObjectMeta& job);

@@ -30,19 +30,19 @@ bool is_finished(const api::TrainJobStatus& status) {
 void begin(PlanState& state) { state.status.selector = pod_selector(state.observed.job.meta.name); }
 
 Success succeed(PlanState& state) {
-  std::vector<NodeEnd> nodes;
+  std::vector<PodState> pods;
   for (size_t i = 0; i < state.current.size(); ++i) {
     const PodView* const pod = state.current[i];
     if (state.book.done.count(static_cast<int>(i)) > 0) {
-      nodes.push_back(NodeEnd::kDone);
+      pods.push_back(PodState::kDone);
     } else if (state.failed[i]) {
-      nodes.push_back(NodeEnd::kLost);
+      pods.push_back(PodState::kLost);
     } else {
-      nodes.push_back(pod != nullptr && pod->started ? NodeEnd::kRuns : NodeEnd::kNotStarted);
+      pods.push_back(pod != nullptr && pod->started ? PodState::kRuns : PodState::kNotStarted);
     }
   }
   Success success = apply_success_policy(
-      state.spec, {.nodes = std::move(nodes), .first_done_at = state.book.first_done_at, .now = state.now});
+      state.spec, {.pods = std::move(pods), .first_done_at = state.book.first_done_at, .now = state.now});
   if (success.complete && state.made_no_step)
     success.complete->append(" No step was left to make: " + state.book.origin + ".");
   if (success.complete) state.end_job(api::condition::kComplete, {"AllDone", *success.complete});
@@ -56,18 +56,18 @@ void scale(PlanState& state) {
   if (before != 0 && before != wanted) {
     state.event(false, "Scaled", "From " + plural(before, "node") + " to " + std::to_string(wanted) + ".", "Scale");
   }
-  for (const int node : nodes_to_remove(state.spec, state.book.created)) state.raise_attempt(node);
+  for (const int node_rank : node_ranks_to_remove(state.spec, state.book.created)) state.raise_attempt(node_rank);
   for (auto done = state.book.done.begin(); done != state.book.done.end();) {
     done = *done >= wanted ? state.book.done.erase(done) : std::next(done);
   }
-  const PodView* const node0 = state.current.empty() ? nullptr : state.current.front();
-  const std::optional<int> node_count = node_count_to_send(state.observed);
-  if (node_count && state.report != nullptr && node0 != nullptr && !node0->ip.empty()) {
-    state.act(SendNodeCount{node0->ip, *node_count}, "the coordinator wants " +
-                                                         std::to_string(*state.report->wanted_nodes) +
-                                                         ", numNodes is " + std::to_string(*node_count));
+  const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
+  const std::optional<int> num_nodes = num_nodes_to_send(state.observed);
+  if (num_nodes && state.report != nullptr && pod0 != nullptr && !pod0->ip.empty()) {
+    state.act(SendNumNodes{pod0->ip, *num_nodes}, "the coordinator wants " +
+                                                      std::to_string(*state.report->wanted_nodes) + ", numNodes is " +
+                                                      std::to_string(*num_nodes));
   }
-  if (node_count) state.look_again(state.now + kResendSeconds);
+  if (num_nodes) state.look_again(state.now + kResendSeconds);
 }
 
 void decide(PlanState& state) {
@@ -87,7 +87,7 @@ void decide(PlanState& state) {
   keep_deadlines(state, capacity);
   if (state.is_over) return;
   if (state.book.done.empty()) keep_placement(state, capacity);
-  release_avoided_hosts(state);
+  release_avoided_nodes(state);
   scale(state);
   plan_pods(state, success.stops_replacing_pods);
   end_recovery(state);
@@ -95,7 +95,7 @@ void decide(PlanState& state) {
 
 void plan_after_the_end(PlanState& state) {
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
-  api::NodeCounts counts = count_nodes(state.facts());
+  api::NodeCounts counts = count_pods(state.facts());
   if (is_finished(state.observed.job.status)) {
     // These counts stay as they were when the job finished: cleaning up pods does not change how their nodes ended.
     counts.succeeded = state.status.nodes.succeeded;

@@ -31,7 +31,7 @@ namespace lockstep::train {
 // Reads a pod that the cache lacks from the API server itself.
 struct LookUpPod {
   std::string name;
-  int node = 0;
+  int node_rank = 0;
   int attempt = 0;
 };
 // Objects beside the pods: Service, NetworkPolicy, and those of kinds that a cluster may lack (Observed::kinds), whose
@@ -55,9 +55,9 @@ struct DeleteObject {  // by UID; an object with finalizers stays for now, with 
   std::string name;
   std::string uid;
 };
-struct SendNodeCount {
+struct SendNumNodes {
   std::string ip;  // of node 0's pod
-  int nodes = 0;
+  int num_nodes = 0;
 };
 struct StopServing {  // removes the Service's label from the pod, which ends its DNS record
   std::string name;
@@ -78,7 +78,7 @@ struct DeletePod {  // by UID, with its own grace period
 };
 struct DeleteJob {};
 struct Action {
-  std::variant<LookUpPod, CreateObject, ApplyObject, DeleteObject, PatchObject, SendNodeCount, StopServing, CreatePod,
+  std::variant<LookUpPod, CreateObject, ApplyObject, DeleteObject, PatchObject, SendNumNodes, StopServing, CreatePod,
                DeletePod, DeleteJob>
       what;
   std::string why;

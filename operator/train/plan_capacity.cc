@@ -13,29 +13,30 @@ namespace lockstep::train {
 namespace {
 
 bool are_enough_ready(const PlanState& state) {
-  const api::NodeCounts counts = count_nodes(state.facts());
-  return counts.ready + counts.succeeded >= nodes_needed(state.spec);
+  const api::NodeCounts counts = count_pods(state.facts());
+  return counts.ready + counts.succeeded >= pods_needed(state.spec);
 }
 
 }  // namespace
 
 Capacity count_capacity(const PlanState& state) {
-  Capacity capacity{.desired = state.spec.trainer.num_nodes, .needed = nodes_needed(state.spec)};
+  Capacity capacity{.desired = state.spec.trainer.num_nodes, .needed = pods_needed(state.spec)};
   const CreateProblem* const refusal = refusal_of_all_pods(state);
   const bool is_refused = refusal != nullptr && refusal->reason == kQuotaExceeded;
   const bool is_given_back = state.book.placement.again_at > state.now;
-  const auto waits_for_earlier_job = [&state](int node) {
-    if (node == 0 && !state.observed.previous_node0.empty()) return true;
+  const auto waits_for_earlier_job = [&state](int node_rank) {
+    if (node_rank == 0 && !state.observed.previous_pod0.empty()) return true;
     return !state.observed.previous_pods.empty() &&
-           state.observed.previous_pods.count(pod_name(state.observed.job.meta.name, node, state.attempt_of(node))) > 0;
+           state.observed.previous_pods.count(
+               pod_name(state.observed.job.meta.name, node_rank, state.attempt_of(node_rank))) > 0;
   };
   for (size_t i = 0; i < state.current.size(); ++i) {
-    const int node = static_cast<int>(i);
-    if (state.book.done.count(node) > 0) continue;
+    const int node_rank = static_cast<int>(i);
+    if (state.book.done.count(node_rank) > 0) continue;
     const PodView* const pod = state.current[i];
     if (pod == nullptr) {
       const bool is_incomplete = !state.queue.no_new_pods.empty();  // the queue's admission
-      if (is_refused || is_given_back || is_incomplete || waits_for_earlier_job(node)) ++capacity.waiting;
+      if (is_refused || is_given_back || is_incomplete || waits_for_earlier_job(node_rank)) ++capacity.waiting;
       continue;
     }
     if (pod->scheduled || is_refused) ++capacity.holding;
@@ -51,7 +52,7 @@ void keep_deadlines(PlanState& state, const Capacity& capacity) {
   if (deadline.passed) return state.fail({"DeadlineExceeded", *deadline.passed});
 
   if (are_enough_ready(state) || state.book.were_ready) state.book.enough_were_ready = true;
-  const api::NodeCounts counts = count_nodes(state.facts());
+  const api::NodeCounts counts = count_pods(state.facts());
   const Startup startup = apply_startup_timeout(state.spec,
                                                 {.ready = counts.ready + counts.succeeded,
                                                  .needed = capacity.needed,
@@ -82,7 +83,7 @@ void keep_placement(PlanState& state, const Capacity& capacity) {
   state.event(true, std::string(kPodsGivenBack), *timeout.gives_back, "GiveBackPods");
   state.plan.why = *timeout.gives_back;
   const std::set<int> created = state.book.created;
-  for (const int node : created) state.raise_attempt(node);
+  for (const int node_rank : created) state.raise_attempt(node_rank);
   next_pod_group(state);
 }
 

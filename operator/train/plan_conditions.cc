@@ -102,7 +102,7 @@ void write_conditions(PlanState& state) {
     state.set(type, api::ConditionStatus::kFalse, state.is_over ? "OtherEnd" : "NotFinished",
               state.is_over ? "The job has ended otherwise." : "The job has not finished.");
   }
-  state.status.nodes = count_nodes(state.facts());
+  state.status.nodes = count_pods(state.facts());
   summarise(state.facts(), state.status);
 }
 

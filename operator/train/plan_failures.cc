@@ -26,8 +26,8 @@ void note_restart(PlanState& state, const std::string& scope, const Replacement&
 
 void replace_pods(PlanState& state, const FailureOutcome& outcome) {
   for (const Replacement& r : outcome.replacements) {
-    note_replacement(r.end.node, state.now, state.book);
-    state.raise_attempt(r.end.node);
+    note_replacement(r.end.node_rank, state.now, state.book);
+    state.raise_attempt(r.end.node_rank);
     ++state.status.restarts.pod;
     note_restart(state, "pod", r, "ReplacePod");
   }
@@ -38,9 +38,9 @@ void restart_gang(PlanState& state, const FailureOutcome& outcome) {
     return r.verdict.action == api::RuleAction::kRestartGang;
   });
   note_replacement(kGang, state.now, state.book);
-  std::set<int> nodes = state.book.created;
-  for (const Replacement& r : outcome.replacements) nodes.insert(r.end.node);
-  for (const int node : nodes) state.raise_attempt(node);
+  std::set<int> node_ranks = state.book.created;
+  for (const Replacement& r : outcome.replacements) node_ranks.insert(r.end.node_rank);
+  for (const int node_rank : node_ranks) state.raise_attempt(node_rank);
   next_pod_group(state);
   state.book.first_done_at = 0;
   ++state.status.restarts.gang;
@@ -55,10 +55,10 @@ void react_to_ends(PlanState& state) {
   const FailureOutcome outcome =
       apply_failure_policy(state.spec, state.ends, {.known_step = known_step, .now = state.now}, state.book);
   for (const Replacement& r : outcome.replacements) {
-    add_failure({.node = r.end.node,
+    add_failure({.node = r.end.node_rank,
                  .rank = r.end.rank,
                  .attempt = r.end.attempt,
-                 .host = r.end.host,
+                 .host = r.end.node,
                  .exit_code = r.end.exit_code,
                  .reason = r.end.reason,
                  .message = r.end.message,
@@ -70,29 +70,29 @@ void react_to_ends(PlanState& state) {
   outcome.is_gang ? restart_gang(state, outcome) : replace_pods(state, outcome);
 }
 
-void release_avoided_hosts(PlanState& state) {
+void release_avoided_nodes(PlanState& state) {
   const int window = state.spec.restart_policy.window_seconds;
-  const std::set<std::string> avoided = avoided_hosts(state.book, window, state.now);
+  const std::set<std::string> avoided = avoided_nodes(state.book, window, state.now);
   const std::vector<const PodView*> pods = state.current;
   for (const PodView* const pod : pods) {
     if (pod == nullptr || pod->scheduled || pod->avoids.empty()) continue;
     if (std::includes(avoided.begin(), avoided.end(), pod->avoids.begin(), pod->avoids.end())) {
-      for (const std::string& host : pod->avoids) state.look_again(state.book.avoided.at(host) + window);
+      for (const std::string& node : pod->avoids) state.look_again(state.book.avoided.at(node) + window);
       continue;
     }
     state.event(false, "MachineReleased",
-                "Node " + std::to_string(pod->node) + " (pod " + pod->meta.name +
+                "Node " + std::to_string(pod->node_rank) + " (pod " + pod->meta.name +
                     ") has found no other machine within " + std::to_string(window) +
                     " s (restartPolicy.windowSeconds); its next pod may go where the fault was.",
                 "ReplacePod");
-    state.raise_attempt(pod->node);
+    state.raise_attempt(pod->node_rank);
   }
 }
 
 void end_recovery(PlanState& state) {
   if (!state.book.recovering) return;
   const Recovering& recovering = *state.book.recovering;
-  const api::NodeCounts counts = count_nodes(state.facts());
+  const api::NodeCounts counts = count_pods(state.facts());
   const bool trains_again = state.report != nullptr && state.report->is_running() && recovering.generation > 0 &&
                             state.report->generation > recovering.generation &&
                             state.report->read_at >= recovering.since;

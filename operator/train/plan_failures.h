@@ -9,7 +9,7 @@ namespace lockstep::train {
 void react_to_ends(PlanState& state);
 // A pod that waits for a machine gets a successor when a machine that it avoids may be used again, because the affinity
 // of an existing pod cannot be changed.
-void release_avoided_hosts(PlanState& state);
+void release_avoided_nodes(PlanState& state);
 // Ends Bookkeeping::recovering when node 0 reports that a newer group trains, or, without a report, when all pods are
 // ready again.
 void end_recovery(PlanState& state);

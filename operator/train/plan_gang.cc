@@ -42,7 +42,7 @@ const Json* current_group(const PlanState& state) {
   return group == kind->objects.end() ? nullptr : &*group;
 }
 
-int gang_size(const PlanState& state) { return std::min(nodes_needed(state.spec), state.spec.trainer.num_nodes); }
+int gang_size(const PlanState& state) { return std::min(pods_needed(state.spec), state.spec.trainer.num_nodes); }
 
 // Ranks of the gang that are done need no machine any more.
 int members_needed(const PlanState& state) {
@@ -55,15 +55,15 @@ int members_needed(const PlanState& state) {
 bool is_size_right(const PlanState& state, const Json& group) {
   const int size = pod_group_size(group);
   const int needed = members_needed(state);
-  return size == needed || (size > needed && size <= gang_size(state) && missing_nodes(state).empty());
+  return size == needed || (size > needed && size <= gang_size(state) && missing_node_ranks(state).empty());
 }
 
 // Of the gang's ranks, those whose pod has a machine, or that are done.
 int count_bound(const PlanState& state) {
   int bound = 0;
-  for (int node = 0; node < gang_size(state); ++node) {
-    const PodView* const pod = state.current[static_cast<size_t>(node)];
-    if (state.book.done.count(node) > 0 || (pod != nullptr && pod->scheduled)) ++bound;
+  for (int node_rank = 0; node_rank < gang_size(state); ++node_rank) {
+    const PodView* const pod = state.current[static_cast<size_t>(node_rank)];
+    if (state.book.done.count(node_rank) > 0 || (pod != nullptr && pod->scheduled)) ++bound;
   }
   return bound;
 }
@@ -109,8 +109,8 @@ bool block_pods(PlanState& state, Obstacle why) {
 // A pod of the gang whose object names no PodGroup, though it was created with one: an API server whose feature gate is
 // off drops the field.
 const PodView* pod_without_group(const PlanState& state) {
-  for (int node = 0; node < gang_size(state); ++node) {
-    const PodView* const pod = state.current[static_cast<size_t>(node)];
+  for (int node_rank = 0; node_rank < gang_size(state); ++node_rank) {
+    const PodView* const pod = state.current[static_cast<size_t>(node_rank)];
     if (pod != nullptr && pod->pod_group.empty()) return pod;
   }
   return nullptr;
@@ -225,10 +225,10 @@ bool has_pod_group(PlanState& state) {
   return state.observed.problems.count(name) == 0;
 }
 
-std::vector<int> ranks_that_may_be_made(const PlanState& state, std::vector<int> missing) {
+std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing) {
   const int size = gang_size(state);
   if (!wants_gang(state.spec) || count_bound(state) == size) return missing;
-  std::erase_if(missing, [size](int node) { return node >= size; });
+  std::erase_if(missing, [size](int node_rank) { return node_rank >= size; });
   return missing;
 }
 

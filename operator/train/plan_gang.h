@@ -16,7 +16,7 @@ void next_pod_group(PlanState& state);
 bool has_pod_group(PlanState& state);
 // Of the ranks whose pods are missing, those whose pods may be made now: the ranks beyond the gang wait until all pods
 // of the gang have a machine.
-std::vector<int> ranks_that_may_be_made(const PlanState& state, std::vector<int> missing);
+std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing);
 // Deletes the PodGroups of earlier numbers, once their pods have ended.
 void retire_pod_groups(PlanState& state);
 // The condition GangScheduled.

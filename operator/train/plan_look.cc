@@ -16,42 +16,42 @@ constexpr api::UnixSeconds kReportFreshSeconds = 60;
 // or it was read before the newest write, in which case this pass's write will be refused.
 void catch_up_with_pods(PlanState& state) {
   for (const PodView& pod : state.observed.pods) {
-    if (pod.attempt <= state.attempt_of(pod.node)) continue;
-    state.status.attempts[pod.node] = pod.attempt;
-    state.book.created.erase(pod.node);
+    if (pod.attempt <= state.attempt_of(pod.node_rank)) continue;
+    state.status.attempts[pod.node_rank] = pod.attempt;
+    state.book.created.erase(pod.node_rank);
   }
   for (const PodView& pod : state.observed.pods) {
-    if (pod.pod_group.empty() || pod.attempt < state.attempt_of(pod.node)) continue;
+    if (pod.pod_group.empty() || pod.attempt < state.attempt_of(pod.node_rank)) continue;
     const std::optional<int> group = pod_group_number(state.observed.job.meta, pod.pod_group);
     if (group && *group > state.book.pod_group) state.book.pod_group = *group;
   }
 }
 
-void look_at_node(PlanState& state, int node) {
-  const int attempt = state.attempt_of(node);
-  const PodView* const pod = state.observed.pod(node, attempt);
-  const bool is_done = state.book.done.count(node) > 0;
+void look_at_pod(PlanState& state, int node_rank) {
+  const int attempt = state.attempt_of(node_rank);
+  const PodView* const pod = state.observed.pod(node_rank, attempt);
+  const bool is_done = state.book.done.count(node_rank) > 0;
   if (pod == nullptr) {
-    if (is_done || state.book.created.count(node) == 0) return;
-    const std::string name = pod_name(state.observed.job.meta.name, node, attempt);
+    if (is_done || state.book.created.count(node_rank) == 0) return;
+    const std::string name = pod_name(state.observed.job.meta.name, node_rank, attempt);
     if (state.observed.missing_pods.count(name) > 0) {
-      state.ends.push_back(end_of_missing_pod(name, node, attempt, state.now));
+      state.ends.push_back(end_of_missing_pod(name, node_rank, attempt, state.now));
     } else if (!state.is_blocked("pod " + name)) {
-      state.lookups.push_back({name, node, attempt});
+      state.lookups.push_back({name, node_rank, attempt});
     }
     return;
   }
-  state.current[static_cast<size_t>(node)] = pod;
-  state.book.created.insert(node);
+  state.current[static_cast<size_t>(node_rank)] = pod;
+  state.book.created.insert(node_rank);
   if (is_done) return;
   std::optional<PodEnd> end = end_of(*pod, state.observed);
   if (!end) return;
   if (end->kind != EndKind::kDone) {
-    state.failed[static_cast<size_t>(node)] = true;
+    state.failed[static_cast<size_t>(node_rank)] = true;
     state.ends.push_back(std::move(*end));
     return;
   }
-  state.book.done.insert(node);
+  state.book.done.insert(node_rank);
   if (state.book.first_done_at == 0) state.book.first_done_at = state.now;
 }
 
@@ -81,15 +81,15 @@ void take_figures(PlanState& state, const RunReport& report) {
 
 void look_at_pods(PlanState& state) {
   catch_up_with_pods(state);
-  const int nodes = state.spec.trainer.num_nodes;
-  state.current.assign(static_cast<size_t>(nodes), nullptr);
-  state.failed.assign(static_cast<size_t>(nodes), false);
-  for (int node = 0; node < nodes; ++node) look_at_node(state, node);
+  const int num_nodes = state.spec.trainer.num_nodes;
+  state.current.assign(static_cast<size_t>(num_nodes), nullptr);
+  state.failed.assign(static_cast<size_t>(num_nodes), false);
+  for (int node_rank = 0; node_rank < num_nodes; ++node_rank) look_at_pod(state, node_rank);
   for (const PodView& pod : state.observed.pods) {
     if (has_ended(pod)) continue;
     const std::optional<PodEnd> end = end_of(pod, state.observed);
     if (end && end->kind == EndKind::kNodeLost) continue;
-    state.nodes_with_pods.insert(pod.node);
+    state.node_ranks_with_pods.insert(pod.node_rank);
     ++state.pods_left;
     if (!pod.pod_group.empty()) ++state.living_by_group[pod.pod_group];
     if (pod.deleting) state.look_again(*pod.meta.deletion_time + kTryAgainSeconds);
@@ -98,22 +98,22 @@ void look_at_pods(PlanState& state) {
 }
 
 void take_report(PlanState& state) {
-  const PodView* const node0 = state.current.empty() ? nullptr : state.current.front();
-  if (node0 == nullptr) return;
-  if (state.observed.report && state.observed.report->pod_uid == node0->meta.uid) {
+  const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
+  if (pod0 == nullptr) return;
+  if (state.observed.report && state.observed.report->pod_uid == pod0->meta.uid) {
     take_figures(state, *state.observed.report);
-    const bool is_alive = state.ends.empty() || state.ends.front().node != 0;
+    const bool is_alive = state.ends.empty() || state.ends.front().node_rank != 0;
     const api::UnixSeconds stale_at = state.observed.report->read_at + kReportFreshSeconds;
     if (is_alive && stale_at > state.now) {
       state.report = &*state.observed.report;
       state.look_again(stale_at);  // no event comes when node 0 stops reporting
     }
   }
-  if (!node0->end || node0->end->container != kTrainerContainer) return;
-  Result<RunReport> final_report = parse_run_report(node0->end->message);
+  if (!pod0->end || pod0->end->container != kTrainerContainer) return;
+  Result<RunReport> final_report = parse_run_report(pod0->end->message);
   if (!final_report.ok()) return;
-  final_report->pod_uid = node0->meta.uid;
-  final_report->read_at = node0->end->time;
+  final_report->pod_uid = pod0->meta.uid;
+  final_report->read_at = pod0->end->time;
   take_figures(state, *final_report);
   state.made_no_step = !final_report->progress && !final_report->origin.empty();
 }

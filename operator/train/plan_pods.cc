@@ -18,7 +18,7 @@ namespace lockstep::train {
 namespace {
 
 bool is_old(const PlanState& state, const PodView& pod) {
-  return pod.attempt < state.attempt_of(pod.node) || pod.node >= state.spec.trainer.num_nodes;
+  return pod.attempt < state.attempt_of(pod.node_rank) || pod.node_rank >= state.spec.trainer.num_nodes;
 }
 
 // Takes the Service's label from old pods. Pods that have ended have no DNS record and keep it.
@@ -29,8 +29,9 @@ void stop_serving(PlanState& state) {
   for (const PodView& pod : state.observed.pods) {
     if (!is_old(state, pod) || has_ended(pod) || !selects(service, pod.meta.labels)) continue;
     state.act(StopServing{pod.meta.name, pod.meta.uid},
-              pod.node < state.spec.trainer.num_nodes ? "its name is its successor's now"
-                                                      : "numNodes is " + std::to_string(state.spec.trainer.num_nodes));
+              pod.node_rank < state.spec.trainer.num_nodes
+                  ? "its name is its successor's now"
+                  : "numNodes is " + std::to_string(state.spec.trainer.num_nodes));
   }
 }
 
@@ -40,17 +41,17 @@ void delete_old_pods(PlanState& state) {
   for (auto pod = state.observed.pods.rbegin(); pod != state.observed.pods.rend(); ++pod) {
     if (!is_old(state, *pod) || pod->deleting || kept.count(pod->meta.name) > 0) continue;
     state.act(DeletePod{pod->meta.name, pod->meta.uid},
-              pod->node < state.spec.trainer.num_nodes
-                  ? "attempt " + std::to_string(state.attempt_of(pod->node)) + " follows it"
+              pod->node_rank < state.spec.trainer.num_nodes
+                  ? "attempt " + std::to_string(state.attempt_of(pod->node_rank)) + " follows it"
                   : "numNodes is " + std::to_string(state.spec.trainer.num_nodes));
   }
 }
 
-PodParameters pod_parameters(const PlanState& state, int node) {
-  return {.node = node,
-          .attempt = state.attempt_of(node),
+PodParameters pod_parameters(const PlanState& state, int node_rank) {
+  return {.node_rank = node_rank,
+          .attempt = state.attempt_of(node_rank),
           .pod_group = state.book.pod_group,
-          .avoided_hosts = avoided_hosts(state.book, state.spec.restart_policy.window_seconds, state.now)};
+          .avoided_nodes = avoided_nodes(state.book, state.spec.restart_policy.window_seconds, state.now)};
 }
 
 bool has_had_pods(const PlanState& state) {
@@ -145,12 +146,12 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
     return;
   const int64_t generation = state.observed.job.meta.generation;
   bool is_first = state.book.checked_generation != generation;
-  for (const int node : missing) {
-    const PodParameters parameters = pod_parameters(state, node);
-    const std::string name = pod_name(state.observed.job.meta.name, node, parameters.attempt);
-    if (const api::UnixSeconds when = not_before(node, state.book); when > state.now) {
+  for (const int node_rank : missing) {
+    const PodParameters parameters = pod_parameters(state, node_rank);
+    const std::string name = pod_name(state.observed.job.meta.name, node_rank, parameters.attempt);
+    if (const api::UnixSeconds when = not_before(node_rank, state.book); when > state.now) {
       state.look_again(when);
-      state.block_pods({"BackingOff", "node " + std::to_string(node) +
+      state.block_pods({"BackingOff", "node " + std::to_string(node_rank) +
                                           " has failed soon after its start; its next pod " + name + " is made at " +
                                           api::format_time(when)});
       continue;
@@ -162,10 +163,10 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
       state.look_again(state.now + kTryAgainSeconds);
       continue;
     }
-    if (node == 0 && !state.observed.previous_node0.empty()) {
+    if (node_rank == 0 && !state.observed.previous_pod0.empty()) {
       state.block_pods(
           {"PreviousRunTerminating",
-           "pod " + state.observed.previous_node0 +
+           "pod " + state.observed.previous_pod0 +
                ", node 0 of an earlier TrainJob of this name, still lives and may write a last checkpoint; this "
                "job's node 0 is made when it has ended (if its machine is lost for good, delete it with --force)"});
       state.look_again(state.now + kTryAgainSeconds);
@@ -174,8 +175,8 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
     if (state.is_blocked("pod " + name)) continue;
     state.act(CreatePod{parameters, name, std::exchange(is_first, false), generation},
               parameters.attempt == 0
-                  ? "node " + std::to_string(node) + " has no pod"
-                  : "it is attempt " + std::to_string(parameters.attempt) + " of node " + std::to_string(node));
+                  ? "node " + std::to_string(node_rank) + " has no pod"
+                  : "it is attempt " + std::to_string(parameters.attempt) + " of node " + std::to_string(node_rank));
   }
 }
 
@@ -186,14 +187,15 @@ void retire_pods(PlanState& state) {
   delete_old_pods(state);
 }
 
-std::vector<int> missing_nodes(const PlanState& state) {
-  std::vector<int> nodes;
+std::vector<int> missing_node_ranks(const PlanState& state) {
+  std::vector<int> node_ranks;
   for (size_t i = 0; i < state.current.size(); ++i) {
-    const int node = static_cast<int>(i);
-    if (state.current[i] == nullptr && state.book.created.count(node) == 0 && state.book.done.count(node) == 0)
-      nodes.push_back(node);
+    const int node_rank = static_cast<int>(i);
+    if (state.current[i] == nullptr && state.book.created.count(node_rank) == 0 &&
+        state.book.done.count(node_rank) == 0)
+      node_ranks.push_back(node_rank);
   }
-  return nodes;
+  return node_ranks;
 }
 
 const CreateProblem* refusal_of_all_pods(const PlanState& state) {
@@ -204,9 +206,9 @@ const CreateProblem* refusal_of_all_pods(const PlanState& state) {
   const bool is_any = std::any_of(state.observed.problems.begin(), state.observed.problems.end(),
                                   [&](const auto& problem) { return concerns_all(problem.second); });
   if (!is_any) return nullptr;
-  for (const int node : missing_nodes(state)) {
-    const auto it =
-        state.observed.problems.find("pod " + pod_name(state.observed.job.meta.name, node, state.attempt_of(node)));
+  for (const int node_rank : missing_node_ranks(state)) {
+    const auto it = state.observed.problems.find(
+        "pod " + pod_name(state.observed.job.meta.name, node_rank, state.attempt_of(node_rank)));
     if (it == state.observed.problems.end() || !concerns_all(it->second)) continue;
     if (last == nullptr || try_again_at(it->second) > try_again_at(*last)) last = &it->second;
   }
@@ -214,7 +216,7 @@ const CreateProblem* refusal_of_all_pods(const PlanState& state) {
 }
 
 void plan_pods(PlanState& state, bool stops_replacing_pods) {
-  const std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_nodes(state);
+  const std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_node_ranks(state);
   const bool is_valid = missing.empty() || is_template_valid(state);
   if (state.is_over) return;
   if (is_valid) take_answer_to_first_pod(state);
@@ -223,7 +225,7 @@ void plan_pods(PlanState& state, bool stops_replacing_pods) {
       !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_prerequisites(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
   stop_serving(state);
-  if (may_create) create_pods(state, ranks_that_may_be_made(state, missing));
+  if (may_create) create_pods(state, creatable_node_ranks(state, missing));
   delete_old_pods(state);
   retire_pod_groups(state);
 }

@@ -17,7 +17,7 @@ void refuse_spec(PlanState& state, const std::string& message);
 void retire_pods(PlanState& state);
 
 // Ranks whose pod of the current attempt is still to be made.
-std::vector<int> missing_nodes(const PlanState& state);
+std::vector<int> missing_node_ranks(const PlanState& state);
 // A quota holds for all pods of the job together, and so does a priority class that does not exist. Of the pods that
 // are still to be made and were refused for one of these, returns the refusal whose time to try again comes last;
 // nullptr: there is none.

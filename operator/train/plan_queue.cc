@@ -66,10 +66,10 @@ void ask_queue(PlanState& state) {
   const Result<Json> pod = unadmitted_pod(state.observed, {});
   if (!pod.ok() && !has_workloads) return refuse_spec(state, pod.error().message);
   const bool wants_to_run = !state.spec.suspend && !state.book.held;
-  apply(state, {.nodes_with_pods = state.nodes_with_pods,
+  apply(state, {.node_ranks_with_pods = state.node_ranks_with_pods,
                 .was_stopped = state.status.conditions.is_true(api::condition::kSuspended),
                 .wants_to_run = wants_to_run,
-                .wanted_nodes = state.observed.wanted_nodes,
+                .wanted_pods = state.observed.wanted_pods,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
                 .write_problem = write_problem(state),
                 .now = state.now});
@@ -89,7 +89,7 @@ void write_workload(PlanState& state) {
   if (says_more || !state.queue.is_queued || !state.queue.may_run || object == nullptr) return;
   const Workload workload = workload_from_json(*object);
   if (!workload.is_admitted()) return;
-  const api::NodeCounts counts = count_nodes(state.facts());
+  const api::NodeCounts counts = count_pods(state.facts());
   if (auto write = say_pods_ready(workload, counts.ready + counts.succeeded == counts.desired, state.now)) {
     add(state, {*std::move(write)});
   }
@@ -114,7 +114,7 @@ void plan_dispatched(PlanState& state) {
   const Result<Json> pod = unadmitted_pod(state.observed, {});
   apply(state, {.was_stopped = true,
                 .wants_to_run = !state.spec.suspend,
-                .wanted_nodes = state.observed.wanted_nodes,
+                .wanted_pods = state.observed.wanted_pods,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
                 .write_problem = write_problem(state),
                 .now = state.now});

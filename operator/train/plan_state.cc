@@ -32,18 +32,18 @@ const Hold* PlanState::hold_now() const {
   return queue_hold ? &*queue_hold : nullptr;
 }
 
-int PlanState::attempt_of(int node) const {
-  const auto it = status.attempts.find(node);
+int PlanState::attempt_of(int node_rank) const {
+  const auto it = status.attempts.find(node_rank);
   return it == status.attempts.end() ? 0 : it->second;
 }
 
-void PlanState::raise_attempt(int node) {
-  status.attempts[node] = attempt_of(node) + 1;
-  book.created.erase(node);
-  book.done.erase(node);
-  if (node < static_cast<int>(current.size())) {
-    current[static_cast<size_t>(node)] = nullptr;
-    failed[static_cast<size_t>(node)] = false;
+void PlanState::raise_attempt(int node_rank) {
+  status.attempts[node_rank] = attempt_of(node_rank) + 1;
+  book.created.erase(node_rank);
+  book.done.erase(node_rank);
+  if (node_rank < static_cast<int>(current.size())) {
+    current[static_cast<size_t>(node_rank)] = nullptr;
+    failed[static_cast<size_t>(node_rank)] = false;
   }
 }
 
@@ -102,7 +102,7 @@ StatusFacts PlanState::facts() const {
                      .book = book,
                      .current = current,
                      .failed = failed,
-                     .nodes_with_pods = static_cast<int>(nodes_with_pods.size()),
+                     .node_ranks_with_pods = static_cast<int>(node_ranks_with_pods.size()),
                      .creates_pods = creates_pods,
                      .obstacle = obstacle,
                      .suspend = suspend,

@@ -42,7 +42,7 @@ struct PlanState {
   std::vector<bool> failed;
   std::vector<PodEnd> ends;  // of pods that ended badly
   std::vector<LookUpPod> lookups;
-  std::set<int> nodes_with_pods;               // node ranks that have a pod, of any attempt, that has not ended
+  std::set<int> node_ranks_with_pods;          // node ranks that have a pod, of any attempt, that has not ended
   int pods_left = 0;                           // the number of such pods
   std::map<std::string, int> living_by_group;  // the same by the name of their PodGroup
   const RunReport* report = nullptr;           // StatusFacts::report
@@ -58,10 +58,10 @@ struct PlanState {
   // Why the job is kept suspended though its user did not ask for it; nullptr: it is not.
   [[nodiscard]] const Hold* hold_now() const;
 
-  [[nodiscard]] int attempt_of(int node) const;
+  [[nodiscard]] int attempt_of(int node_rank) const;
   // The node rank gets a pod with the next attempt number, and so with another name. Its earlier pod is not looked at
   // any more in this pass.
-  void raise_attempt(int node);
+  void raise_attempt(int node_rank);
 
   // Notes why pods cannot be created. The status shows only the first of several reasons.
   void block_pods(Obstacle why);

@@ -55,9 +55,9 @@ void stay_suspended(PlanState& state) {
   const bool keeps_done = state.spec.trainer.launcher == api::Launcher::kLockstep;
   const std::set<int> created = state.book.created;
   bool are_new = false;
-  for (const int node : created) {
-    if (keeps_done && state.book.done.count(node) > 0) continue;
-    state.raise_attempt(node);
+  for (const int node_rank : created) {
+    if (keeps_done && state.book.done.count(node_rank) > 0) continue;
+    state.raise_attempt(node_rank);
     are_new = true;
   }
   if (are_new || is_pod_group_made(state)) next_pod_group(state);
@@ -91,11 +91,11 @@ void forget_failures(PlanState& state) {
 
 void cancel_suspend(PlanState& state) {
   state.book.suspending = false;
-  for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
+  for (const PodEnd& end : state.ends) state.raise_attempt(end.node_rank);
   state.ends.clear();
   if (wants_gang(state.spec)) {  // pods that still end count as members: all start anew, as one group
     const std::set<int> created = state.book.created;
-    for (const int node : created) state.raise_attempt(node);
+    for (const int node_rank : created) state.raise_attempt(node_rank);
     next_pod_group(state);
   }
   state.event(false, "Resumed", "The job goes on; pods that were already told to stop get successors.", "Resume");
@@ -105,7 +105,7 @@ void hold(PlanState& state, const JobFailure& why) {
   state.event(true, why.reason, why.message, "Suspend");
   state.book.held = Hold{state.observed.job.meta.generation, why.reason, why.message + "."};
   // The pod whose end is the reason counts as replaced, and so stays for its logs.
-  for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
+  for (const PodEnd& end : state.ends) state.raise_attempt(end.node_rank);
   keep_suspended(state);
 }
 

@@ -12,17 +12,17 @@ namespace {
 constexpr api::UnixSeconds kAliveReportSeconds = 30;
 // The cache may show a pod on a new host before it shows the host. A host that is still missing this long after the
 // pod's start does not exist any more.
-constexpr api::UnixSeconds kHostSeenSeconds = 60;
+constexpr api::UnixSeconds kNodeSeenSeconds = 60;
 // Bytes kept of a termination message that is not an agent's report (an agent's has at most 4,096 bytes of JSON).
 constexpr size_t kForeignMessageBytesMax = 512;
 
 PodEnd new_end(EndKind kind, const PodView& pod, api::UnixSeconds time) {
   PodEnd end;
   end.kind = kind;
-  end.node = pod.node;
+  end.node_rank = pod.node_rank;
   end.attempt = pod.attempt;
   end.pod = pod.meta.name;
-  end.host = pod.host;
+  end.node = pod.node;
   end.time = time;
   return end;
 }
@@ -70,14 +70,14 @@ bool is_stop_code(int code) {
 // report does.
 std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Observed& o) {
   if (!o.report) return std::nullopt;
-  const bool is_member = std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
-    return node.node == pod.node && node.attempt == pod.attempt && node.state == "member";
+  const bool is_member = std::any_of(o.report->agents.begin(), o.report->agents.end(), [&](const ReportedAgent& agent) {
+    return agent.node_rank == pod.node_rank && agent.attempt == pod.attempt && agent.state == "member";
   });
   return is_member ? std::optional(o.report->read_at + kAliveReportSeconds) : std::nullopt;
 }
 
 // Why the machine of a pod counts as lost, and from when on.
-struct HostLoss {
+struct NodeLoss {
   std::string why;
   api::UnixSeconds from = 0;
 };
@@ -86,28 +86,28 @@ struct HostLoss {
 // lost at once. With other launchers nobody else knows, all pods must start anew for a lost one, and most kubelets come
 // back: there the machine counts as lost only after health.notReadyTimeoutSeconds. nullopt: nobody says since when the
 // kubelet is silent. If it stays so, Kubernetes deletes the pod, which then counts as lost when it is overdue.
-std::optional<HostLoss> silent_host(const PodView& pod, const HostView& host, const Observed& o) {
-  HostLoss loss{"the Kubernetes node " + pod.host + (host.unreachable ? " is unreachable" : " is not ready"), 0};
+std::optional<NodeLoss> silent_node(const PodView& pod, const NodeView& node, const Observed& o) {
+  NodeLoss loss{"the Kubernetes node " + pod.node + (node.unreachable ? " is unreachable" : " is not ready"), 0};
   if (o.job.spec.trainer.launcher == api::Launcher::kLockstep) return loss;
-  if (host.not_ready_since == 0) return std::nullopt;
+  if (node.not_ready_since == 0) return std::nullopt;
   const int timeout = o.job.spec.health.not_ready_timeout_seconds;
   loss.why += ", for longer than health.notReadyTimeoutSeconds (" + std::to_string(timeout) + ")";
-  loss.from = host.not_ready_since + timeout;
+  loss.from = node.not_ready_since + timeout;
   return loss;
 }
 
 // nullopt: the host exists and answers, or its state is not known.
-std::optional<HostLoss> loss_of_host(const PodView& pod, const Observed& o) {
-  if (!o.hosts || pod.host.empty()) return std::nullopt;
-  std::optional<HostLoss> loss;
-  const auto host = o.hosts->find(pod.host);
-  if (host == o.hosts->end()) {
+std::optional<NodeLoss> loss_of_node(const PodView& pod, const Observed& o) {
+  if (!o.nodes || pod.node.empty()) return std::nullopt;
+  std::optional<NodeLoss> loss;
+  const auto node = o.nodes->find(pod.node);
+  if (node == o.nodes->end()) {
     if (pod.started_at == 0) return std::nullopt;
-    loss = {"the Kubernetes node " + pod.host + " does not exist any more", pod.started_at + kHostSeenSeconds};
-  } else if (host->second.out_of_service) {
-    loss = {"the Kubernetes node " + pod.host + " is out of service", 0};
-  } else if (host->second.unreachable || (!host->second.ready && !pod.ready)) {
-    loss = silent_host(pod, host->second, o);
+    loss = {"the Kubernetes node " + pod.node + " does not exist any more", pod.started_at + kNodeSeenSeconds};
+  } else if (node->second.out_of_service) {
+    loss = {"the Kubernetes node " + pod.node + " is out of service", 0};
+  } else if (node->second.unreachable || (!node->second.ready && !pod.ready)) {
+    loss = silent_node(pod, node->second, o);
   }
   if (loss) loss->from = std::max(loss->from, known_to_live_until(pod, o).value_or(0));
   return loss;
@@ -152,9 +152,9 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
     add_container_end(pod, end);
     return end;
   }
-  const std::optional<HostLoss> host_loss = loss_of_host(pod, o);
+  const std::optional<NodeLoss> node_loss = loss_of_node(pod, o);
   std::optional<std::string> lost;
-  if (host_loss && host_loss->from <= o.now) lost = host_loss->why;
+  if (node_loss && node_loss->from <= o.now) lost = node_loss->why;
   if (!lost && is_overdue(pod, o.now)) {
     lost = "it was to be gone by " + api::format_time(*pod.meta.deletion_time) + ", and its kubelet does not answer";
   }
@@ -174,14 +174,14 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
 }
 
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& o) {
-  const std::optional<HostLoss> loss = loss_of_host(pod, o);
+  const std::optional<NodeLoss> loss = loss_of_node(pod, o);
   return loss && loss->from > o.now ? std::optional(loss->from) : std::nullopt;
 }
 
-PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now) {
+PodEnd end_of_missing_pod(const std::string& pod, int node_rank, int attempt, api::UnixSeconds now) {
   PodEnd end;
   end.kind = EndKind::kDeleted;
-  end.node = node;
+  end.node_rank = node_rank;
   end.attempt = attempt;
   end.pod = pod;
   end.reason = "PodDeleted";
@@ -192,8 +192,8 @@ PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::Un
 }
 
 std::string describe(const PodEnd& end) {
-  std::string text = "Node " + std::to_string(end.node) + " (pod " + end.pod;
-  if (!end.host.empty()) text += " on " + end.host;
+  std::string text = "Node " + std::to_string(end.node_rank) + " (pod " + end.pod;
+  if (!end.node.empty()) text += " on " + end.node;
   text += ")";
   if (end.rank) text += ", rank " + std::to_string(*end.rank) + ",";
   if (end.kind == EndKind::kExit || end.kind == EndKind::kDone) {

@@ -20,10 +20,10 @@ enum class EndKind {
 
 struct PodEnd {
   EndKind kind = EndKind::kExit;
-  int node = 0;
+  int node_rank = 0;
   int attempt = 0;
   std::string pod;
-  std::string host;
+  std::string node;
   std::optional<int> exit_code;
   std::string reason;                    // CamelCase
   std::vector<std::string> pod_reasons;  // Kubernetes' own words for it, which rules may name
@@ -42,7 +42,7 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
 // reason to.
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& observed);
 // The end of a pod that was seen before and does not exist any more.
-PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now);
+PodEnd end_of_missing_pod(const std::string& pod, int node_rank, int attempt, api::UnixSeconds now);
 
 // "Node 1 (pod sasrec-1-0 on host-b) ended with 13 (OutOfMemory): …"
 std::string describe(const PodEnd& end);

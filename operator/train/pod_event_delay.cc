@@ -26,14 +26,14 @@ PodEventDelay::PodSummary PodEventDelay::summary_of(const Json& pod) {
   summary.done = view->phase == PodPhase::kSucceeded || (view->end && view->end->exit_code == 0);
   summary.failed =
       view->phase == PodPhase::kFailed || (view->end && view->end->exit_code != 0) || !view->disruption.empty();
-  if (view->node == 0) {
+  if (view->node_rank == 0) {
     const char* const state = summary.done                        ? "done "
                               : summary.failed                    ? "failed "
                               : view->phase == PodPhase::kRunning ? "running "
                                                                   : "";
     summary.place = state + view->ip;
   }
-  summary.nodes = view->num_nodes;
+  summary.num_nodes = view->num_nodes;
   return summary;
 }
 
@@ -62,8 +62,8 @@ milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
   const Counts counts = found == jobs_.end() ? Counts{} : found->second;
   const bool is_going = before.deleting && (is_gone || now.deleting);
   const bool is_end = is_gone || now.deleting != before.deleting || now.failed != before.failed;
-  const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.nodes;
-  const bool is_last_done = now.done && !before.done && counts.done >= now.nodes;
+  const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.num_nodes;
+  const bool is_last_done = now.done && !before.done && counts.done >= now.num_nodes;
   const bool is_last_gone = is_gone && counts.deleting == 0;
   // The first sign of a lost machine may be that a pod is no longer ready.
   const bool is_readiness_lost = before.ready && !now.ready && !now.done && !now.deleting;
@@ -74,8 +74,8 @@ milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
   // Soon, because the pod may be deleted at any time: unless its end is in the status by then, it would count as lost.
   const bool is_end_with_0 = now.done && !before.done;
   const milliseconds shortest(is_end_with_0 ? 100 : 1000);
-  const std::chrono::microseconds per_node(is_end_with_0 ? 100 : 500);
-  return std::clamp(duration_cast<milliseconds>(now.nodes * per_node), shortest, kLongestWait);
+  const std::chrono::microseconds per_pod(is_end_with_0 ? 100 : 500);
+  return std::clamp(duration_cast<milliseconds>(now.num_nodes * per_pod), shortest, kLongestWait);
 }
 
 }  // namespace lockstep::train

@@ -34,7 +34,7 @@ class PodEventDelay {
     bool deleting = false;
     bool done = false;    // with 0
     bool failed = false;  // it, or its trainer; or Kubernetes says that it is about to end it
-    int nodes = 0;        // number of the job's nodes, in the pod's annotation
+    int num_nodes = 0;    // number of the job's nodes, in the pod's annotation
   };
   struct Counts {
     int ready = 0;

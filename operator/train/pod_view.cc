@@ -92,12 +92,12 @@ void read_containers(const Json& pod, PodView& view) {
 
 // "a,b" → a, b
 std::set<std::string> avoids_of(const api::ObjectMeta& meta) {
-  std::set<std::string> hosts;
+  std::set<std::string> nodes;
   const auto it = meta.annotations.find(std::string(kAvoidsAnnotation));
-  if (it == meta.annotations.end()) return hosts;
+  if (it == meta.annotations.end()) return nodes;
   std::istringstream list(it->second);
-  for (std::string host; std::getline(list, host, ',');) hosts.insert(host);
-  return hosts;
+  for (std::string node; std::getline(list, node, ',');) nodes.insert(node);
+  return nodes;
 }
 
 }  // namespace
@@ -133,22 +133,22 @@ bool is_overdue(const PodView& pod, api::UnixSeconds now) {
 std::optional<PodView> view_of_pod(const Json& pod) {
   PodView view;
   view.meta = api::meta_of(pod);
-  const std::optional<int> node = small_number(view.meta.labels, kNodeLabel);
+  const std::optional<int> node_rank = small_number(view.meta.labels, kNodeRankLabel);
   const std::optional<int> attempt = small_number(view.meta.labels, kAttemptLabel);
-  if (!node || !attempt) return std::nullopt;
-  view.node = *node;
+  if (!node_rank || !attempt) return std::nullopt;
+  view.node_rank = *node_rank;
   view.attempt = *attempt;
-  view.num_nodes = small_number(view.meta.annotations, kNodesAnnotation).value_or(0);
+  view.num_nodes = small_number(view.meta.annotations, kNumNodesAnnotation).value_or(0);
   view.avoids = avoids_of(view.meta);
   view.deleting = view.meta.deletion_time.has_value();
   view.phase = phase_of(text_field(pod, {"status", "phase"}));
-  view.host = text_field(pod, {"spec", "nodeName"});
+  view.node = text_field(pod, {"spec", "nodeName"});
   view.ip = text_field(pod, {"status", "podIP"});
   view.started_at = time_field(pod, {"status", "startTime"});
   view.reason = text_field(pod, {"status", "reason"});
   view.message = text_field(pod, {"status", "message"});
   read_conditions(pod, view);
-  if (!view.host.empty()) view.scheduled = true;
+  if (!view.node.empty()) view.scheduled = true;
   view.pod_group = pod_group_of(pod);
   for (const Json& gate : list_field(pod, {"spec", "schedulingGates"})) {
     view.gates.append(view.gates.empty() ? "" : ", ").append(text_field(gate, {"name"}));

@@ -47,7 +47,7 @@ struct Waiting {
 struct PodView {
   std::shared_ptr<const Json> object;  // what the reconciler has read this from; elsewhere nullptr
   api::ObjectMeta meta;
-  int node = 0;
+  int node_rank = 0;
   int attempt = 0;
   int num_nodes = 0;             // of the job, as its environment says; 0: it does not
   std::set<std::string> avoids;  // machines that its affinity keeps it away from
@@ -61,7 +61,7 @@ struct PodView {
   std::string gates;          // spec.schedulingGates, "a, b": no scheduler looks at the pod before they are removed
   bool started = false;       // the trainer container runs, or has run
   bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed
-  std::string host;           // spec.nodeName
+  std::string node;           // spec.nodeName
   std::string ip;
   api::UnixSeconds started_at = 0;  // status.startTime: the kubelet has seen it
   std::string reason;               // status.reason: "Evicted", "NodeShutdown", …

@@ -51,7 +51,7 @@ struct Memory {
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs; the cache may not have their deletionTimestamp yet
-  std::optional<SentNodeCount> sent_node_count;
+  std::optional<SentNumNodes> sent_num_nodes;
   std::vector<PodView> pods;  // of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
@@ -96,7 +96,7 @@ bool concerns_all_pods(const Error& error) {
 // Those of the labels that identify an object (job, node rank, attempt) that `object` lacks, with their right values.
 Json lost_labels(const Json& object, const Json& labels) {
   Json lost = Json::object();
-  for (const std::string_view name : {kJobLabel, kNodeLabel, kAttemptLabel}) {
+  for (const std::string_view name : {kJobLabel, kNodeRankLabel, kAttemptLabel}) {
     const std::string wanted = text_field(labels, {name});
     if (!wanted.empty() && text_field(object, {"metadata", "labels", name}) != wanted) lost[std::string(name)] = wanted;
   }
@@ -242,7 +242,7 @@ class Pass {
     objects.pods = look_at_pods();
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
-    if (p_.hosts != nullptr && p_.hosts->synced()) objects.hosts = hosts_of(objects.pods);
+    if (p_.nodes != nullptr && p_.nodes->synced()) objects.nodes = nodes_of_pods(objects.pods);
     TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
     if (memory_.unwritten_status) observed.job.status = *memory_.unwritten_status;
     look_at_optional_kinds(observed);
@@ -251,7 +251,7 @@ class Pass {
     forget_settled_problems(observed);
     observed.problems = memory_.problems;
     observed.missing_pods = memory_.missing_pods;
-    observed.sent_node_count = memory_.sent_node_count;
+    observed.sent_num_nodes = memory_.sent_num_nodes;
     observed.report = p_.progress.newest(key_);
     mark_deleted_pods(observed.pods);
     TRY(look_for_claim(observed));
@@ -324,20 +324,20 @@ class Pass {
     return views;
   }
 
-  std::map<std::string, HostView> hosts_of(const std::vector<PodView>& pods) const {
-    std::map<std::string, HostView> hosts;
+  std::map<std::string, NodeView> nodes_of_pods(const std::vector<PodView>& pods) const {
+    std::map<std::string, NodeView> nodes;
     for (const PodView& pod : pods) {
-      if (pod.host.empty() || hosts.count(pod.host) > 0) continue;
-      const control::ObjectPtr host = p_.hosts->get({.ns = "", .name = pod.host});
-      if (host != nullptr) hosts.emplace(pod.host, view_of_host(*host));
+      if (pod.node.empty() || nodes.count(pod.node) > 0) continue;
+      const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = pod.node});
+      if (node != nullptr) nodes.emplace(pod.node, view_of_node(*node));
     }
-    return hosts;
+    return nodes;
   }
 
   // Only while node 0's pod is still to be made. When a claim is deleted later, the scheduler reports it.
   Status look_for_claim(Observed& observed) {
     const auto& checkpoint = observed.job.spec.checkpoint;
-    if (!checkpoint || observed.pod(0, attempt_of_node_0(observed)) != nullptr || observed.job.spec.suspend) return {};
+    if (!checkpoint || observed.pod(0, attempt_of_pod_0(observed)) != nullptr || observed.job.spec.suspend) return {};
     const std::string claim = text_field(checkpoint->volume, {"persistentVolumeClaim", "claimName"});
     if (claim.empty()) return {};
     if (!memory_.claim_exists || memory_.claim_read_at + kClaimKnownSeconds <= now_) {
@@ -350,20 +350,20 @@ class Pass {
     return {};
   }
 
-  static int attempt_of_node_0(const Observed& observed) {
+  static int attempt_of_pod_0(const Observed& observed) {
     const auto at = observed.job.status.attempts.find(0);
     return at == observed.job.status.attempts.end() ? 0 : at->second;
   }
 
   void follow(const Observed& observed, const api::TrainJobStatus& status) {
     const auto at = status.attempts.find(0);
-    const PodView* const node0 = observed.pod(0, at == status.attempts.end() ? 0 : at->second);
-    const bool answers = node0 != nullptr && node0->phase == PodPhase::kRunning && !node0->ip.empty() &&
+    const PodView* const pod0 = observed.pod(0, at == status.attempts.end() ? 0 : at->second);
+    const bool answers = pod0 != nullptr && pod0->phase == PodPhase::kRunning && !pod0->ip.empty() &&
                          observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
     if (!answers) return p_.progress.follow(key_, {});
     p_.progress.follow(
         key_,
-        {.pod_uid = node0->meta.uid, .ip = node0->ip, .trains = status.conditions.is_true(api::condition::kRunning)});
+        {.pod_uid = pod0->meta.uid, .ip = pod0->ip, .trains = status.conditions.is_true(api::condition::kRunning)});
   }
 
   // ---- what is written ----
@@ -427,7 +427,7 @@ class Pass {
   static bool is_alone(const Action& action) {
     return std::holds_alternative<CreateObject>(action.what) || std::holds_alternative<ApplyObject>(action.what) ||
            std::holds_alternative<PatchObject>(action.what) || std::holds_alternative<DeleteObject>(action.what) ||
-           std::holds_alternative<SendNodeCount>(action.what) || std::holds_alternative<DeleteJob>(action.what) ||
+           std::holds_alternative<SendNumNodes>(action.what) || std::holds_alternative<DeleteJob>(action.what) ||
            first_pod(action) != nullptr;
   }
 
@@ -531,7 +531,7 @@ class Pass {
     if (!pod.ok() && pod.error().code != ErrorCode::kNotFound) return pod.error();
     if (pod.ok() && is_controlled_by(api::meta_of(*pod), observed.job.meta)) {
       Json labels = owned_labels(observed.job.meta);
-      labels[std::string(kNodeLabel)] = std::to_string(action.node);
+      labels[std::string(kNodeRankLabel)] = std::to_string(action.node_rank);
       labels[std::string(kAttemptLabel)] = std::to_string(action.attempt);
       return take_ours(object_text("pod", action.name), kube::pods(), *pod, labels, p_.pods);
     }
@@ -645,13 +645,13 @@ class Pass {
   }
 
   // A failure is only logged: the number is sent again while node 0's report shows another one.
-  Status act(const Observed& observed, const SendNodeCount& action) {
-    memory_.sent_node_count = SentNodeCount{.nodes = action.nodes, .time = now_};
-    const Status sent = options_.send_node_count(action.ip, observed.token(), action.nodes);
+  Status act(const Observed& observed, const SendNumNodes& action) {
+    memory_.sent_num_nodes = SentNumNodes{.num_nodes = action.num_nodes, .time = now_};
+    const Status sent = options_.send_num_nodes(action.ip, observed.token(), action.num_nodes);
     if (!sent.ok()) {
       options_.logger.warning(
           "the wanted number of nodes could not be sent to node 0",
-          {{"job", api::to_string(key_)}, {"nodes", action.nodes}, {"error", sent.error().message}});
+          {{"job", api::to_string(key_)}, {"nodes", action.num_nodes}, {"error", sent.error().message}});
     }
     return {};
   }

@@ -36,7 +36,7 @@ class Reconciler {
     control::Cache& pods;  // with pod_index
     control::Cache& services;
     control::Cache& network_policies;
-    control::Cache* hosts = nullptr;  // nullptr: the operator may not read them (it manages one namespace only)
+    control::Cache* nodes = nullptr;  // nullptr: the operator may not read them (it manages one namespace only)
     std::map<std::string, control::OptionalInformer*> optional;  // by CRD name; each with job_index
     control::EventRecorder& events;
     ProgressReader& progress;
@@ -46,7 +46,7 @@ class Reconciler {
   struct Options {
     Settings settings;
     // POST /nodes at this address.
-    std::function<Status(const std::string& ip, const std::string& token, int nodes)> send_node_count;
+    std::function<Status(const std::string& ip, const std::string& token, int num_nodes)> send_num_nodes;
     std::function<api::UnixSeconds()> now;  // the system's clock when it is absent
     std::function<bool()> may_write;        // false: somebody else leads by now; absent: always
     Logger logger = Logger::silent();

@@ -98,16 +98,16 @@ Result<RunReport> parse_run_report(const std::string& body) {
     report.wanted_nodes = static_cast<int>(*wanted);
   }
   for (const Json& node : list_field(json, {"nodes"})) {
-    report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
+    report.agents.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
   // Agents of earlier versions report only in `workers` on which node a rank is.
-  std::map<int, int> node_of_rank;
+  std::map<int, int> node_rank_of_worker;
   for (const Json& worker : list_field(json, {"workers"})) {
-    node_of_rank[int_field(worker, {"rank"})] = int_field(worker, {"node"});
+    node_rank_of_worker[int_field(worker, {"rank"})] = int_field(worker, {"node"});
   }
-  const auto node_of = [&](int rank) -> std::optional<int> {
-    const auto it = node_of_rank.find(rank);
-    return it == node_of_rank.end() ? std::nullopt : std::optional<int>(it->second);
+  const auto node_rank_of = [&](int rank) -> std::optional<int> {
+    const auto it = node_rank_of_worker.find(rank);
+    return it == node_rank_of_worker.end() ? std::nullopt : std::optional<int>(it->second);
   };
   if (const Json* progress = field(json, {"progress"}); progress != nullptr && progress->is_object()) {
     report.progress = read_progress(*progress);
@@ -120,7 +120,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
     const int rank = int_field(failure, {"rank"});
     const auto node = number_field(failure, {"node"});
     report.failures.push_back({.rank = rank,
-                               .node = node ? std::optional<int>(static_cast<int>(*node)) : node_of(rank),
+                               .node_rank = node ? std::optional<int>(static_cast<int>(*node)) : node_rank_of(rank),
                                .exit_code = int_field(failure, {"exitCode"}),
                                .reason = short_text(failure, "reason"),
                                .message = short_text(failure, "message"),
@@ -130,7 +130,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
     const auto rank = static_cast<int>(*slowest);
     const auto node = number_field(json, {"slowest", "node"});
     report.slowest =
-        SlowestRank{rank, node && *node >= 0 ? std::optional<int>(static_cast<int>(*node)) : node_of(rank)};
+        SlowestRank{rank, node && *node >= 0 ? std::optional<int>(static_cast<int>(*node)) : node_rank_of(rank)};
   }
   return report;
 }

@@ -17,15 +17,15 @@ inline constexpr size_t kReportedMetricsMax = 20;  // figures of the last evalua
 // Workers that load their data and have made no progress for this long may hang.
 inline constexpr double kLoadingSilentSeconds = 60.0;
 
-struct ReportedNode {
-  int node = 0;
+struct ReportedAgent {
+  int node_rank = 0;
   int attempt = 0;
   std::string state;  // "member", "waiting", "lost", "leaving", "done"
 };
 
 struct ReportedFailure {
   int rank = 0;
-  std::optional<int> node;  // nullopt: the worker of that rank is not known any more
+  std::optional<int> node_rank;  // nullopt: the worker of that rank is not known any more
   int exit_code = 0;
   std::string reason;
   std::string message;
@@ -44,7 +44,7 @@ struct ReportedProgress {
 
 struct SlowestRank {
   int rank = 0;
-  std::optional<int> node;
+  std::optional<int> node_rank;
 };
 
 // Workers load or prepare their data before the first group.
@@ -63,7 +63,7 @@ struct RunReport {
   std::string origin;  // "resumed from /checkpoints/…": of the state, in the agent's first group
   int num_nodes = 0;   // in the group
   std::optional<int> wanted_nodes;
-  std::vector<ReportedNode> nodes;
+  std::vector<ReportedAgent> agents;
   std::optional<ReportedLoading> loading;
   std::optional<ReportedProgress> progress;
   std::vector<api::MetricValue> metrics;

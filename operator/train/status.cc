@@ -28,10 +28,10 @@ constexpr std::array<std::string_view, 6> kOrdinaryReasons = {"AllPodsReady", "P
 
 std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
 
-bool is_done(const StatusFacts& facts, int node) { return facts.book.done.count(node) > 0; }
+bool is_done(const StatusFacts& facts, int node_rank) { return facts.book.done.count(node_rank) > 0; }
 
-bool is_ready(const StatusFacts& facts, int node) {
-  const PodView* const pod = facts.current[static_cast<size_t>(node)];
+bool is_ready(const StatusFacts& facts, int node_rank) {
+  const PodView* const pod = facts.current[static_cast<size_t>(node_rank)];
   return pod != nullptr && pod->ready && !pod->deleting;
 }
 
@@ -63,7 +63,7 @@ std::optional<VolumeWait> volume_wait(const StatusFacts& facts) {
     return std::nullopt;
   }
   for (const PodView& old : o.pods) {
-    if (old.node != 0 || old.attempt >= pod->attempt || old.host.empty() || old.host == pod->host) continue;
+    if (old.node_rank != 0 || old.attempt >= pod->attempt || old.node.empty() || old.node == pod->node) continue;
     return VolumeWait{*pod, old};
   }
   return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<Obstacle> volume_obstacle(const StatusFacts& facts) {
   if (!wait || wait->waiting_is_normal_until() > facts.observed.now) return std::nullopt;
   return Obstacle{"VolumeStillAttached",
                   "node 0 (pod " + wait->pod.meta.name + ") waits for its volume: claim " +
-                      claim_name(facts.observed.job.spec) + " is probably still attached to " + wait->old.host +
+                      claim_name(facts.observed.job.spec) + " is probably still attached to " + wait->old.node +
                       ", where pod " + wait->old.meta.name +
                       " was lost; Kubernetes detaches it when that machine is back, is deleted, or has the taint "
                       "node.kubernetes.io/out-of-service"};
@@ -86,17 +86,17 @@ api::UnixSeconds scheduling_wait_is_normal_until(const PodView& pod) {
 
 // Names the machines that the job avoids, because the scheduler says only that an affinity does not match.
 std::string avoided_text(const StatusFacts& facts) {
-  std::string hosts;
+  std::string nodes;
   const int window = facts.observed.job.spec.restart_policy.window_seconds;
-  for (const std::string& host : avoided_hosts(facts.book, window, facts.observed.now)) {
-    hosts += (hosts.empty() ? "" : ", ") + host;
+  for (const std::string& node : avoided_nodes(facts.book, window, facts.observed.now)) {
+    nodes += (nodes.empty() ? "" : ", ") + node;
   }
-  return hosts.empty() ? "" : " (it avoids " + hosts + ", where a device was at fault)";
+  return nodes.empty() ? "" : " (it avoids " + nodes + ", where a device was at fault)";
 }
 
 std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
   const auto who = [](const PodView& pod) {
-    return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
+    return "node " + std::to_string(pod.node_rank) + " (pod " + pod.meta.name + ")";
   };
   // Faults of the job itself come first, because only the user can correct them.
   auto obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
@@ -142,17 +142,17 @@ std::string ready_of(const StatusFacts& facts, const api::NodeCounts& counts) {
 
 }  // namespace
 
-api::NodeCounts count_nodes(const StatusFacts& facts) {
+api::NodeCounts count_pods(const StatusFacts& facts) {
   api::NodeCounts counts;
   counts.desired = facts.observed.job.spec.trainer.num_nodes;
-  counts.active = facts.nodes_with_pods;
-  for (int node = 0; node < static_cast<int>(facts.current.size()); ++node) {
-    if (is_done(facts, node)) {
+  counts.active = facts.node_ranks_with_pods;
+  for (int node_rank = 0; node_rank < static_cast<int>(facts.current.size()); ++node_rank) {
+    if (is_done(facts, node_rank)) {
       ++counts.succeeded;
-    } else if (is_ready(facts, node)) {
+    } else if (is_ready(facts, node_rank)) {
       ++counts.ready;
     }
-    if (facts.failed[static_cast<size_t>(node)]) ++counts.failed;
+    if (facts.failed[static_cast<size_t>(node_rank)]) ++counts.failed;
   }
   return counts;
 }
@@ -168,7 +168,7 @@ std::string starting_text(const StatusFacts& facts) {
 }
 
 ConditionState pods_ready_condition(const StatusFacts& facts) {
-  const api::NodeCounts counts = count_nodes(facts);
+  const api::NodeCounts counts = count_pods(facts);
   if (facts.suspend.step == SuspendStep::kSuspended || facts.suspend.step == SuspendStep::kStopping) {
     return {ConditionStatus::kFalse, "Suspended", facts.suspend.message};
   }
@@ -188,7 +188,7 @@ ConditionState pods_ready_condition(const StatusFacts& facts) {
 
 ConditionState running_condition(const StatusFacts& facts) {
   const api::TrainJobSpec& spec = facts.observed.job.spec;
-  const api::NodeCounts counts = count_nodes(facts);
+  const api::NodeCounts counts = count_pods(facts);
   const bool all_ready = counts.ready + counts.succeeded == counts.desired && counts.ready > 0;
   if (facts.suspend.step == SuspendStep::kSuspended) {
     return {ConditionStatus::kFalse, "Suspended", "The job is suspended."};
@@ -241,11 +241,11 @@ ConditionState degraded_condition(const StatusFacts& facts, const ConditionState
   }
   if (report->slowest) {
     std::string who = "Rank " + std::to_string(report->slowest->rank);
-    const std::optional<int> node = report->slowest->node;
-    if (node) who += " on node " + std::to_string(*node);
-    if (node && *node >= 0 && *node < static_cast<int>(facts.current.size())) {
-      const PodView* const pod = facts.current[static_cast<size_t>(*node)];
-      if (pod != nullptr && !pod->host.empty()) who += " (" + pod->host + ")";
+    const std::optional<int> node_rank = report->slowest->node_rank;
+    if (node_rank) who += " on node " + std::to_string(*node_rank);
+    if (node_rank && *node_rank >= 0 && *node_rank < static_cast<int>(facts.current.size())) {
+      const PodView* const pod = facts.current[static_cast<size_t>(*node_rank)];
+      if (pod != nullptr && !pod->node.empty()) who += " (" + pod->node + ")";
     }
     return {ConditionStatus::kTrue, "Straggler", who + " is slower than the others, which wait for it in every step."};
   }
@@ -327,18 +327,19 @@ void take_process_failures(const RunReport& report, const std::vector<const PodV
   api::UnixSeconds newest = 0;
   for (const api::RecentFailure& known : status.recent_failures) newest = std::max(newest, known.time);
   for (const ReportedFailure& f : report.failures) {
-    if (!f.node || *f.node < 0 || *f.node >= static_cast<int>(current.size()) || f.time < newest) continue;
+    if (!f.node_rank || *f.node_rank < 0 || *f.node_rank >= static_cast<int>(current.size()) || f.time < newest)
+      continue;
     const bool is_known =
         std::any_of(status.recent_failures.begin(), status.recent_failures.end(), [&](const api::RecentFailure& known) {
           return known.time == f.time && known.rank == f.rank && known.exit_code == f.exit_code;
         });
     if (is_known) continue;
-    const PodView* const pod = current[static_cast<size_t>(*f.node)];
+    const PodView* const pod = current[static_cast<size_t>(*f.node_rank)];
     if (pod == nullptr) continue;
-    add_failure({.node = *f.node,
+    add_failure({.node = *f.node_rank,
                  .rank = f.rank,
                  .attempt = pod->attempt,
-                 .host = pod->host,
+                 .host = pod->node,
                  .exit_code = f.exit_code,
                  .reason = f.reason,
                  .message = f.message,
@@ -355,8 +356,9 @@ std::string worker_restarted_text(const api::TrainJobStatus& status, const std::
   if (of_worker != failures.rend()) {
     const api::RecentFailure& f = *of_worker;
     text = "Node " + std::to_string(f.node);
-    const auto node = static_cast<size_t>(f.node);
-    if (node < current.size() && current[node] != nullptr) text += " (pod " + current[node]->meta.name + ")";
+    const auto node_rank = static_cast<size_t>(f.node);
+    if (node_rank < current.size() && current[node_rank] != nullptr)
+      text += " (pod " + current[node_rank]->meta.name + ")";
     text += ": the worker of rank " + std::to_string(*f.rank) + " ended";
     if (f.exit_code) text += " with " + std::to_string(*f.exit_code);
     text += " (" + f.reason + (f.message.empty() ? "" : ": " + f.message) + ")";

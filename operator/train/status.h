@@ -27,7 +27,7 @@ struct StatusFacts {
   const Bookkeeping& book;
   std::vector<const PodView*> current;  // by node rank 0 … numNodes-1: the pod of its attempt, or nullptr
   std::vector<bool> failed;             // by node rank: its pod ended badly and is not replaced
-  int nodes_with_pods = 0;              // node ranks with a pod that has not ended, old attempts included
+  int node_ranks_with_pods = 0;         // node ranks with a pod that has not ended, old attempts included
   bool creates_pods = false;            // this plan does
   std::optional<Obstacle> obstacle;
   SuspendDecision suspend;
@@ -35,7 +35,7 @@ struct StatusFacts {
   std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
 };
 
-api::NodeCounts count_nodes(const StatusFacts& facts);
+api::NodeCounts count_pods(const StatusFacts& facts);
 
 // A condition without its type.
 struct ConditionState {

@@ -5,28 +5,28 @@
 namespace lockstep::train {
 namespace {
 
-int count(const std::vector<NodeEnd>& nodes, NodeEnd end) {
-  return static_cast<int>(std::count(nodes.begin(), nodes.end(), end));
+int count(const std::vector<PodState>& pods, PodState end) {
+  return static_cast<int>(std::count(pods.begin(), pods.end(), end));
 }
 
-std::string all_done(const std::vector<NodeEnd>& nodes) {
-  if (nodes.size() == 1) return "The node has ended with 0.";
-  return "All " + std::to_string(nodes.size()) + " nodes have ended with 0.";
+std::string all_done(const std::vector<PodState>& pods) {
+  if (pods.size() == 1) return "The node has ended with 0.";
+  return "All " + std::to_string(pods.size()) + " nodes have ended with 0.";
 }
 
 // A node of a Lockstep run ends with 0 only when the whole run is complete.
 Success success_of_lockstep_run(const SuccessFacts& facts) {
   Success success;
   success.stops_replacing_pods = true;
-  const int done = count(facts.nodes, NodeEnd::kDone);
-  const int running = count(facts.nodes, NodeEnd::kRuns);
+  const int done = count(facts.pods, PodState::kDone);
+  const int running = count(facts.pods, PodState::kRuns);
   const api::UnixSeconds until = facts.first_done_at + kOthersFollowSeconds;
   if (running > 0 && facts.now < until) {
     success.look_again_at = until;
     return success;
   }
-  const int others = static_cast<int>(facts.nodes.size()) - done;
-  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(facts.nodes.size()) +
+  const int others = static_cast<int>(facts.pods.size()) - done;
+  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(facts.pods.size()) +
                      " nodes ended with 0, which they do only when all are done; the other " + std::to_string(others) +
                      (others == 1 ? " is" : " are") + " not needed any more.";
   return success;
@@ -35,12 +35,12 @@ Success success_of_lockstep_run(const SuccessFacts& facts) {
 }  // namespace
 
 Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts) {
-  const std::vector<NodeEnd>& nodes = facts.nodes;
-  const int done = count(nodes, NodeEnd::kDone);
-  if (spec.success_policy == api::SuccessPolicy::kNode0 && !nodes.empty() && nodes.front() == NodeEnd::kDone) {
+  const std::vector<PodState>& pods = facts.pods;
+  const int done = count(pods, PodState::kDone);
+  if (spec.success_policy == api::SuccessPolicy::kNode0 && !pods.empty() && pods.front() == PodState::kDone) {
     return {.complete = "Node 0 has ended with 0 (successPolicy: Node0)."};
   }
-  if (!nodes.empty() && done == static_cast<int>(nodes.size())) return {.complete = all_done(nodes)};
+  if (!pods.empty() && done == static_cast<int>(pods.size())) return {.complete = all_done(pods)};
   if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return success_of_lockstep_run(facts);
   return {};
 }

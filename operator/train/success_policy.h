@@ -14,7 +14,7 @@ namespace lockstep::train {
 inline constexpr api::UnixSeconds kOthersFollowSeconds = 120;
 
 // How the pod of a node rank stands.
-enum class NodeEnd {
+enum class PodState {
   kRuns,        // its pod has begun
   kNotStarted,  // its pod has not begun, or there is none
   kDone,        // ended with 0
@@ -22,7 +22,7 @@ enum class NodeEnd {
 };
 
 struct SuccessFacts {
-  std::vector<NodeEnd> nodes;  // by node rank
+  std::vector<PodState> pods;  // by node rank
   api::UnixSeconds first_done_at = 0;
   api::UnixSeconds now = 0;
 };

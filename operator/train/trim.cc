@@ -29,7 +29,7 @@ Json pick_metadata(Json& object) {
   if (metadata == object.end()) return Json::object();
   Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
                                "labels", "ownerReferences"});
-  for (const std::string_view name : {kNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
+  for (const std::string_view name : {kNumNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
     if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
   }
   return kept;
@@ -93,7 +93,7 @@ Json trim_network_policy(Json policy) {
   return kept;
 }
 
-Json trim_host(Json node) {
+Json trim_node(Json node) {
   Json kept = pick_object(node);
   kept["metadata"].erase("labels");
   if (Json* spec = object_in(node, "spec")) kept["spec"]["taints"] = pick_all(*spec, "taints", {"key"});
@@ -107,7 +107,7 @@ Json trim_host(Json node) {
 }
 
 std::string job_index_value(const api::ObjectKey& job) { return "job:" + api::to_string(job); }
-std::string host_index_value(const std::string& host) { return "host:" + host; }
+std::string node_index_value(const std::string& node) { return "node:" + node; }
 
 std::vector<std::string> job_index(const Json& object) {
   const api::ObjectKey job = job_of(object);
@@ -116,8 +116,8 @@ std::vector<std::string> job_index(const Json& object) {
 
 std::vector<std::string> pod_index(const Json& pod) {
   std::vector<std::string> values = job_index(pod);
-  if (const std::string host = text_field(pod, {"spec", "nodeName"}); !host.empty()) {
-    values.push_back(host_index_value(host));
+  if (const std::string node = text_field(pod, {"spec", "nodeName"}); !node.empty()) {
+    values.push_back(node_index_value(node));
   }
   return values;
 }

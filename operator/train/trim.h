@@ -15,14 +15,14 @@ Json trim_pod(Json pod);
 Json trim_whole(Json object);  // without managedFields and the annotation of kubectl apply
 Json trim_service(Json service);
 Json trim_network_policy(Json policy);
-Json trim_host(Json node);
+Json trim_node(Json node);
 
 // The values under which a cached pod is found: its job, its host.
 std::vector<std::string> pod_index(const Json& pod);
 // The same of other objects: their job alone.
 std::vector<std::string> job_index(const Json& object);
 std::string job_index_value(const api::ObjectKey& job);
-std::string host_index_value(const std::string& host);
+std::string node_index_value(const std::string& node);
 
 // The job whose object this is, by its label; an empty name when it has none.
 api::ObjectKey job_of(const Json& object);

@@ -27,9 +27,9 @@ std::vector<std::string> texts(const std::vector<TimelineEntry>& timeline) {
   return all;
 }
 
-std::vector<std::string> states(const std::vector<NodeRow>& nodes) {
+std::vector<std::string> states(const std::vector<PodRow>& pods) {
   std::vector<std::string> all;
-  for (const NodeRow& row : nodes) all.push_back(row.state);
+  for (const PodRow& row : pods) all.push_back(row.state);
   return all;
 }
 
@@ -261,7 +261,7 @@ TEST_P(Ending, is_named_by_its_code_and_what_helps) {
   EXPECT_THAT(diagnosis.details, Contains("its last words: its words"));
   EXPECT_THAT(diagnosis.details,
               Contains(StartsWith("node 1: pod sasrec-1-0 on host-1, exit code " + std::to_string(one.code) + ": ")));
-  EXPECT_THAT(states(diagnosis.nodes),
+  EXPECT_THAT(states(diagnosis.pods),
               ElementsAre("ready", AnyOf("ended with " + std::to_string(one.code) + " (" + one.reason + ")")));
   EXPECT_THAT(diagnosis.advice, Contains(AnyOf(Field(&Advice::text, HasSubstr(one.advice)),
                                                Field(&Advice::command, HasSubstr(one.advice)))));
@@ -295,7 +295,7 @@ TEST(Failure, without_an_end_says_the_operators_words) {
   const Diagnosis invalid =
       diagnose(failed("InvalidSpec", "spec.trainer.podTemplate.spec.x: is not known.").no_pods().facts);
   EXPECT_EQ(invalid.verdict, "TrainJob sasrec has failed (InvalidSpec): spec.trainer.podTemplate.spec.x: is not known");
-  EXPECT_THAT(invalid.nodes, IsEmpty());
+  EXPECT_THAT(invalid.pods, IsEmpty());
   // An end of long before is not the reason.
   const Diagnosis deadline = diagnose(failed("DeadlineExceeded", "The job has run for 60 s.").failure(kKilled).facts);
   EXPECT_EQ(deadline.verdict, "TrainJob sasrec has failed (DeadlineExceeded): The job has run for 60 s");

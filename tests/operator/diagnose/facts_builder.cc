@@ -22,8 +22,8 @@ FactsBuilder::FactsBuilder() {
   condition("PodsReady", "True", "AllPodsReady");
   condition("Running", "True", "StepCommitted");
   for (const char* type : {"Suspended", "Recovering", "Degraded", "Complete", "Failed"}) condition(type, "False", "No");
-  for (const int node : {0, 1}) {
-    pod(node, 0, R"({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"},
+  for (const int node_rank : {0, 1}) {
+    pod(node_rank, 0, R"({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"},
                      {"type": "PodScheduled", "status": "True"}]})");
   }
 }
@@ -62,8 +62,8 @@ FactsBuilder& FactsBuilder::no_pods() {
   return *this;
 }
 
-FactsBuilder& FactsBuilder::pod(int node, int attempt, const char* status) {
-  const std::string name = "sasrec-" + std::to_string(node) + "-" + std::to_string(attempt);
+FactsBuilder& FactsBuilder::pod(int node_rank, int attempt, const char* status) {
+  const std::string name = "sasrec-" + std::to_string(node_rank) + "-" + std::to_string(attempt);
   std::erase_if(facts.pods, [&](const Json& one) { return one["metadata"]["name"] == name; });
   const Json owner = {
       {"apiVersion", "lockstep.dev/v1"}, {"kind", "TrainJob"}, {"name", "sasrec"}, {"uid", "u"}, {"controller", true}};
@@ -73,17 +73,17 @@ FactsBuilder& FactsBuilder::pod(int node, int attempt, const char* status) {
                           {"uid", name},
                           {"labels",
                            {{"lockstep.dev/job", "sasrec"},
-                            {"lockstep.dev/node", std::to_string(node)},
+                            {"lockstep.dev/node", std::to_string(node_rank)},
                             {"lockstep.dev/attempt", std::to_string(attempt)}}},
                           {"ownerReferences", Json::array({owner})}}},
-                        {"spec", {{"nodeName", "host-" + std::to_string(node)}}},
+                        {"spec", {{"nodeName", "host-" + std::to_string(node_rank)}}},
                         {"status", Json::parse(status)}});
   return *this;
 }
 
-FactsBuilder& FactsBuilder::ended(int node, int attempt, int code, const std::string& reason,
+FactsBuilder& FactsBuilder::ended(int node_rank, int attempt, int code, const std::string& reason,
                                   const std::string& message) {
-  pod(node, attempt, R"({"phase": "Failed"})");
+  pod(node_rank, attempt, R"({"phase": "Failed"})");
   facts.pods.back()["status"]["containerStatuses"] =
       Json::array({{{"name", "trainer"},
                     {"state",

@@ -20,8 +20,8 @@ class FactsBuilder {
   FactsBuilder& condition(const std::string& type, const std::string& status, const std::string& reason,
                           const std::string& message = "m", api::UnixSeconds age = 100);
   FactsBuilder& no_pods();
-  FactsBuilder& pod(int node, int attempt, const char* status);  // in place of the one with this name
-  FactsBuilder& ended(int node, int attempt, int code, const std::string& reason, const std::string& message);
+  FactsBuilder& pod(int node_rank, int attempt, const char* status);  // in place of the one with this name
+  FactsBuilder& ended(int node_rank, int attempt, int code, const std::string& reason, const std::string& message);
   FactsBuilder& failure(const char* json);  // of status.recentFailures; its time 50 s ago
   FactsBuilder& event(const std::string& reason, const std::string& message, bool is_warning, api::UnixSeconds age,
                       const std::string& pod = "");

@@ -20,7 +20,7 @@ Diagnosis sample() {
   diagnosis.details = {"step 900 of 2000 (45%)"};
   diagnosis.timeline = {{kNow - 3 * 86'400, "the TrainJob was made", false},
                         {kNow - 90, "OutOfMemory: Node 1 ended with 137 and with a message that is rather long", true}};
-  diagnosis.nodes = {{0, "sasrec-0-0", "host-0", "ready", true}, {1, "", "", "no pod", false}};
+  diagnosis.pods = {{0, "sasrec-0-0", "host-0", "ready", true}, {1, "", "", "no pod", false}};
   diagnosis.log_pod = "sasrec-1-0";
   diagnosis.log = {"line \x1b[31mone"};
   diagnosis.advice = {
@@ -69,7 +69,7 @@ TEST(Screen, stays_one_screen) {
   large.details.push_back(std::string(10'000, 'x'));
   for (int i = 0; i < 1000; ++i) {
     large.timeline.push_back({kNow - 80, "happening " + std::to_string(i), false});
-    large.nodes.push_back({i + 2, "pod", "host", "ready", true});
+    large.pods.push_back({i + 2, "pod", "host", "ready", true});
   }
   const std::string text = to_screen(large, {.width = 80, .now = kNow});
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 50);

@@ -43,7 +43,7 @@ TEST(AgentClient, sends_the_node_count_with_the_job_s_token) {
     EXPECT_EQ(exchange.request().body, "{\"nodes\":3}");
     exchange.answer(202, "{\"nodes\":3}\n");
   });
-  EXPECT_TRUE(patiently([&] { return send_node_count(kLoopback, server.port(), "secret", 3); }).ok());
+  EXPECT_TRUE(patiently([&] { return send_num_nodes(kLoopback, server.port(), "secret", 3); }).ok());
 }
 
 TEST(AgentClient, tells_where_node_0_is_with_the_job_s_token) {
@@ -59,7 +59,7 @@ TEST(AgentClient, tells_where_node_0_is_with_the_job_s_token) {
 
 TEST(AgentClient, says_what_was_answered_when_it_was_refused) {
   HttpServer server({}, [](Exchange& exchange) { exchange.answer(401, "Authorization must be …"); });
-  const Status sent = patiently([&] { return send_node_count(kLoopback, server.port(), "wrong", 3); });
+  const Status sent = patiently([&] { return send_num_nodes(kLoopback, server.port(), "wrong", 3); });
   ASSERT_FALSE(sent.ok());
   EXPECT_EQ(sent.error().code, ErrorCode::kRetry);
   EXPECT_NE(sent.error().message.find("/nodes answers 401: Authorization"), std::string::npos) << sent.error().message;

@@ -8,14 +8,14 @@
 namespace lockstep::train {
 namespace {
 
-PodView running(int node, int attempt = 0) {
+PodView running(int node_rank, int attempt = 0) {
   PodView pod;
-  pod.node = node;
+  pod.node_rank = node_rank;
   pod.attempt = attempt;
-  pod.meta.uid = "uid-" + std::to_string(node) + "-" + std::to_string(attempt);
+  pod.meta.uid = "uid-" + std::to_string(node_rank) + "-" + std::to_string(attempt);
   pod.phase = PodPhase::kRunning;
-  pod.host = "host";
-  pod.ip = "10.0." + std::to_string(attempt) + "." + std::to_string(node);
+  pod.node = "host";
+  pod.ip = "10.0." + std::to_string(attempt) + "." + std::to_string(node_rank);
   return pod;
 }
 
@@ -30,10 +30,10 @@ Facts three_nodes() {
   facts.observed.settings.token_key = "key";
   facts.observed.job.meta.uid = "uid";
   facts.observed.job.spec.trainer.num_nodes = 3;
-  facts.observed.hosts = {{"host", HostView{}}};
-  for (int node = 0; node < 3; ++node) {
-    facts.observed.pods.push_back(running(node));
-    facts.status.attempts[node] = 0;
+  facts.observed.nodes = {{"host", NodeView{}}};
+  for (int node_rank = 0; node_rank < 3; ++node_rank) {
+    facts.observed.pods.push_back(running(node_rank));
+    facts.status.attempts[node_rank] = 0;
   }
   return facts;
 }
@@ -63,8 +63,8 @@ TEST(CoordinatorNews, are_of_node_0_that_runs_for_the_others_that_run) {
       {"node 0 has failed", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kFailed; }, "", {}},
       {"node 0's machine is lost",
        [](Facts& s) {
-         s.observed.pods[0].host = "lost";
-         s.observed.hosts->emplace("lost", HostView{.ready = false, .unreachable = true});
+         s.observed.pods[0].node = "lost";
+         s.observed.nodes->emplace("lost", NodeView{.ready = false, .unreachable = true});
        },
        "",
        {}},

@@ -40,11 +40,11 @@ Json default_job(api::UnixSeconds now) {
               {"numNodes", 2}}}}}};
 }
 
-std::string host_of(int node) { return std::string("host-") + static_cast<char>('a' + node % 26); }
+std::string node_of(int node_rank) { return std::string("host-") + static_cast<char>('a' + node_rank % 26); }
 
-Json pod_object(const Json& job, int node, int attempt, api::UnixSeconds now) {
+Json pod_object(const Json& job, int node_rank, int attempt, api::UnixSeconds now) {
   const api::ObjectMeta meta = api::meta_of(job);
-  const std::string name = pod_name(meta.name, node, attempt);
+  const std::string name = pod_name(meta.name, node_rank, attempt);
   return {{"metadata",
            {{"name", name},
             {"namespace", meta.ns},
@@ -52,7 +52,7 @@ Json pod_object(const Json& job, int node, int attempt, api::UnixSeconds now) {
             {"creationTimestamp", api::format_time(now - kAgeSeconds)},
             {"labels",
              {{std::string(kJobLabel), meta.name},
-              {std::string(kNodeLabel), std::to_string(node)},
+              {std::string(kNodeRankLabel), std::to_string(node_rank)},
               {std::string(kAttemptLabel), std::to_string(attempt)},
               {std::string(kServingLabel), "true"}}},
             {"ownerReferences", owner_references(meta)}}}};
@@ -64,18 +64,18 @@ Json container(const char* state, Json details) {
   return {{"name", "trainer"}, {"state", {{state, std::move(details)}}}};
 }
 
-void set_running(Json& pod, const std::string& host, bool ready, api::UnixSeconds now) {
-  pod["spec"]["nodeName"] = host;
+void set_running(Json& pod, const std::string& node, bool ready, api::UnixSeconds now) {
+  pod["spec"]["nodeName"] = node;
   pod["status"] = {{"phase", "Running"},
-                   {"podIP", "10.0.0." + std::to_string(1 + host.back() - 'a')},
+                   {"podIP", "10.0.0." + std::to_string(1 + node.back() - 'a')},
                    {"startTime", api::format_time(now - kAgeSeconds)},
                    {"conditions", Json::array({pod_condition("PodScheduled", "True"),
                                                pod_condition("Ready", ready ? "True" : "False")})},
                    {"containerStatuses", Json::array({container("running", Json::object())})}};
 }
 
-void set_ended(Json& pod, const std::string& host, int code, api::UnixSeconds now) {
-  set_running(pod, host, false, now);
+void set_ended(Json& pod, const std::string& node, int code, api::UnixSeconds now) {
+  set_running(pod, node, false, now);
   pod["status"]["phase"] = code == 0 ? "Succeeded" : "Failed";
   pod["status"]["containerStatuses"] = Json::array({container(
       "terminated",
@@ -83,14 +83,14 @@ void set_ended(Json& pod, const std::string& host, int code, api::UnixSeconds no
 }
 
 // What `is:` says. Fields of `and:` come on top.
-Status set_pod_state(Json& pod, const std::string& is, const std::string& host, api::UnixSeconds now) {
+Status set_pod_state(Json& pod, const std::string& is, const std::string& node, api::UnixSeconds now) {
   if (is == "ready" || is == "deleting") {
-    set_running(pod, host, true, now);
+    set_running(pod, node, true, now);
     if (is == "deleting") pod["metadata"]["deletionTimestamp"] = api::format_time(now + 90);
   } else if (is == "running") {
-    set_running(pod, host, false, now);
+    set_running(pod, node, false, now);
   } else if (is == "starting") {
-    pod["spec"]["nodeName"] = host;
+    pod["spec"]["nodeName"] = node;
     pod["status"] = {
         {"phase", "Pending"},
         {"startTime", api::format_time(now - 5)},
@@ -102,7 +102,7 @@ Status set_pod_state(Json& pod, const std::string& is, const std::string& host, 
     condition["message"] = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
     pod["status"] = {{"phase", "Pending"}, {"conditions", Json::array({condition})}};
   } else if (is == "gated") {
-    TRY(set_pod_state(pod, "unscheduled", host, now));
+    TRY(set_pod_state(pod, "unscheduled", node, now));
     pod["spec"]["schedulingGates"] = Json::array({{{"name", "kueue.x-k8s.io/admission"}}});
     Json& condition = pod["status"]["conditions"][0];
     condition["reason"] = "SchedulingGated";
@@ -111,9 +111,9 @@ Status set_pod_state(Json& pod, const std::string& is, const std::string& host, 
     pod["metadata"]["creationTimestamp"] = api::format_time(now - 2);
     pod["status"] = {{"phase", "Pending"}};
   } else if (is == "done") {
-    set_ended(pod, host, 0, now);
+    set_ended(pod, node, 0, now);
   } else if (is.substr(0, 7) == "exited ") {
-    set_ended(pod, host, static_cast<int>(parse_number(is.substr(7)).value_or(1)), now);
+    set_ended(pod, node, static_cast<int>(parse_number(is.substr(7)).value_or(1)), now);
   } else {
     return bad("pods: \"" + is + "\" is no state of a pod that this test knows");
   }
@@ -124,9 +124,9 @@ Status set_pod_state(Json& pod, const std::string& is, const std::string& host, 
 Result<std::pair<int, int>> place_of(const std::string& name, const std::string& job) {
   const size_t dash = name.rfind('-');
   if (name.substr(0, job.size() + 1) == job + "-" && dash != std::string::npos && dash > job.size()) {
-    const auto node = parse_number(name.substr(job.size() + 1, dash - job.size() - 1));
+    const auto node_rank = parse_number(name.substr(job.size() + 1, dash - job.size() - 1));
     const auto attempt = parse_number(name.substr(dash + 1));
-    if (node && attempt) return std::pair(static_cast<int>(*node), static_cast<int>(*attempt));
+    if (node_rank && attempt) return std::pair(static_cast<int>(*node_rank), static_cast<int>(*attempt));
   }
   return bad("pods: " + name + " is no pod of " + job);
 }
@@ -156,9 +156,9 @@ class Past {
     TRY(pass());  // first sight
     TRY(pass());  // objects and pods
     if (point == "its start") return job_;
-    for (int node = 0; node < num_nodes_of(job_); ++node) {
-      Json pod = pod_object(job_, node, 0, now_);
-      TRY(set_pod_state(pod, "ready", host_of(node), now_));
+    for (int node_rank = 0; node_rank < num_nodes_of(job_); ++node_rank) {
+      Json pod = pod_object(job_, node_rank, 0, now_);
+      TRY(set_pod_state(pod, "ready", node_of(node_rank), now_));
       pods_.push_back(std::move(pod));
     }
     TRY(pass());
@@ -172,7 +172,7 @@ class Past {
     }
     if (point != "its end" && point != "its failure") return bad("after: \"" + point + "\" is not known");
     for (size_t i = 0; i < pods_.size(); ++i) {
-      TRY(set_pod_state(pods_[i], point == "its end" ? "done" : "exited 2", host_of(static_cast<int>(i)), now_));
+      TRY(set_pod_state(pods_[i], point == "its end" ? "done" : "exited 2", node_of(static_cast<int>(i)), now_));
     }
     TRY(pass());
     return job_;
@@ -202,10 +202,10 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
   std::map<std::string, Json> pods;
   const std::string name = api::meta_of(job).name;
   if (all_ready) {
-    for (int node = 0; node < num_nodes_of(job); ++node) {
-      Json pod = pod_object(job, node, 0, now);
-      TRY(set_pod_state(pod, "ready", host_of(node), now));
-      pods[pod_name(name, node, 0)] = std::move(pod);
+    for (int node_rank = 0; node_rank < num_nodes_of(job); ++node_rank) {
+      Json pod = pod_object(job, node_rank, 0, now);
+      TRY(set_pod_state(pod, "ready", node_of(node_rank), now));
+      pods[pod_name(name, node_rank, 0)] = std::move(pod);
     }
   }
   if (const Json* given = field(yaml, {"pods"})) {
@@ -216,9 +216,9 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
       }
       TRY_ASSIGN(const auto place, place_of(pod_key, name));
       Json pod = pod_object(job, place.first, place.second, now);
-      const std::string host = text_field(words, {"on"});
+      const std::string node = text_field(words, {"on"});
       TRY(set_pod_state(pod, words.is_string() ? words.get<std::string>() : text_field(words, {"is"}),
-                        host.empty() ? host_of(place.first) : host, now));
+                        node.empty() ? node_of(place.first) : node, now));
       if (const Json* more = field(words, {"and"})) pod.merge_patch(*more);
       pods[pod_key] = std::move(pod);
     }
@@ -237,16 +237,16 @@ Status add_earlier_pods(const Json& yaml, Json job, api::UnixSeconds now, Cluste
   for (const auto& [name, is] : given->items()) {
     TRY_ASSIGN(const auto place, place_of(name, api::meta_of(job).name));
     Json pod = pod_object(job, place.first, place.second, now);
-    TRY(set_pod_state(pod, is.get<std::string>(), host_of(place.first), now));
+    TRY(set_pod_state(pod, is.get<std::string>(), node_of(place.first), now));
     if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
   }
   return {};
 }
 
-void add_hosts(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) {
+void add_nodes(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) {
   const Json* const given = field(yaml, {"hosts"});
   if (given == nullptr) return;
-  objects.hosts.emplace();
+  objects.nodes.emplace();
   for (const auto& [name, state] : given->items()) {
     const std::string word = state.is_string() ? state.get<std::string>() : text_field(state, {"is"});
     if (word == "deleted") continue;
@@ -257,24 +257,24 @@ void add_hosts(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) 
     if (const auto seconds = number_field(state, {"forSeconds"})) {
       condition["lastTransitionTime"] = api::format_time(now - *seconds);
     }
-    Json host = {{"metadata", {{"name", name}}}, {"status", {{"conditions", Json::array({condition})}}}};
+    Json node = {{"metadata", {{"name", name}}}, {"status", {{"conditions", Json::array({condition})}}}};
     const std::map<std::string, std::string> taints = {{"unreachable", "node.kubernetes.io/unreachable"},
                                                        {"out of service", "node.kubernetes.io/out-of-service"}};
     if (const auto taint = taints.find(word); taint != taints.end()) {
-      host["spec"]["taints"] = Json::array({{{"key", taint->second}, {"effect", "NoExecute"}}});
+      node["spec"]["taints"] = Json::array({{{"key", taint->second}, {"effect", "NoExecute"}}});
     }
-    objects.hosts->emplace(name, view_of_host(host));
+    objects.nodes->emplace(name, view_of_node(node));
   }
 }
 
 Status add_report(const Json& yaml, const Json& job, Observed& o) {
   const Json* const given = field(yaml, {"report"});
   if (given == nullptr) return {};
-  const int nodes = num_nodes_of(job);
+  const int num_nodes = num_nodes_of(job);
   Json report = {{"generation", uint64_t{1}},
                  {"phase", "Running"},
-                 {"nnodes", nodes},
-                 {"wantedNodes", nodes},
+                 {"nnodes", num_nodes},
+                 {"wantedNodes", num_nodes},
                  {"progress",
                   {{"step", 120},
                    {"totalSteps", 1000},
@@ -326,11 +326,11 @@ Status add_workload(const Json& yaml, const Json& job, api::UnixSeconds now, Kue
   TRY_ASSIGN(Observed o, observe({.job = job}, now));
   o.settings = golden_settings();
   TRY_ASSIGN(const Json pod, unadmitted_pod(o, {}));
-  Json workload = desired_workload(o.job, o.wanted_nodes, pod, kueue);
+  Json workload = desired_workload(o.job, o.wanted_pods, pod, kueue);
   workload["metadata"]["uid"] = "uid-of-the-workload";
   workload["metadata"]["resourceVersion"] = "200";
   workload["spec"]["queueName"] = "team-queue";
-  const int nodes = static_cast<int>(number_field(*given, {"nodes"}).value_or(o.wanted_nodes));
+  const int num_nodes = static_cast<int>(number_field(*given, {"nodes"}).value_or(o.wanted_pods));
   std::map<std::string, std::vector<std::array<const char*, 3>>> states = {
       {"new", {}},
       {"waiting", {{"QuotaReserved", "False", "Pending"}}},
@@ -355,7 +355,7 @@ Status add_workload(const Json& yaml, const Json& job, api::UnixSeconds now, Kue
   if (is == "reserved" || is == "admitted" || is == "evicted") {
     workload["status"]["admission"] = {
         {"clusterQueue", "cluster-queue"},
-        {"podSetAssignments", Json::array({{{"name", "main"}, {"count", nodes}, {"flavors", {{"cpu", "spot"}}}}})}};
+        {"podSetAssignments", Json::array({{{"name", "main"}, {"count", num_nodes}, {"flavors", {{"cpu", "spot"}}}}})}};
   }
   if (const Json* more = field(*given, {"and"})) workload.merge_patch(*more);
   kueue.workloads.push_back(std::move(workload));
@@ -425,8 +425,8 @@ void add_what_was_learned(const Json& yaml, Observed& o) {
   if (const Json* where = field(yaml, {"prometheusNamespace"}))
     o.settings.prometheus_namespace = where->get<std::string>();
   if (const Json* sent = field(yaml, {"told"})) {
-    o.sent_node_count = SentNodeCount{static_cast<int>(number_field(*sent, {"nodes"}).value_or(0)),
-                                      o.now - number_field(*sent, {"secondsAgo"}).value_or(0)};
+    o.sent_num_nodes = SentNumNodes{static_cast<int>(number_field(*sent, {"nodes"}).value_or(0)),
+                                    o.now - number_field(*sent, {"secondsAgo"}).value_or(0)};
   }
 }
 
@@ -488,7 +488,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   ClusterObjects objects{.job = job};
   TRY(add_pods(yaml, job, after == "all is well", now, objects));
   TRY(add_earlier_pods(yaml, job, now, objects));
-  add_hosts(yaml, now, objects);
+  add_nodes(yaml, now, objects);
   const bool is_made = !after.empty() && after != "nothing";
   objects.service = surrounding(yaml, "service", is_made, "Service", job);
   objects.network_policy = surrounding(yaml, "network policy", false, "NetworkPolicy", job);

@@ -16,8 +16,8 @@ struct Words {
     return "apply " + a.object.value("kind", "") + " " + name(a.object);
   }
   std::string operator()(const DeleteObject& a) const { return "delete " + a.kind + " " + a.name; }
-  std::string operator()(const SendNodeCount& a) const {
-    return "tell node 0 at " + a.ip + " to want " + std::to_string(a.nodes) + " nodes";
+  std::string operator()(const SendNumNodes& a) const {
+    return "tell node 0 at " + a.ip + " to want " + std::to_string(a.num_nodes) + " nodes";
   }
   std::string operator()(const StopServing& a) const { return "take pod " + a.name + " out of the Service"; }
   std::string operator()(const CreatePod& a) const {

@@ -13,13 +13,13 @@ using testing::HasSubstr;
 
 constexpr api::UnixSeconds kNow = 1'000'000;
 
-api::TrainJob queued_job(int nodes) {
+api::TrainJob queued_job(int num_pods) {
   api::TrainJob job;
   job.meta.name = "sasrec";
   job.meta.ns = "team-a";
   job.meta.uid = "uid-1";
   job.meta.labels[std::string(kQueueLabel)] = "team-queue";
-  job.spec.trainer.num_nodes = nodes;
+  job.spec.trainer.num_nodes = num_pods;
   job.spec.elastic = api::Elastic{.min_nodes = 1, .max_nodes = 8};
   return job;
 }
@@ -44,8 +44,8 @@ Json admitted(int count, int given, int reclaimable = 0) {
   return workload;
 }
 
-QueueFacts queue_facts(int wanted, std::set<int> nodes) {
-  return {.nodes_with_pods = std::move(nodes), .wanted_nodes = wanted, .pod = kPod, .now = kNow};
+QueueFacts queue_facts(int wanted, std::set<int> node_ranks) {
+  return {.node_ranks_with_pods = std::move(node_ranks), .wanted_pods = wanted, .pod = kPod, .now = kNow};
 }
 
 TEST(Kueue, growth_and_shrinking_of_a_job_that_runs) {
@@ -76,7 +76,7 @@ TEST(Kueue, growth_and_shrinking_of_a_job_that_runs) {
     if (row.reclaims > 0 && !decision.writes.empty()) {
       EXPECT_EQ(decision.writes[0].body["status"]["reclaimablePods"][0]["count"], row.reclaims);
     }
-    EXPECT_EQ(nodes_of(queued_job(row.wanted), kueue), std::min(row.wanted, row.given));
+    EXPECT_EQ(num_pods(queued_job(row.wanted), kueue), std::min(row.wanted, row.given));
   }
 }
 

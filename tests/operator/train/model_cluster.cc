@@ -38,7 +38,7 @@ void end_container(Json& pod, int code, api::UnixSeconds now) {
 }  // namespace
 
 ModelCluster::ModelCluster(unsigned seed, Json spec) : random_(seed) {
-  for (const char* name : {"host-a", "host-b", "host-c", "host-d"}) hosts_[name] = true;
+  for (const char* name : {"host-a", "host-b", "host-c", "host-d"}) nodes_[name] = true;
   jobs_.push_back(
       {{"metadata",
         {{"name", "sim"}, {"namespace", "ns"}, {"uid", "job"}, {"generation", 1}, {"resourceVersion", "1"}}},
@@ -131,10 +131,10 @@ void ModelCluster::inject_failure(const std::string& name) {
 
 // Pending → on a host → running → ready → done.
 void ModelCluster::start_or_end(Json& pod, bool is_calm) {
-  const std::string host = text_field(pod, {"spec", "nodeName"});
-  if (host.empty()) {
+  const std::string node = text_field(pod, {"spec", "nodeName"});
+  if (node.empty()) {
     std::vector<std::string> alive;
-    for (const auto& [name, is_alive] : hosts_) {
+    for (const auto& [name, is_alive] : nodes_) {
       if (is_alive) alive.push_back(name);
     }
     if (alive.empty()) return;
@@ -143,7 +143,7 @@ void ModelCluster::start_or_end(Json& pod, bool is_calm) {
     pod["status"]["startTime"] = api::format_time(now_);
     return;
   }
-  if (!hosts_.at(host)) return;
+  if (!nodes_.at(node)) return;
   if (is_deleting(pod)) return end_container(pod, 143, now_);
   if (text_field(pod, {"status", "phase"}) == "Pending") {
     pod["status"]["phase"] = "Running";
@@ -168,12 +168,12 @@ void ModelCluster::start_or_end(Json& pod, bool is_calm) {
 void ModelCluster::live(bool is_calm) {
   now_ += 1 + pick(10);
   if (!is_calm && pick(12) == 0) {
-    auto host = std::next(hosts_.begin(), pick(static_cast<int>(hosts_.size())));
-    host->second = !host->second;
-    if (!host->second) ++failures_;
+    auto node = std::next(nodes_.begin(), pick(static_cast<int>(nodes_.size())));
+    node->second = !node->second;
+    if (!node->second) ++failures_;
   }
   if (is_calm) {
-    for (auto& [name, is_alive] : hosts_) is_alive = true;
+    for (auto& [name, is_alive] : nodes_) is_alive = true;
   }
   if (pods_.empty()) return;
   const std::string name = std::next(pods_.begin(), pick(static_cast<int>(pods_.size())))->first;
@@ -188,9 +188,9 @@ void ModelCluster::live(bool is_calm) {
   note(name);
 }
 
-std::vector<Json> ModelCluster::hosts() const {
+std::vector<Json> ModelCluster::nodes() const {
   std::vector<Json> list;
-  for (const auto& [name, is_alive] : hosts_) {
+  for (const auto& [name, is_alive] : nodes_) {
     list.push_back(
         {{"metadata", {{"name", name}}},
          {"status", {{"conditions", Json::array({{{"type", "Ready"}, {"status", is_alive ? "True" : "Unknown"}}})}}}});
@@ -209,7 +209,7 @@ std::map<int, int> ModelCluster::live_serving_pods() const {
   std::map<int, int> count;
   for (const auto& [name, pod] : pods_) {
     const std::optional<PodView> view = view_of_pod(pod);
-    if (view && service_ && selects(*service_, view->meta.labels) && !is_over(pod)) ++count[view->node];
+    if (view && service_ && selects(*service_, view->meta.labels) && !is_over(pod)) ++count[view->node_rank];
   }
   return count;
 }

@@ -43,7 +43,7 @@ class ModelCluster {
   [[nodiscard]] const std::vector<Json>& jobs() const { return jobs_; }  // all versions
   [[nodiscard]] const std::map<std::string, Json>& pods() const { return pods_; }
   [[nodiscard]] const Json& job() const { return jobs_.back(); }
-  [[nodiscard]] std::vector<Json> hosts() const;
+  [[nodiscard]] std::vector<Json> nodes() const;
   [[nodiscard]] const std::optional<Json>& service() const { return service_; }
   [[nodiscard]] api::UnixSeconds now() const { return now_; }
   [[nodiscard]] bool is_finished() const;
@@ -64,7 +64,7 @@ class ModelCluster {
   std::vector<Json> jobs_;
   std::map<std::string, Json> pods_;
   std::vector<Change> changes_;
-  std::map<std::string, bool> hosts_;  // name → alive
+  std::map<std::string, bool> nodes_;  // name → alive
   std::optional<Json> service_;
   bool job_deleted_ = false;
   int uids_ = 0;

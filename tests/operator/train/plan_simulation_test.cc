@@ -47,7 +47,7 @@ class ModelOperator {
       if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
     }
     objects.service = cluster_.service();
-    objects.hosts = views_of_hosts(cluster_.hosts());
+    objects.nodes = views_of_nodes(cluster_.nodes());
     Result<Observed> o = observe(std::move(objects), cluster_.now());
     EXPECT_TRUE(o.ok());
     o->settings.token_key = "key";
@@ -153,13 +153,14 @@ Json spec_with(const char* launcher) {
 class Simulation : public testing::TestWithParam<unsigned> {
  protected:
   void check_now(const ModelCluster& cluster) {
-    for (const auto& [node, count] : cluster.live_serving_pods()) {
-      ASSERT_LE(count, 1) << "node " << node << " is served by several pods";
+    for (const auto& [node_rank, count] : cluster.live_serving_pods()) {
+      ASSERT_LE(count, 1) << "node " << node_rank << " is served by several pods";
     }
     const api::TrainJobStatus status = status_of(cluster);
-    for (const auto& [node, attempt] : attempts_) {
-      const auto now = status.attempts.find(node);
-      ASSERT_TRUE(now != status.attempts.end() && now->second >= attempt) << "the attempt of node " << node << " fell";
+    for (const auto& [node_rank, attempt] : attempts_) {
+      const auto now = status.attempts.find(node_rank);
+      ASSERT_TRUE(now != status.attempts.end() && now->second >= attempt)
+          << "the attempt of node " << node_rank << " fell";
     }
     attempts_ = status.attempts;
     std::set<std::pair<int, int>> counted;
@@ -206,7 +207,7 @@ TEST_P(Simulation, a_storm_of_failures_ends_in_completion_and_counts_each_once) 
   EXPECT_TRUE(status.conditions.is_true(api::condition::kComplete)) << status.message;
   // Every restart is one attempt of one node, and has a failure of its own.
   int64_t raised = 0;
-  for (const auto& [node, attempt] : status.attempts) raised += attempt;
+  for (const auto& [node_rank, attempt] : status.attempts) raised += attempt;
   EXPECT_EQ(raised, status.restarts.pod);
   EXPECT_EQ(status.restarts.gang, 0);
 }

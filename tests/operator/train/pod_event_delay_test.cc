@@ -14,21 +14,22 @@ constexpr milliseconds kAtOnce{0};
 
 class PodEventDelayTest : public testing::Test {
  protected:
-  static Json pod(int node, const Json& status = Json::object()) {
+  static Json pod(int node_rank, const Json& status = Json::object()) {
     return {{"metadata",
-             {{"name", pod_name("sim", node, 0)},
+             {{"name", pod_name("sim", node_rank, 0)},
               {"namespace", "ns"},
               {"labels",
                {{std::string(kJobLabel), "sim"},
-                {std::string(kNodeLabel), std::to_string(node)},
+                {std::string(kNodeRankLabel), std::to_string(node_rank)},
                 {std::string(kAttemptLabel), "0"}}},
-              {"annotations", {{std::string(kNodesAnnotation), "3"}}}}},
+              {"annotations", {{std::string(kNumNodesAnnotation), "3"}}}}},
             {"status", status}};
   }
-  static Json running(int node, bool is_ready) {
-    return pod(node, {{"phase", "Running"},
-                      {"podIP", "10.0.0." + std::to_string(node + 1)},
-                      {"conditions", Json::array({{{"type", "Ready"}, {"status", is_ready ? "True" : "False"}}})}});
+  static Json running(int node_rank, bool is_ready) {
+    return pod(node_rank,
+               {{"phase", "Running"},
+                {"podIP", "10.0.0." + std::to_string(node_rank + 1)},
+                {"conditions", Json::array({{{"type", "Ready"}, {"status", is_ready ? "True" : "False"}}})}});
   }
   static Json deleting(Json pod) {
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
@@ -38,7 +39,7 @@ class PodEventDelayTest : public testing::Test {
   milliseconds gone(const Json& pod) { return delay_.wait_after(pod, true); }
 
   void all_ready() {
-    for (int node = 0; node < 3; ++node) hear(running(node, true));
+    for (int node_rank = 0; node_rank < 3; ++node_rank) hear(running(node_rank, true));
   }
 
   PodEventDelay delay_;
@@ -54,8 +55,8 @@ TEST_F(PodEventDelayTest, what_only_shows_in_the_status_waits_for_its_neighbours
 }
 
 TEST_F(PodEventDelayTest, events_of_a_large_job_wait_longer) {
-  const auto of_job = [](Json pod, int nodes) {
-    pod["metadata"]["annotations"][std::string(kNodesAnnotation)] = std::to_string(nodes);
+  const auto of_job = [](Json pod, int num_nodes) {
+    pod["metadata"]["annotations"][std::string(kNumNodesAnnotation)] = std::to_string(num_nodes);
     return pod;
   };
   EXPECT_EQ(hear(of_job(running(1, true), 2'000)), milliseconds(1000));
@@ -105,7 +106,7 @@ TEST_F(PodEventDelayTest, a_deletion_does_not_wait) {
 
 TEST_F(PodEventDelayTest, the_last_deleted_pod_is_reconciled_at_once) {
   all_ready();
-  for (int node = 0; node < 3; ++node) hear(deleting(running(node, true)));
+  for (int node_rank = 0; node_rank < 3; ++node_rank) hear(deleting(running(node_rank, true)));
   EXPECT_EQ(gone(deleting(running(0, true))), kAtOnce) << "a job that was made again may wait for this node 0";
   EXPECT_GT(hear(deleting(pod(1, {{"phase", "Failed"}, {"podIP", "10.0.0.2"}}))), kAtOnce);
   EXPECT_GT(gone(deleting(pod(1))), kAtOnce);

@@ -22,10 +22,10 @@ namespace {
 
 using api::RuleAction;
 
-PodEnd exit_with(int code, int node = 1) {
+PodEnd exit_with(int code, int node_rank = 1) {
   PodEnd end;
   end.kind = EndKind::kExit;
-  end.node = node;
+  end.node_rank = node_rank;
   end.exit_code = code;
   end.reason = "Crash";
   return end;
@@ -37,7 +37,7 @@ TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
     int code;
     RuleAction action;
     bool is_counted;
-    bool avoids_host;
+    bool avoids_node;
   };
   const Row table[] = {{1, RuleAction::kReplacePod, true, false},    {2, RuleAction::kFail, true, false},
                        {3, RuleAction::kFail, true, false},          {4, RuleAction::kReplacePod, true, false},
@@ -50,7 +50,7 @@ TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
     const Verdict verdict = judge(exit_with(row.code), {});
     EXPECT_EQ(verdict.action, row.action) << row.code;
     EXPECT_EQ(verdict.is_counted, row.is_counted) << row.code;
-    EXPECT_EQ(verdict.avoids_host, row.avoids_host) << row.code;
+    EXPECT_EQ(verdict.avoids_node, row.avoids_node) << row.code;
   }
 }
 
@@ -106,11 +106,11 @@ TEST(FailurePolicy, stays_small_however_many_restarts_are_allowed) {
   Bookkeeping book;
   for (int i = 0; i < 5000; ++i) {
     PodEnd end = exit_with(12, i % 8);
-    end.host = "host-" + std::to_string(i);
+    end.node = "host-" + std::to_string(i);
     ASSERT_FALSE(apply_failure_policy(spec, {end}, {.now = 1000 + i * 20}, book).failure.has_value());
     note_replacement(i % 8, 1000 + i * 20, book);
   }
-  EXPECT_LE(book.avoided.size(), kAvoidedHostsMax);
+  EXPECT_LE(book.avoided.size(), kAvoidedNodesMax);
   EXPECT_LE(to_json(book).dump().size(), 4096U);
 }
 
@@ -142,15 +142,15 @@ TEST(FailurePolicy, a_gang_s_incident_is_counted_once) {
   second.time = 11;
   const FailureOutcome outcome = apply_failure_policy(spec, {second, first}, {.now = 20}, book);
   EXPECT_TRUE(outcome.is_gang);
-  EXPECT_EQ(outcome.replacements.front().end.node, 2);  // the cause is the one that came first
+  EXPECT_EQ(outcome.replacements.front().end.node_rank, 2);  // the cause is the one that came first
   EXPECT_EQ(book.counted.size(), 1U);
   EXPECT_EQ(book.counted.begin()->second, 1);
 }
 
-TEST(FailurePolicy, forgets_hosts_after_the_window) {
+TEST(FailurePolicy, forgets_nodes_after_the_window) {
   Bookkeeping book;
   book.avoided = {{"old", 100}, {"new", 3000}};
-  EXPECT_EQ(avoided_hosts(book, 3600, 3700), std::set<std::string>{"new"});
+  EXPECT_EQ(avoided_nodes(book, 3600, 3700), std::set<std::string>{"new"});
 }
 
 TEST(Bookkeeping, comes_back_as_it_was_written) {
@@ -184,7 +184,7 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
 
 TEST(Bookkeeping, of_thousands_of_nodes_is_a_few_bytes) {
   Bookkeeping book;
-  for (int node = 0; node < 10'000; ++node) book.created.insert(node);
+  for (int node_rank = 0; node_rank < 10'000; ++node_rank) book.created.insert(node_rank);
   book.created.erase(17);
   book.done = {3, 5, 6};
   EXPECT_EQ(to_json(book)["created"], "0-16,18-9999");
@@ -228,20 +228,20 @@ TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
         R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
         R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
     o.job.spec.trainer.pod_template = Json::parse(text);
-    const Result<Json> pod = desired_pod(o, {.node = 0, .attempt = 0, .avoided_hosts = {"host-b"}});
+    const Result<Json> pod = desired_pod(o, {.node_rank = 0, .attempt = 0, .avoided_nodes = {"host-b"}});
     ASSERT_FALSE(pod.ok()) << text;
     EXPECT_EQ(pod.error().code, ErrorCode::kInvalid);
     EXPECT_EQ(pod.error().message.rfind("spec.trainer.podTemplate", 0), 0U) << pod.error().message;
   }
 }
 
-TEST(PodTemplate, joins_avoided_hosts_to_every_alternative_of_the_user_s_affinity) {
+TEST(PodTemplate, joins_avoided_nodes_to_every_alternative_of_the_user_s_affinity) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
   o.job.spec.trainer.pod_template = Json::parse(R"({"spec":{"affinity":{"nodeAffinity":{
     "requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
       {"matchExpressions":[{"key":"zone","operator":"In","values":["x"]}]},{"matchFields":[]}]}}}}})");
-  const Result<Json> pod = desired_pod(o, {.node = 1, .attempt = 2, .avoided_hosts = {"h1", "h2"}});
+  const Result<Json> pod = desired_pod(o, {.node_rank = 1, .attempt = 2, .avoided_nodes = {"h1", "h2"}});
   ASSERT_TRUE(pod.ok()) << pod.error().message;
   const Json& terms = list_field(*pod, {"spec", "affinity", "nodeAffinity",
                                         "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"});
@@ -259,7 +259,7 @@ TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
   job.spec.trainer.num_nodes = 3;
   job.spec.elastic = api::Elastic{.min_nodes = 2, .max_nodes = 5};
   Environment environment;
-  for (const Json& variable : desired_env(job, {.node = 2, .attempt = 4, .num_proc_per_node = 8, .token = "t"})) {
+  for (const Json& variable : desired_env(job, {.node_rank = 2, .attempt = 4, .num_proc_per_node = 8, .token = "t"})) {
     environment[variable["name"]] = variable["value"];
   }
   const Result<AgentPlace> place = derive_agent_place(environment, "sasrec-2", {});
@@ -304,7 +304,7 @@ TEST(DesiredEnv, of_another_launcher_is_a_world_of_its_own) {
   job.spec.trainer.launcher = api::Launcher::kNone;
   job.spec.trainer.num_nodes = 3;
   Environment environment;
-  for (const Json& variable : desired_env(job, {.node = 2, .attempt = 0, .num_proc_per_node = 1, .token = "t"})) {
+  for (const Json& variable : desired_env(job, {.node_rank = 2, .attempt = 0, .num_proc_per_node = 1, .token = "t"})) {
     environment[variable["name"]] = variable["value"];
     EXPECT_TRUE(is_reserved(variable["name"].get<std::string>(), api::Launcher::kNone)) << variable;
   }
@@ -338,7 +338,7 @@ TEST(NumProcPerNode, is_the_number_of_gpus_where_the_user_does_not_say) {
 TEST(Trim, keeps_what_is_read_and_little_more) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
-  Json pod = *desired_pod(o, {.node = 7, .attempt = 3});
+  Json pod = *desired_pod(o, {.node_rank = 7, .attempt = 3});
   pod["metadata"]["uid"] = "pod-uid";
   pod["metadata"]["managedFields"] = Json::array({std::string(4000, 'x')});
   pod["spec"]["nodeName"] = "host-q";
@@ -353,10 +353,10 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   const PodView whole_view = *view_of_pod(pod);
   const PodView small_view = *view_of_pod(small);
   EXPECT_EQ(small_view.meta.uid, "pod-uid");
-  EXPECT_EQ(small_view.node, 7);
+  EXPECT_EQ(small_view.node_rank, 7);
   EXPECT_EQ(small_view.attempt, 3);
   EXPECT_EQ(small_view.num_nodes, whole_view.num_nodes);
-  EXPECT_EQ(small_view.host, "host-q");
+  EXPECT_EQ(small_view.node, "host-q");
   EXPECT_EQ(small_view.gates, "a.example/x, b");
   EXPECT_EQ(small_view.ip, "10.1.2.3");
   EXPECT_EQ(small_view.reason, "Evicted");
@@ -364,7 +364,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   EXPECT_TRUE(small_view.ready);
   EXPECT_EQ(small_view.end->exit_code, 3);
   EXPECT_TRUE(is_controlled_by(small_view.meta, o.job.meta));
-  EXPECT_EQ(pod_index(small), (std::vector<std::string>{"job:b/a", "host:host-q"}));
+  EXPECT_EQ(pod_index(small), (std::vector<std::string>{"job:b/a", "node:host-q"}));
   EXPECT_EQ(job_of(small), (api::ObjectKey{.ns = "b", .name = "a"}));
   for (const char* odd : {"null", "7", "[]", "{}", R"({"metadata":7,"status":[],"spec":"x"})"}) {
     const Json trimmed = trim_pod(Json::parse(odd));
@@ -392,10 +392,10 @@ TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
     "status":{"images":[{"names":["i"]}],"conditions":[
       {"type":"MemoryPressure","status":"False","lastTransitionTime":"2026-11-21T09:00:00Z"},
       {"type":"Ready","status":"Unknown","lastTransitionTime":"2026-11-21T10:00:00Z","message":"m"}]}})");
-  const HostView expected{
+  const NodeView expected{
       .ready = false, .unreachable = true, .out_of_service = true, .not_ready_since = 1'795'255'200};
-  EXPECT_EQ(view_of_host(node), expected);
-  EXPECT_EQ(view_of_host(trim_host(node)), expected);
+  EXPECT_EQ(view_of_node(node), expected);
+  EXPECT_EQ(view_of_node(trim_node(node)), expected);
 }
 
 TEST(TerminationReport, is_read_as_far_as_it_goes) {

@@ -11,7 +11,7 @@ namespace lockstep::train {
 namespace {
 
 const api::ObjectKey kJob{.ns = "ns", .name = "sasrec"};
-const ProgressReader::Target kNode0{.pod_uid = "uid-0", .ip = "10.0.0.1", .trains = false};
+const ProgressReader::Target kPod0{.pod_uid = "uid-0", .ip = "10.0.0.1", .trains = false};
 
 // Answers as it is told, and lets the test wait for what was read.
 class Agent {
@@ -67,7 +67,7 @@ class ProgressReaderTest : public testing::Test {
 
 TEST_F(ProgressReaderTest, asks_at_once_whom_it_follows_anew) {
   EXPECT_FALSE(reader_.newest(kJob).has_value());
-  reader_.follow(kJob, kNode0);
+  reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_for_reports(1));
   const auto report = reader_.newest(kJob);
   ASSERT_TRUE(report.has_value());
@@ -78,7 +78,7 @@ TEST_F(ProgressReaderTest, asks_at_once_whom_it_follows_anew) {
 }
 
 TEST_F(ProgressReaderTest, asks_the_successor_of_a_node_0_at_once) {
-  reader_.follow(kJob, kNode0);
+  reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_for_reports(1));
   reader_.follow(kJob, {.pod_uid = "uid-1", .ip = "10.0.0.2"});
   ASSERT_TRUE(agent_.wait_for_reports(2));
@@ -86,7 +86,7 @@ TEST_F(ProgressReaderTest, asks_the_successor_of_a_node_0_at_once) {
 }
 
 TEST_F(ProgressReaderTest, keeps_the_last_words_while_nobody_is_to_be_asked) {
-  reader_.follow(kJob, kNode0);
+  reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_for_reports(1));
   reader_.follow(kJob, {});
   EXPECT_TRUE(reader_.newest(kJob).has_value());
@@ -94,14 +94,14 @@ TEST_F(ProgressReaderTest, keeps_the_last_words_while_nobody_is_to_be_asked) {
 
 TEST_F(ProgressReaderTest, an_answer_that_is_no_report_is_none) {
   agent_.set(std::string("<html>"));
-  reader_.follow(kJob, kNode0);
+  reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_until_asked("10.0.0.1"));
   EXPECT_FALSE(reader_.newest(kJob).has_value());
 }
 
 TEST_F(ProgressReaderTest, what_was_forgotten_while_it_was_asked_stays_forgotten) {
   agent_.hold(true);
-  reader_.follow(kJob, kNode0);
+  reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_until_asked("10.0.0.1"));
   reader_.forget(kJob);
   agent_.hold(false);
@@ -113,7 +113,7 @@ TEST_F(ProgressReaderTest, what_was_forgotten_while_it_was_asked_stays_forgotten
 
 TEST_F(ProgressReaderTest, an_agent_that_is_slow_holds_up_no_other_job) {
   agent_.hold(true);
-  reader_.follow(kJob, kNode0);
+  reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_until_asked("10.0.0.1"));
   reader_.follow({.ns = "ns", .name = "other"}, {.pod_uid = "uid-9", .ip = "10.0.0.9"});
   EXPECT_TRUE(agent_.wait_until_asked("10.0.0.9"));
@@ -169,7 +169,7 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
                            return std::chrono::seconds(in_a_row == 0 ? 3600 : 0);
                          },
                          .threads = 1});
-  reader.follow(kJob, kNode0);
+  reader.follow(kJob, kPod0);
   ASSERT_TRUE(agent.wait_for_reports(1));
   const std::lock_guard lock(mutex);
   EXPECT_EQ(failures, (std::vector<int>{1, 2, 3, 0}));
@@ -234,7 +234,7 @@ TEST(ProgressReader, ends_while_it_waits_for_the_next_time) {
       reads.notify_all();
       return Error{ErrorCode::kUnavailable, "nobody"};
     }});
-    ProgressReader::Target training = kNode0;
+    ProgressReader::Target training = kPod0;
     training.trains = true;  // the longer of the two periods
     reader.follow(kJob, training);
     reads.wait(0);

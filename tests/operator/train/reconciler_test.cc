@@ -133,8 +133,8 @@ class ReconcilerFixture {
     metrics = std::make_unique<JobMetrics>(*registry);
     Reconciler::Options options;
     options.settings.token_key = "key";
-    options.send_node_count = [this](const std::string& ip, const std::string& token, int nodes) -> Status {
-      sent_node_counts.push_back(ip + " " + token.substr(0, 4) + " " + std::to_string(nodes));
+    options.send_num_nodes = [this](const std::string& ip, const std::string& token, int num_nodes) -> Status {
+      sent_nums_of_nodes.push_back(ip + " " + token.substr(0, 4) + " " + std::to_string(num_nodes));
       return {};
     };
     options.now = [this] { return now.load(); };
@@ -144,7 +144,7 @@ class ReconcilerFixture {
                                                                 .pods = *pods,
                                                                 .services = *services,
                                                                 .network_policies = *policies,
-                                                                .hosts = nullptr,
+                                                                .nodes = nullptr,
                                                                 .events = events,
                                                                 .progress = *progress,
                                                                 .announcer = *announcer,
@@ -249,7 +249,7 @@ class ReconcilerFixture {
 
   std::atomic<api::UnixSeconds> now{1'795'255'200};
   bool leads = true;
-  std::vector<std::string> sent_node_counts;
+  std::vector<std::string> sent_nums_of_nodes;
   // Answers in the server's place; nothing: the server's own.
   std::function<std::optional<Result<kube::HttpResponse>>(const kube::HttpRequest&)> fault;
   std::optional<size_t> dies_after;  // so many writes
@@ -930,9 +930,9 @@ TEST_F(ReconcilerTest, the_wanted_node_count_is_sent_to_node_0) {
   reports.wait(0);
   change_spec({{"trainer", {{"numNodes", 3}}}});
   settle();
-  ASSERT_EQ(sent_node_counts.size(), 1U);
-  EXPECT_EQ(sent_node_counts[0].substr(0, 9), "10.0.0.1 ");
-  EXPECT_EQ(sent_node_counts[0].substr(sent_node_counts[0].size() - 2), " 3");
+  ASSERT_EQ(sent_nums_of_nodes.size(), 1U);
+  EXPECT_EQ(sent_nums_of_nodes[0].substr(0, 9), "10.0.0.1 ");
+  EXPECT_EQ(sent_nums_of_nodes[0].substr(sent_nums_of_nodes[0].size() - 2), " 3");
   EXPECT_EQ(job()["status"]["progress"]["step"], 5);
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0"}));
 }

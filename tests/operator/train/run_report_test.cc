@@ -50,9 +50,9 @@ TEST(RunReport, reads_what_an_agent_writes) {
   EXPECT_EQ(read->num_nodes, 2);
   EXPECT_EQ(read->origin, "resumed from /ckpt/step-00000200");
   EXPECT_EQ(read->wanted_nodes, 3);
-  ASSERT_EQ(read->nodes.size(), 2U);
-  EXPECT_EQ(read->nodes[0].attempt, 3);
-  EXPECT_EQ(read->nodes[1].state, "lost");
+  ASSERT_EQ(read->agents.size(), 2U);
+  EXPECT_EQ(read->agents[0].attempt, 3);
+  EXPECT_EQ(read->agents[1].state, "lost");
   ASSERT_TRUE(read->progress.has_value());
   EXPECT_EQ(read->progress->step, 250);
   EXPECT_EQ(read->progress->percent, 25);
@@ -64,10 +64,10 @@ TEST(RunReport, reads_what_an_agent_writes) {
   EXPECT_EQ(read->checkpoint_step, 200);
   EXPECT_EQ(read->process_restarts, 2);
   ASSERT_EQ(read->failures.size(), 1U);
-  EXPECT_EQ(read->failures[0].node, 1);
+  EXPECT_EQ(read->failures[0].node_rank, 1);
   EXPECT_EQ(read->failures[0].time, 77);
   ASSERT_TRUE(read->slowest.has_value());
-  EXPECT_EQ(read->slowest->node, 1);
+  EXPECT_EQ(read->slowest->node_rank, 1);
 }
 
 TEST(RunReport, reads_as_much_from_the_summary) {
@@ -75,12 +75,12 @@ TEST(RunReport, reads_as_much_from_the_summary) {
   status.slowest->node = 1;
   const Result<RunReport> read = parse_run_report(dump_line(summary_of(status)));
   ASSERT_TRUE(read.ok()) << read.error().message;
-  EXPECT_EQ(read->nodes.size(), 2U);
+  EXPECT_EQ(read->agents.size(), 2U);
   EXPECT_EQ(read->checkpoint_step, 200);
-  EXPECT_EQ(read->failures.at(0).node, 1);
+  EXPECT_EQ(read->failures.at(0).node_rank, 1);
   ASSERT_TRUE(read->slowest.has_value());
   EXPECT_EQ(read->slowest->rank, 1);
-  EXPECT_EQ(read->slowest->node, 1);
+  EXPECT_EQ(read->slowest->node_rank, 1);
 }
 
 TEST(RunReport, reads_an_agent_that_has_just_started) {
@@ -136,7 +136,7 @@ TEST(RunReport, cuts_what_is_too_long_and_drops_times_that_are_none) {
   const std::string cut = long_text.substr(0, 1023) + "…";  // the 1,024th byte is the first half of a character
   EXPECT_EQ(read->reason, cut);
   EXPECT_EQ(read->phase, cut);
-  EXPECT_EQ(read->nodes.at(0).state, cut);
+  EXPECT_EQ(read->agents.at(0).state, cut);
   ASSERT_EQ(read->metrics.size(), 1U);
   EXPECT_EQ(read->metrics[0].name, "HR@10");
   ASSERT_EQ(read->failures.size(), 4U);
