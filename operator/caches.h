@@ -39,7 +39,7 @@ class Caches {
   [[nodiscard]] control::Cache& network_policies() { return policies_->cache(); }
   // Kinds that the cluster may lack, by CRD name. A missing kind does not make the operator unready.
   [[nodiscard]] std::map<std::string, control::OptionalInformer*> optional();
-  // nullptr: an operator of a single namespace has no rights on nodes.
+  // nullptr: an operator of a single namespace has no rights on Kubernetes nodes.
   [[nodiscard]] control::Cache* nodes() { return nodes_ ? &nodes_->cache() : nullptr; }
 
  private:

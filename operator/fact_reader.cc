@@ -94,7 +94,7 @@ class FactReader {
     facts_.operator_seen = api::parse_time(text_field(*lease, {"spec", "renewTime"}));
   }
 
-  // Only a missing right is reported: a log may be gone with its machine or its pod.
+  // Only a missing right is reported: a log may be gone with its node or its pod.
   void read_log() {
     const std::string pod = diagnose::pod_to_read(facts_);
     if (pod.empty()) return;

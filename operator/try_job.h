@@ -26,7 +26,7 @@ Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::strin
 
 // What `try` prints about a TrainJob as the API server has it. Pure.
 struct TryProgress {
-  std::string line;                   // "Running: 2 of 2 nodes train; step 12 of 20"; the same again is not printed
+  std::string line;  // "Running: Pod 0 reports steps; 2 of 2 pods train; step 12 of 20"; the same again is not printed
   std::optional<bool> has_succeeded;  // once it has ended
 };
 TryProgress try_progress(const Json& job);

@@ -32,7 +32,7 @@ JOBS = [
     stat("Running", "TrainJobs that train.", "locale", 'sum(lockstep_trainjobs{<selector>, phase="Running"})'),
     stat("Recovering", "TrainJobs that lost something and do not train yet.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase="Recovering"})', thresholds=rising((1, ORANGE))),
-    stat("Waiting", "Pending or starting: for quota, machines, images, data.", "locale",
+    stat("Waiting", "Pending or starting: for quota, nodes, images, data.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase=~"Pending|Starting"})'),
     stat("Failed", "TrainJobs that failed and are still there.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase="Failed"})', thresholds=rising((1, RED))),
@@ -89,7 +89,7 @@ RECOVERIES = [
 ]
 
 STARTS = [
-    graph("Until all pods are ready", "From the creation or resume of a TrainJob. Queues, quota, machines and images "
+    graph("Until all pods are ready", "From the creation or resume of a TrainJob. Queues, quota, nodes and images "
           "are in it.", "s",
           quantiles("lockstep_trainjob_time_to_pods_ready_seconds_bucket{<selector>}"), width=12,
           thresholds=rising((600, ORANGE))),

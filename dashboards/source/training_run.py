@@ -30,7 +30,7 @@ OVERVIEW = [
     gauge("Goodput", "Share of the wall clock since the start of the job that was work. The alert GoodputLow looks at "
           "the last hour.", "percentunit", "max(lockstep_goodput_ratio{<selector>})",
           thresholds=falling((0.7, ORANGE), (0.9, GREEN))),
-    stat("Ranks", "Ranks in the group. It may be less than asked for while a node is away.", "locale",
+    stat("Ranks", "Ranks in the group. It may be less than asked for while an agent is away.", "locale",
          "max(lockstep_world_size{<selector>})"),
 ]
 
@@ -134,7 +134,7 @@ STRAGGLERS = [
 ]
 
 CHECKPOINTS = [
-    stat("Age of the newest checkpoint", "What a loss of all nodes would cost, at most. The alert CheckpointTooOld "
+    stat("Age of the newest checkpoint", "What a loss of all pods would cost, at most. The alert CheckpointTooOld "
          "comes at three times the run's own interval, and half an hour at the earliest.", "dtdurations",
          "time() - max(lockstep_checkpoint_last_success_timestamp_seconds{<selector>})", width=4, height=8, decimals=0,
          thresholds=rising((1800, ORANGE), (7200, RED))),
@@ -177,9 +177,9 @@ RELIABILITY = [
     graph("Steps done again", "Steps that were done a second time within the last hour because the group broke.",
           "locale", [query(f"sum({within_an_hour('lockstep_redone_steps_total{<selector>}')})", "steps")], width=6,
           minimum=0, decimals=0),
-    graph("Size of the group", "Nodes and ranks in the group, and worker processes alive on the nodes that are "
-          "scraped. A step down in the ranks: a node is away. The alert RankMissing looks at it.", "locale",
-          [query("max(lockstep_world_size{<selector>})", "ranks"), query("max(lockstep_nodes{<selector>})", "nodes"),
+    graph("Size of the group", "Agents (one in each pod) and ranks in the group, and worker processes of the agents that are "
+          "scraped. A step down in the ranks: an agent is away. The alert RankMissing looks at it.", "locale",
+          [query("max(lockstep_world_size{<selector>})", "ranks"), query("max(lockstep_nodes{<selector>})", "agents"),
            query("sum(lockstep_agent_workers{<selector>})", "processes")], width=6, minimum=0, decimals=0),
     graph("Generation", "Groups formed so far: each break, join and leave makes a new one.", "locale",
           [query("max(lockstep_generation{<selector>})", "generation")], width=6, minimum=0, decimals=0),

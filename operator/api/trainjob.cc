@@ -251,8 +251,8 @@ TrainJobSpec read_spec(const Fields& from) {
   if (from.has("elastic")) {
     const Fields elastic = from.object("elastic");
     spec.elastic.emplace();
-    elastic.require("minNodes", "the smallest number of nodes to go on with");
-    elastic.require("maxNodes", "the largest number of nodes");
+    elastic.require("minNodes", "the smallest number of pods to go on with");
+    elastic.require("maxNodes", "the largest number of pods");
     elastic.read("minNodes", spec.elastic->min_nodes);
     elastic.read("maxNodes", spec.elastic->max_nodes);
     elastic.read("rejoinTimeoutSeconds", spec.elastic->rejoin_timeout_seconds);

@@ -22,7 +22,7 @@ inline constexpr std::string_view kGroup = "lockstep.dev";
 inline constexpr std::string_view kApiVersion = "lockstep.dev/v1";
 inline constexpr std::string_view kKind = "TrainJob";
 inline constexpr std::string_view kControllerName = "lockstep.dev/trainjob-controller";  // spec.managedBy
-inline constexpr size_t kJobNameMax = 45;  // so that "<job>-<node>-<attempt>" is a host name
+inline constexpr size_t kJobNameMax = 45;  // so that the pods' names, "<job>-<node rank>-<attempt>", are hostnames
 inline constexpr size_t kRecentFailuresInStatusMax = 10;
 
 enum class Launcher { kLockstep, kTorchrun, kNone };
@@ -141,7 +141,7 @@ struct NodeCounts {
   bool operator==(const NodeCounts&) const = default;
 };
 
-// Since the job was created. `process`: restarts of workers by their agents, as node 0 reports them in /status.
+// Since the job was created. `process`: restarts of workers by their agents, as pod 0 reports them in /status.
 struct RestartCounts {
   int64_t total = 0;
   int64_t process = 0;

@@ -28,7 +28,7 @@ using api::UnixSeconds;
 constexpr UnixSeconds kOperatorSlowSeconds = 30;
 // A leader renews its Lease every few seconds. After this long without a renewal no operator seems to run.
 constexpr UnixSeconds kLeaseStaleSeconds = 60;
-// The progress of a running job is read every few seconds. When it is older than this, node 0 seems not to answer.
+// The progress of a running job is read every few seconds. When it is older than this, pod 0 seems not to answer.
 constexpr UnixSeconds kProgressStaleSeconds = 180;
 // Only failures that are newer than this are part of the verdict of a job that runs.
 constexpr UnixSeconds kRecentSeconds = 3600;
@@ -217,9 +217,9 @@ class Diagnoser {
     return newest;
   }
 
-  static std::string who(const Ending& ending) {
-    const std::string pod = "node " + std::to_string(ending.node_rank);
-    return ending.rank ? "rank " + std::to_string(*ending.rank) + " on " + pod : pod;
+  std::string who(const Ending& ending) const {
+    const std::string pod = "pod " + train::pod_name(job_.meta.name, ending.node_rank, ending.attempt);
+    return ending.rank ? "rank " + std::to_string(*ending.rank) + " in " + pod : pod;
   }
 
   std::string sentence(const Ending& ending) const {
@@ -229,7 +229,7 @@ class Diagnoser {
   }
 
   void explain(const Ending& ending) {
-    std::string line = who(ending) + ": pod " + train::pod_name(job_.meta.name, ending.node_rank, ending.attempt);
+    std::string line = who(ending);
     if (!ending.node.empty()) line += " on " + ending.node;
     if (ending.exit_code) line += ", exit code " + exit_code_words(*ending.exit_code);
     line += ", " + ago(ending.time);
@@ -377,7 +377,7 @@ class Diagnoser {
     if (!is_recent && ending)
       out_.details.push_back("its last failure: " + sentence(*ending) + ", " + ago(ending->time));
     if (is_silent) {
-      advise({{"is the run stuck, or does node 0 not answer the operator (port 8080, a NetworkPolicy)?",
+      advise({{"is the run stuck, or does pod 0 not answer the operator (port 8080, a NetworkPolicy)?",
                kubectl("logs", name(), pod_name_of(0) + " -c trainer --tail=20")}});
     }
   }
@@ -443,7 +443,7 @@ class Diagnoser {
     out_.details.push_back(line);
   }
 
-  // ---- nodes ----
+  // ---- pods ----
 
   int attempt_of(int node_rank) const {
     const auto it = status_.attempts.find(node_rank);

@@ -17,8 +17,8 @@ struct TimelineEntry {
 
 struct PodRow {
   int node_rank = 0;
-  std::string name;   // "" when there is none
-  std::string node;   // "" before it has one
+  std::string name;   // "": there is none
+  std::string node;   // "": it has none yet
   std::string state;  // "ready", "ended with 137 (OutOfMemory)", …
   bool is_well = false;
 };

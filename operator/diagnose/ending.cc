@@ -58,17 +58,17 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
       {"Interrupted", "was told to stop"},
       {"Terminated", "was told to stop"},
       {"InitContainerFailed", "never began: an init container failed"},
-      {"NodeLost", "was lost with its machine"},
+      {"NodeLost", "was lost with its node"},
       {"PodDeleted", "was deleted by somebody"},
-      {"Evicted", "was evicted from its machine"},
-      {"NodeShutdown", "was ended by its machine's shutdown"},
+      {"Evicted", "was evicted from its node"},
+      {"NodeShutdown", "was ended by its node's shutdown"},
       {"Preempted", "was preempted by a pod of higher priority"},
       {"PreemptionByScheduler", "was preempted by a pod of higher priority"},
-      {"DeletionByTaintManager", "was evicted by a taint of its machine"},
+      {"DeletionByTaintManager", "was evicted by a taint of its node"},
       {"EvictionByEvictionAPI", "was evicted (a drain, or another client of the eviction API)"},
       {"TerminationByKubelet", "was ended by its kubelet"},
-      {"DeletionByPodGC", "was lost with its machine"},
-      {"UnexpectedAdmissionError", "was refused by its machine's kubelet"}};
+      {"DeletionByPodGC", "was lost with its node"},
+      {"UnexpectedAdmissionError", "was refused by its node's kubelet"}};
   if (const auto it = words.find(reason); it != words.end()) return it->second;
   if (exit_code && *exit_code > kFirstSignal) {
     return "was killed by signal " + std::to_string(*exit_code - kFirstSignal) + " (" + reason + ")";
@@ -112,7 +112,7 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
   const JobName name{job.meta.ns, job.meta.name};
   if (reason == "OutOfMemory") {
     std::vector<Advice> advice =
-        change_while_suspended("give each node more memory (spec.trainer.resourcesPerNode.limits.memory)", job);
+        change_while_suspended("give each pod more memory (spec.trainer.resourcesPerNode.limits.memory)", job);
     advice.push_back(run_anew("or set a smaller --batch_size, a higher --grad_accum_steps or --precision bf16"));
     return advice;
   }
@@ -135,14 +135,14 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
   }
   if (reason == "NotFinite") return {run_anew("set a lower --lr, --clip_grad_norm 1 or --precision fp32")};
   if (reason == "DeviceFault") {
-    return {{"the machine is avoided for a while; look at it, and keep others off it while it is repaired:",
+    return {{"the node is avoided for a while; look at it, and keep others off it while it is repaired:",
              "kubectl cordon NODE"}};
   }
   if (reason == "TimedOut") {
     return {{"the stacks of the hung worker are in the log of its pod:",
              kubectl("logs", name, "-l lockstep.dev/job=" + name.name + " -c trainer --tail=200 --prefix")}};
   }
-  if (reason == "NodeLost" || reason == "DeletionByPodGC") return {{"look at the machines:", "kubectl get nodes"}};
+  if (reason == "NodeLost" || reason == "DeletionByPodGC") return {{"look at the nodes:", "kubectl get nodes"}};
   if (reason == "DeadlineExceeded") return {run_anew("raise or remove activeDeadlineSeconds")};
   if (reason == "TooManyRestarts" || reason == "NoProgress") {
     return {{"find out why it fails (above) before it is started again: the budgets are restartPolicy's", ""}};
@@ -153,20 +153,20 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
 std::string wait_words(const std::string& reason) {
   static const std::map<std::string, std::string> words = {
       {"InvalidSpec", "has a spec of which no pod can be made; pods that run are kept"},
-      {"Unschedulable", "finds no machine to run on"},
+      {"Unschedulable", "cannot be scheduled"},
       {"NotScheduled", "waits for a scheduler, and none has looked at it"},
       {"SchedulingGated", "is held back by its scheduling gates"},
-      {"PodsGivenBack", "has given its machines back, because they were too few, and tries again later"},
+      {"PodsGivenBack", "has deleted its pods, because too few were scheduled, and tries again later"},
       {"ErrImagePull", "cannot pull its image"},
       {"ImagePullBackOff", "cannot pull its image"},
       {"InvalidImageName", "has an invalid image name"},
-      {"ErrImageNeverPull", "needs an image that its machine does not have and may not pull"},
+      {"ErrImageNeverPull", "needs an image that its node does not have and may not pull"},
       {"CreateContainerConfigError", "names a Secret or ConfigMap that is not there"},
-      {"CreateContainerError", "cannot be started by its machine"},
-      {"RunContainerError", "cannot be started by its machine"},
-      {"ContainerCreating", "is being started by its machine"},
+      {"CreateContainerError", "cannot be started by its node"},
+      {"RunContainerError", "cannot be started by its node"},
+      {"ContainerCreating", "is being started by its node"},
       {"ClaimMissing", "needs a volume claim that does not exist"},
-      {"VolumeStillAttached", "waits for its volume, which another machine still holds"},
+      {"VolumeStillAttached", "waits for its volume, which is still attached to another node"},
       {"QuotaExceeded", "is held back by a quota"},
       {"PriorityClassMissing", "names a priority class that does not exist"},
       {"CreateRefused", "is refused by the API server"},
@@ -183,9 +183,10 @@ std::string wait_words(const std::string& reason) {
 std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod) {
   const JobName name{job.meta.ns, job.meta.name};
   if (reason == "Unschedulable") {
-    std::vector<Advice> advice = {{"see what the machines have left:",
+    std::vector<Advice> advice = {{"see what the nodes have left:",
                                    "kubectl get nodes; kubectl describe nodes | grep -A 8 'Allocated resources'"}};
-    const std::vector<Advice> more = change_while_suspended("or ask for less (resourcesPerNode), or fewer nodes", job);
+    const std::vector<Advice> more =
+        change_while_suspended("or ask for less (resourcesPerNode), or for fewer pods (numNodes)", job);
     advice.insert(advice.end(), more.begin(), more.end());
     return advice;
   }
@@ -202,7 +203,7 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
              kubectl("get", name, "pod " + pod + " -o jsonpath='{.spec.schedulingGates}'")}};
   }
   if (reason == "PodsGivenBack") {
-    return {{"see what the machines have left:",
+    return {{"see what the nodes have left:",
              "kubectl get nodes; kubectl describe nodes | grep -A 8 'Allocated resources'"}};
   }
   if (reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "InvalidImageName" ||
@@ -223,7 +224,7 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
              kubectl("get", name, "pvc")}};
   }
   if (reason == "VolumeStillAttached") {
-    return {{"if that machine will not return, mark it out of service, so that its volumes are detached:",
+    return {{"if that node will not return, mark it out of service, so that its volumes are detached:",
              "kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"}};
   }
   if (reason == "QuotaExceeded")

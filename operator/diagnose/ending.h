@@ -1,4 +1,4 @@
-// How a node or a whole job ended, in words, and what to do about it. Pure.
+// How a pod or a whole job ended, in words, and what to do about it. Pure.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct JobName {
 // "kubectl logs -n team-a sasrec-1-0": `words` with the namespace behind the verb.
 std::string kubectl(const std::string& verb, const JobName& job, const std::string& words);
 
-// "was killed by the kernel (out of memory)", "was evicted from its machine", …
+// "was killed by the kernel (out of memory)", "was evicted from its node", …
 std::string ending_words(const std::string& reason, std::optional<int> exit_code);
 // "3: data missing or unreadable"; for signals their names.
 std::string exit_code_words(int code);
@@ -31,7 +31,7 @@ std::string exit_code_words(int code);
 std::vector<Advice> advice_for_ending(const std::string& reason, const api::TrainJob& job);
 // The same for what keeps pods from running: a reason of the condition PodsReady.
 std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod);
-// "has no machine to run on", for such a reason.
+// "cannot be scheduled", for such a reason.
 std::string wait_words(const std::string& reason);
 
 }  // namespace lockstep::diagnose

@@ -93,7 +93,7 @@ void show_pods(std::vector<PodRow> pods, Screen& screen) {
   std::stable_partition(pods.begin(), pods.end(), [](const PodRow& row) { return !row.is_well; });
   const size_t left_out = pods.size() > kPodsMax ? pods.size() - kPodsMax : 0;
   pods.resize(pods.size() - left_out);
-  std::vector<std::vector<std::string>> rows = {{"NODE", "POD", "MACHINE", "STATE"}};
+  std::vector<std::vector<std::string>> rows = {{"POD", "NAME", "NODE", "STATE"}};
   for (const PodRow& row : pods) {
     rows.push_back({std::to_string(row.node_rank), row.name.empty() ? "-" : row.name, row.node.empty() ? "-" : row.node,
                     printable(row.state)});

@@ -14,7 +14,7 @@ struct ScreenOptions {
   api::UnixSeconds now = 0;
 };
 
-// The verdict comes first. What would fill more than a screen (a hundred nodes, a long history) is cut, and the text
+// The verdict comes first. What would fill more than a screen (a hundred pods, a long history) is cut, and the text
 // says how much is missing.
 std::string to_screen(const Diagnosis& diagnosis, const ScreenOptions& options);
 

@@ -51,7 +51,7 @@ NetworkPolicy (networkPolicy: IntraJob) and every pod with its environment. UID,
 cluster alone; placeholders stand for them.
 
   -f, --filename FILE         a file with one TrainJob, or - for standard input
-      --nodes N               number of nodes, instead of numNodes: 1 to 10000
+      --nodes N               number of pods, instead of numNodes: 1 to 10000
       --attempt N             the pods' attempt, as after so many replacements
   -n, --namespace NAMESPACE   instead of the file's; without any: default
   -o, --output yaml|json      json: one List
@@ -215,7 +215,7 @@ void add_validate_options(CLI::App& app, std::vector<std::string>& paths) {
 
 void add_render_options(CLI::App& app, RenderArguments& render) {
   app.add_option("-f,--filename,--file,FILE", render.path, "a file with one TrainJob")->required()->type_name("FILE");
-  app.add_option("--nodes", render.options.nodes, "as many nodes")->check(CLI::Range(1, kNodesMax));
+  app.add_option("--nodes", render.options.nodes, "as many pods (numNodes)")->check(CLI::Range(1, kNodesMax));
   app.add_option("--attempt", render.options.attempt, "the pods of this attempt")->check(CLI::NonNegativeNumber);
   app.add_option("-n,--namespace", render.options.ns, "where the file names none");
   app.add_option("-o,--output", render.output, "yaml or json")->check(CLI::IsMember({"yaml", "json"}));

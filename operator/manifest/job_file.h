@@ -48,7 +48,7 @@ struct ArgsProblem {
 };
 struct TrainerArgs {
   std::vector<std::string> args;
-  int ranks = 1;  // with the largest number of nodes that the job may have
+  int ranks = 1;  // with the largest number of pods that the job may have
 };
 using CheckArgs = std::function<std::optional<ArgsProblem>(const TrainerArgs& of)>;
 

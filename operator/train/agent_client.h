@@ -1,4 +1,4 @@
-// AgentClient: the operator's requests to agents, over plain HTTP: GET /status?view=summary and POST /nodes to node
+// AgentClient: the operator's requests to agents, over plain HTTP: GET /status?view=summary and POST /nodes to pod
 // 0's, POST /coordinator to the others'.
 //
 // Threads: safe from all threads; calls block for at most kAgentTimeout.
@@ -20,9 +20,9 @@ inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 // `ip`: the pod's IPv4 or IPv6 address. An agent of an earlier version does not know the summary and answers with its
 // whole status, which has about 200 bytes for each rank.
 Result<std::string> read_agent_status(const std::string& ip, int port);
-// POST /nodes, with the job's token: sets the number of nodes that node 0's coordinator aims for.
+// POST /nodes, with the job's token: sets the number of agents (numNodes) that pod 0's coordinator aims for.
 Status send_num_nodes(const std::string& ip, int port, const std::string& token, int num_nodes);
-// POST /coordinator, with the job's token. `address`: the IP of node 0's pod.
+// POST /coordinator, with the job's token. `address`: the IP of pod 0.
 Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address);
 
 }  // namespace lockstep::train

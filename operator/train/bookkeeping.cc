@@ -20,7 +20,7 @@ void read_by_number(const Json& json, std::string_view name, std::map<Key, Value
 
 int whole_number(const Json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
 
-// "0-1023,1030": thousands of nodes in a few bytes.
+// "0-1023,1030": thousands of pods in a few bytes.
 std::string ranges_text(const std::set<int>& node_ranks) {
   std::string text;
   for (auto node_rank = node_ranks.begin(); node_rank != node_ranks.end();) {

@@ -26,7 +26,7 @@ struct Recovering {
   bool operator==(const Recovering&) const = default;
 };
 
-// How often in a row a node's pod was replaced soon after it had been created.
+// How often in a row a pod was replaced soon after it had been created.
 struct QuickReplacements {
   int times = 0;
   api::UnixSeconds last = 0;
@@ -43,7 +43,7 @@ struct Hold {
 
 // health.placementTimeoutSeconds
 struct Placement {
-  api::UnixSeconds short_since = 0;  // since when too few of the job's pods have a machine; 0: enough, or no pods
+  api::UnixSeconds short_since = 0;  // since when too few of the job's pods are scheduled; 0: enough, or no pods
   int times_given_back = 0;          // in a row, since enough pods were ready
   api::UnixSeconds again_at = 0;     // no pod is made before then
   bool operator==(const Placement&) const = default;
@@ -65,7 +65,7 @@ struct Bookkeeping {
   int64_t furthest_step = -1;                           // the highest that any attempt is known to have committed
   std::map<int, int> without_progress;                  // node rank → failures in a row at or before furthest_step
   std::map<int, QuickReplacements> quick_replacements;  // by node rank; kGang: of all pods together
-  std::map<std::string, api::UnixSeconds> avoided;      // host → since when
+  std::map<std::string, api::UnixSeconds> avoided;      // Kubernetes node → since when
 
   int pod_group = 0;               // number of the gang's PodGroup
   bool enough_were_ready = false;  // pods: elastic.minNodes, or all, at some time in the job's life
@@ -78,9 +78,9 @@ struct Bookkeeping {
   bool were_ready = false;             // all pods have been ready
   bool has_stepped = false;            // a step was committed
   std::optional<Recovering> recovering;
-  std::string origin;  // RunReport::origin of node 0's agent: where the training state came from at the start
+  std::string origin;  // RunReport::origin of pod 0's agent: where the training state came from at the start
 
-  // status.restarts.process: node 0's agent counts from its own start
+  // status.restarts.process: pod 0's agent counts from its own start
   int64_t process_restarts_before = 0;  // by earlier agents
   int64_t process_restarts_now = 0;     // by the agent of pod `process_restarts_pod`
   std::string process_restarts_pod;     // UID

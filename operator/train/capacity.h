@@ -1,4 +1,4 @@
-// Capacity: how many pods of a job have a machine, and how many wait for one. Values.
+// Capacity: how many pods of a job are scheduled, and how many wait. Values.
 #pragma once
 
 namespace lockstep::train {
@@ -6,10 +6,10 @@ namespace lockstep::train {
 struct Capacity {
   int desired = 0;  // numNodes
   int needed = 0;   // elastic.minNodes, or all
-  int placed = 0;   // node ranks whose pod has a machine
-  int waiting = 0;  // those whose pod has none yet, or that may not have a pod yet: quota, an earlier job's pod
-  int holding = 0;  // those whose pod has a machine, or takes up a part of a quota that is exhausted
-  bool is_at_fault = false;  // a container of a pod that has a machine cannot be started
+  int placed = 0;   // node ranks whose pod is scheduled
+  int waiting = 0;  // those whose pod is not scheduled yet, or that may not have a pod yet: quota, an earlier job's pod
+  int holding = 0;  // those whose pod is scheduled, or takes up a part of a quota that is exhausted
+  bool is_at_fault = false;  // a container of a scheduled pod cannot be started
 
   // Do so many wait that the job could not run even if all others were ready?
   [[nodiscard]] bool is_short() const { return desired - waiting < needed; }

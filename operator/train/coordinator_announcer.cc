@@ -174,7 +174,7 @@ struct CoordinatorAnnouncer::Impl {
     if (outcome.told.ok()) {
       agent.told = outcome.address;
       agent.failures = 0;
-      options.logger.debug("told an agent where node 0 is",
+      options.logger.debug("sent an agent the address of pod 0",
                            {{"job", api::to_string(turn.job)}, {"ip", outcome.ip}, {"address", outcome.address}});
     } else if (outcome.address == news.address) {
       ++agent.failures;
@@ -186,8 +186,9 @@ struct CoordinatorAnnouncer::Impl {
   void warn_once(const Turn& turn, Agent& agent, const Error& error) {
     if (agent.failures < kTellFailuresQuiet || agent.warned) return;
     agent.warned = true;
-    options.logger.warning("an agent cannot be told where node 0 is; it looks for it by name, which may take longer",
-                           {{"job", api::to_string(turn.job)}, {"ip", agent.ip}, {"error", error.message}});
+    options.logger.warning(
+        "an agent cannot be sent the address of pod 0; it looks it up by name, which may take longer",
+        {{"job", api::to_string(turn.job)}, {"ip", agent.ip}, {"error", error.message}});
   }
 
   const Options options;

@@ -1,4 +1,4 @@
-// CoordinatorAnnouncer: tells the agents of a job where its node 0 is, each of them once per address.
+// CoordinatorAnnouncer: sends the agents of a job the address of its pod 0, to each of them once per address.
 //
 // Reconcilers call announce() in each pass with all running pods of a job. It only records them and does not wait for
 // an agent. An agent that does not have this address yet gets it at once, and again with backoff if that fails. A pod

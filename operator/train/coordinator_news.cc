@@ -13,7 +13,7 @@ CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobSt
     return is_current && pod.phase == PodPhase::kRunning && !pod.ip.empty() && !pod.deleting &&
            !end_of(pod, observed).has_value();
   };
-  for (const PodView& pod : observed.pods) {  // node 0's come first
+  for (const PodView& pod : observed.pods) {  // pod 0's attempts come first
     if (!runs(pod)) continue;
     if (pod.node_rank == 0) {
       news.address = pod.ip;

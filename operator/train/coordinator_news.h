@@ -1,6 +1,6 @@
-// CoordinatorNews: the address of a job's node 0, and the pods that need it. Pure.
+// CoordinatorNews: the address of a job's pod 0, and the pods that need it. Pure.
 //
-// The agents also look node 0 up by its DNS name, but for up to 30 s after a change DNS may return the old address or
+// The agents also look pod 0 up by its DNS name, but for up to 30 s after a change DNS may return the old address or
 // none (docs/decisions.md).
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace lockstep::train {
 
 struct CoordinatorNews {
-  std::string address;  // of node 0's pod, while it runs; empty: there is nothing to tell
+  std::string address;  // of pod 0, while it runs; empty: there is nothing to tell
   std::string token;    // the job's
   struct Pod {
     std::string uid;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kReservedPrefix = "LOCKSTEP_";
 
-// Only other launchers get these. With ours they would be wrong as soon as the number of nodes changes.
+// Only other launchers get these. With ours they would be wrong as soon as the number of pods changes.
 constexpr std::array kForeignNames = {
     env::kMasterAddr,  env::kMasterPort,  env::kForeignNodeRank, env::kForeignNumNodes, env::kWorldSize,    env::kRank,
     env::kPetNumNodes, env::kPetNodeRank, env::kPetNprocPerNode, env::kPetMasterAddr,   env::kPetMasterPort};

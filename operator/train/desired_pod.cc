@@ -159,7 +159,7 @@ void add_volumes(const api::TrainJobSpec& spec, int node_rank, Json& pod_spec, J
     add_volume(pod_spec, trainer, {{"name", std::string(kSharedMemoryVolume)}, {"emptyDir", {{"medium", "Memory"}}}},
                std::string(kSharedMemoryPath));
   }
-  // A claim that one machine at a time may mount (ReadWriteOnce) must not hold up the others: rank 0 alone writes.
+  // A claim that one node at a time may mount (ReadWriteOnce) must not hold up the others: pod 0 alone writes.
   if (spec.checkpoint && node_rank == 0) {
     Json volume = spec.checkpoint->volume;
     volume["name"] = std::string(kCheckpointVolume);
@@ -167,7 +167,7 @@ void add_volumes(const api::TrainJobSpec& spec, int node_rank, Json& pod_spec, J
   }
 }
 
-// The terms of a node selector are alternatives, so each of them must exclude the hosts.
+// The terms of a node selector are alternatives, so each of them must exclude the nodes.
 Status avoid_nodes(Json& pod_spec, const std::set<std::string>& nodes) {
   if (nodes.empty()) return {};
   const std::string path = std::string(kTemplatePath) + ".spec.affinity";

@@ -1,4 +1,4 @@
-// The pod of one attempt of one node: podTemplate merged under the TrainJob's fields, and what the contract needs.
+// The pod of one attempt of one node rank: podTemplate merged under the TrainJob's fields, and what the contract needs.
 // Pure. (architecture §4, §7)
 //
 // Defaults, each only where the user says nothing: restricted pod security (seccomp, no privilege escalation; with
@@ -21,7 +21,7 @@ struct PodParameters {
   int node_rank = 0;
   int attempt = 0;
   int pod_group = 0;                         // number of the gang's, where there is one
-  std::set<std::string> avoided_nodes = {};  // where it must not run
+  std::set<std::string> avoided_nodes = {};  // Kubernetes nodes where it must not run
 };
 
 // kInvalid names the field of the TrainJob.

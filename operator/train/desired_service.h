@@ -1,6 +1,6 @@
 // The headless Service that names the job's pods. Pure.
 //
-// For Lockstep and Torchrun jobs it selects only node 0's pod. Nothing looks up the other pods by name, and whenever a
+// For Lockstep and Torchrun jobs it selects only pod 0. Nothing looks up the other pods by name, and whenever a
 // selected pod changes, Kubernetes rewrites the EndpointSlices of all of them. Programs with launcher None may use the
 // names of all pods.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace lockstep::train {
 
-// `publishNotReadyAddresses`: the nodes must find each other before they are ready.
+// `publishNotReadyAddresses`: the pods must find each other before they are ready.
 Json desired_service(const api::TrainJob& job);
 // Does the Service differ from `desired` in a field that the job needs? A Service that selects all pods, as earlier
 // versions created it, does not: the job keeps it. Other fields that somebody added are ignored.

@@ -10,7 +10,7 @@
 
 namespace lockstep::train {
 
-// Node 0's agent is sent the number again when it has not taken it over after this long.
+// Pod 0's agent is sent the number again when it has not taken it over after this long.
 inline constexpr api::UnixSeconds kResendSeconds = 10;
 
 // How many pods must be ready for the job to run: elastic.minNodes, or all of them.
@@ -19,7 +19,7 @@ int pods_needed(const api::TrainJobSpec& spec);
 // Node ranks from numNodes on that have or had a pod, highest first: their pods are deleted in this order.
 std::vector<int> node_ranks_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
 
-// The number of nodes to send to the coordinator; nullopt: its newest report has it already, or it was just sent.
+// The numNodes to send to the coordinator; nullopt: its newest report has it already, or it was just sent.
 std::optional<int> num_nodes_to_send(const Observed& observed);
 
 }  // namespace lockstep::train

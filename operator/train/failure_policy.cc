@@ -73,7 +73,7 @@ Verdict judge_exit(const PodEnd& end, const api::TrainJobSpec& spec) {
       break;
   }
   if (end.job_ended && is_ours) {
-    return {RuleAction::kFail, true, false, "the agent says that the run is over for all nodes"};
+    return {RuleAction::kFail, true, false, "the agent says that the run is over for all pods"};
   }
   return {retry, true, false, ""};
 }
@@ -89,7 +89,7 @@ void count(const api::RestartPolicy& policy, api::UnixSeconds now, Bookkeeping& 
   ++book.counted[now - now % width];
 }
 
-// Returns how often in a row this node has now failed without a step beyond Bookkeeping::furthest_step.
+// Returns how often in a row this pod has now failed without a step beyond Bookkeeping::furthest_step.
 int note_progress(const PodEnd& end, int64_t known_step, Bookkeeping& book) {
   const int64_t step = std::max(known_step, end.step.value_or(-1));
   if (step > book.furthest_step) {
@@ -119,7 +119,7 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdic
   if (no_progress > policy.no_progress_restarts) {
     return JobFailure{
         "NoProgress",
-        describe(end) + "; " + plural(policy.no_progress_restarts, "time") + " in a row a restart of node " +
+        describe(end) + "; " + plural(policy.no_progress_restarts, "time") + " in a row a restart of pod " +
             std::to_string(end.node_rank) + " came no further than " +
             (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
             " (restartPolicy.noProgressRestarts)"};
@@ -143,9 +143,9 @@ bool counts_for_no_progress(const PodEnd& end, const Verdict& verdict, const api
 
 std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
   std::string text = describe(end);
-  text += verdict.action == RuleAction::kRestartGang ? "; all nodes get a new pod" : "; it gets a new pod";
+  text += verdict.action == RuleAction::kRestartGang ? "; all pods are replaced" : "; it is replaced";
   if (!verdict.is_counted) text += ", which restartPolicy.maxRestarts does not count";
-  if (verdict.avoids_node && !end.node.empty()) text += ", on another machine than " + end.node;
+  if (verdict.avoids_node && !end.node.empty()) text += ", on another node than " + end.node;
   if (!verdict.because.empty()) text += " (" + verdict.because + ")";
   return text;
 }
@@ -184,7 +184,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
   FailureOutcome outcome;
   for (PodEnd& end : ends) {
     Verdict verdict = judge(end, spec);
-    // When all nodes restart, only the first end counts: the others ended because of it.
+    // When all pods restart, only the first end counts: the others ended because of it.
     const bool is_aftermath = outcome.is_gang;
     if (verdict.avoids_node) avoid(end, facts.now, book);
     if (verdict.action == RuleAction::kFail) {
@@ -202,7 +202,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       if (is_out_of_memory(end)) ++book.out_of_memory;
     }
     if (!is_aftermath) outcome.failure = check_budgets(end, verdict, spec, no_progress, book);
-    // The last restart that noProgressRestarts allows replaces all pods: the cause may lie in the other nodes.
+    // The last restart that noProgressRestarts allows replaces all pods: the cause may lie in the others.
     const bool is_last_try = no_progress > 1 && no_progress == spec.restart_policy.no_progress_restarts;
     if (is_last_try && verdict.action == RuleAction::kReplacePod &&
         spec.restart_policy.scope == api::FailureScope::kAuto) {

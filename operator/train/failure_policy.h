@@ -1,8 +1,8 @@
-// restartPolicy: what follows when a pod ends badly. Pure. (architecture §3 restart ladder, §4 exit codes, §7)
+// restartPolicy: what follows when a pod ends badly. Pure. (docs/failure-handling.md)
 //
 // The first of `rules` that matches decides, else the table of exit codes. Then three limits apply: on the counted
 // failures within windowSeconds (a new checkpoint resets the count), on restarts in a row without one new step, and on
-// ends for lack of memory. The outcome: the job stops, with a reason, or one node or all nodes get a new pod (scope).
+// ends for lack of memory. The outcome: the job stops, with a reason, or one pod or all pods are replaced (scope).
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ inline constexpr int kOutOfMemoryMax = 2;
 inline constexpr api::UnixSeconds kQuickReplacementSeconds = 60;
 inline constexpr api::UnixSeconds kReplacementWaitFirstSeconds = 5;
 inline constexpr api::UnixSeconds kReplacementWaitMaxSeconds = 300;
-// At most so many hosts are avoided, the newest of them: a job that avoids every machine would never start.
+// At most so many nodes are avoided, the newest of them: a job that avoids every node would never start.
 inline constexpr size_t kAvoidedNodesMax = 16;
 
 struct Verdict {
@@ -53,27 +53,27 @@ struct FailureOutcome {
   std::optional<JobFailure> failure;       // the job is over; nothing is replaced
   bool is_fixable_by_spec_change = false;  // the job is suspended and not failed
   std::vector<Replacement> replacements;   // ends that were judged, in the order of time
-  bool is_gang = false;                    // all nodes get a new pod, because of the first with kRestartGang
+  bool is_gang = false;                    // all pods are replaced, because of the first with kRestartGang
 };
 
 // The inputs of the policy besides the ends.
 struct FailureFacts {
-  int64_t known_step = -1;  // the highest that node 0 has reported
+  int64_t known_step = -1;  // the highest that pod 0 has reported
   api::UnixSeconds now = 0;
 };
-// Counts each end once: the caller raises the attempts of the nodes in the same write that keeps `book`.
+// Counts each end once: the caller raises the attempts of the pods in the same write that keeps `book`.
 FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureFacts& facts,
                                     Bookkeeping& book);
 
 // A new checkpoint clears the budgets.
 void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
-// Notes that the node rank gets a new pod now, or with kGang all of them.
+// Notes that the node rank's pod is replaced now, or with kGang all of them.
 void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book);
 // When the node rank's next pod may be made, by its own quick replacements and by the gang's; 0: at once.
 api::UnixSeconds not_before(int node_rank, const Bookkeeping& book);
 
-// Hosts that the next pods stay away from.
+// Nodes that the next pods stay away from.
 std::set<std::string> avoided_nodes(const Bookkeeping& book, int window_seconds, api::UnixSeconds now);
 
 }  // namespace lockstep::train

@@ -2,7 +2,7 @@
 // placementTimeoutSeconds, pod_end notReadyTimeoutSeconds; stallTimeoutSeconds is the agents' to keep.)
 //
 // It catches faults of the job itself: an image that cannot be pulled, a program that never becomes ready. The time
-// does not run while the job lacks machines or quota, or while its workers load or prepare their data and make
+// does not run while the job lacks nodes or quota, or while its workers load or prepare their data and make
 // progress. Once enough pods have been ready, image and program are known to be good and the timeout no longer applies:
 // trouble with a registry or a mount must not end a run of days. Crashes are handled by restartPolicy.
 #pragma once
@@ -18,7 +18,7 @@ struct StartupFacts {
   int ready = 0;                  // pods that are ready, or have ended with 0
   int needed = 0;                 // elastic.minNodes, or all
   bool were_ready = false;        // `needed` pods were ready at some time in the job's life
-  bool waits_for_others = false;  // for machines or quota, and nothing else is known to be wrong
+  bool waits_for_others = false;  // for nodes or quota, and nothing else is known to be wrong
   bool is_loading = false;        // workers load their data and make progress
   api::UnixSeconds now = 0;
 };

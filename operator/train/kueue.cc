@@ -252,7 +252,7 @@ class Decision {
     wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
     if (!f_.pod) return;
     write({Verb::kCreate, name, "", desired_workload(job_, f_.wanted_pods, *f_.pod, kueue_),
-           "the job asks queue " + queue_ + " for " + plural(f_.wanted_pods, "node")});
+           "the job asks queue " + queue_ + " for " + plural(f_.wanted_pods, "pod")});
   }
 
   // False: the job cannot run with this Workload.
@@ -313,8 +313,8 @@ class Decision {
   bool fits_prebuilt() {
     const Workload& w = *workload_;
     if (w.count >= f_.wanted_pods || has_pods()) return true;
-    wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "node") +
-                                  ", the job for " + plural(f_.wanted_pods, "node") + "; make the two equal.");
+    wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "pod") +
+                                  ", the job for " + plural(f_.wanted_pods, "pod") + "; make the two equal.");
     return false;
   }
 
@@ -329,7 +329,7 @@ class Decision {
     }
     if (!is_larger && !is_edited) return false;
     wait("Requeued", is_larger && !is_edited
-                         ? "The job asks for " + plural(f_.wanted_pods, "node") + ", and quota for " +
+                         ? "The job asks for " + plural(f_.wanted_pods, "pod") + ", and quota for " +
                                std::to_string(w.count - w.reclaimable) + " is reserved; it queues again in " +
                                in_quotes(queue_) + "."
                          : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
@@ -391,8 +391,8 @@ class Decision {
     d_.reason = "Admitted";
     d_.message = "Queue " + in_quotes(queue_) + " has admitted the job to cluster queue " + in_quotes(w.cluster_queue) +
                  " with ";
-    d_.message += given < f_.wanted_pods ? std::to_string(given) + " of " + plural(f_.wanted_pods, "node") + "."
-                                         : plural(f_.wanted_pods, "node") + ".";
+    d_.message += given < f_.wanted_pods ? std::to_string(given) + " of " + plural(f_.wanted_pods, "pod") + "."
+                                         : plural(f_.wanted_pods, "pod") + ".";
     if (const Result<Json> added = admitted_pod(w, kueue_); !added.ok()) {
       d_.no_new_pods = added.error().message;
       look_again();
@@ -409,7 +409,7 @@ class Decision {
     if (has_pods() && *f_.node_ranks_with_pods.rbegin() >= f_.wanted_pods) return;
     StatusChange change(w, f_.now);
     change.status()["reclaimablePods"] = Json::array({{{"name", w.pod_set}, {"count", unneeded}}});
-    write(change.write("the job needs " + plural(f_.wanted_pods, "node") + " only"));
+    write(change.write("the job needs " + plural(f_.wanted_pods, "pod") + " only"));
   }
 
   const api::TrainJob& job_;

@@ -35,7 +35,7 @@ struct WorkloadWrite {
 };
 
 struct QueueFacts {
-  std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost machines left out
+  std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost nodes left out
   bool was_stopped = false;            // the condition Suspended is True: the job has no pods, and may have been edited
   bool wants_to_run = true;            // neither suspended nor held
   int wanted_pods = 0;                 // spec.trainer.numNodes

@@ -92,7 +92,7 @@ const Json* workload_of(const api::TrainJob& job, const KueueView& kueue);
 // The name of the job's Workload: of the prebuilt one that a label names, or the job's own.
 std::string workload_name_of(const api::TrainJob& job);
 
-// The Workload that asks for `nodes` pods. `pod` is a pod of the job, without what an admission adds to it.
+// The Workload that asks for `num_pods` pods. `pod` is a pod of the job, without what an admission adds to it.
 Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, const KueueView& kueue);
 
 // What the admission adds to each pod: {"metadata": {"labels", "annotations"}, "spec": {"nodeSelector", "tolerations",

@@ -15,13 +15,13 @@ namespace lockstep::train {
 inline constexpr std::string_view kJobLabel = "lockstep.dev/job";
 inline constexpr std::string_view kNodeRankLabel = "lockstep.dev/node";    // node rank
 inline constexpr std::string_view kAttemptLabel = "lockstep.dev/attempt";  // pod attempt of that rank
-// The Service selects the pods with this label: those of all nodes, or of node 0 only (desired_service.h). Before such
+// The Service selects the pods with this label: all of them, or pod 0 only (desired_service.h). Before such
 // a pod is replaced the operator removes the label, so that its DNS record is gone before its successor's appears.
 inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
-// The number of nodes in the pod's environment. An annotation and not a label: nothing selects by it.
+// numNodes in the pod's environment. An annotation and not a label: nothing selects by it.
 inline constexpr std::string_view kNumNodesAnnotation = "lockstep.dev/num-nodes";
-// Machines that the pod's affinity keeps it away from, with commas between; absent: none.
+// Nodes that the pod's affinity keeps it away from, with commas between; absent: none.
 inline constexpr std::string_view kAvoidsAnnotation = "lockstep.dev/avoids";
 
 inline constexpr std::string_view kTrainerContainer = "trainer";
@@ -35,7 +35,7 @@ inline constexpr int kMasterPort = 29500;  // of other launchers
 
 std::string pod_name(const std::string& job, int node_rank, int attempt);  // "sasrec-1-0"
 std::string pod_hostname(const std::string& job, int node_rank);           // "sasrec-1"
-// "sasrec-0.sasrec.team-a.svc": node 0, through the headless Service.
+// "sasrec-0.sasrec.team-a.svc": pod 0, through the headless Service.
 std::string pod0_address(const api::ObjectMeta& job);
 
 // "lockstep.dev/job=NAME,lockstep.dev/serving=true": the pods that count, for the scale subresource.

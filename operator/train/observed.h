@@ -1,6 +1,6 @@
 // Observed: everything that make_plan knows of one TrainJob, as values. Pure.
 //
-// The reconciler gathers it from caches, from the newest report of node 0, and from what it learned by its own requests
+// The reconciler gathers it from caches, from the newest report of pod 0, and from what it learned by its own requests
 // (a first pod that is valid, a create that was refused); `observe` turns the objects into views.
 #pragma once
 
@@ -32,11 +32,11 @@ struct Settings {
   int progress_seconds = 30;  // at least this long between two status writes that only bring newer progress
 };
 
-// A Kubernetes node. In this room it is called host or machine: a node is a member of a job.
+// A Kubernetes node.
 struct NodeView {
   bool ready = true;            // its Ready condition is True
   bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
-  bool out_of_service = false;  // an administrator has set that taint: the machine will not come back with its pods
+  bool out_of_service = false;  // an administrator has set that taint: the node will not come back with its pods
   api::UnixSeconds not_ready_since = 0;  // 0: the Ready condition is True, is missing, or has no time
   bool operator==(const NodeView&) const = default;
 };
@@ -66,7 +66,7 @@ struct FirstPod {
   std::string invalid;     // the server's words; empty: it is valid
 };
 
-// The number of wanted nodes that was last sent to node 0's agent (POST /nodes), and when.
+// The numNodes that was last sent to pod 0's agent (POST /nodes), and when.
 struct SentNumNodes {
   int num_nodes = 0;
   api::UnixSeconds time = 0;
@@ -102,7 +102,7 @@ struct Observed {
   // spec.trainer.numNodes as it stands; job.spec.trainer.num_nodes is what a queue has admitted of it.
   int wanted_pods = 0;
   Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
-  // A pod of node 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
+  // A pod 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
   // its last checkpoint may still come. Empty: none.
   std::string previous_pod0;
 

@@ -42,10 +42,10 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
   placement.short_since = 0;
   placement.again_at = facts.now + wait_after(facts.job_uid, ++placement.times_given_back);
   return {.gives_back = "Of the " + std::to_string(facts.capacity.needed) + " pods that are needed " +
-                        std::to_string(facts.capacity.placed) + " had a machine after " + std::to_string(waited) +
+                        std::to_string(facts.capacity.placed) + " had been scheduled after " + std::to_string(waited) +
                         " s (health.placementTimeoutSeconds is " +
                         std::to_string(*spec.health.placement_timeout_seconds) +
-                        "); all pods are deleted to free the machines, and created again at " +
+                        "); all pods are deleted to free their nodes, and created again at " +
                         api::format_time(placement.again_at) + ".",
           .look_again_at = placement.again_at};
 }

@@ -1,6 +1,6 @@
-// health.placementTimeoutSeconds: a job whose pods have machines, but too few to run, gives them back. Pure.
+// health.placementTimeoutSeconds: a job of which too few pods are scheduled deletes them. Pure.
 //
-// Two jobs that each hold half of the machines would wait for each other for ever. So each deletes its pods and tries
+// Two jobs that each hold half of the nodes would wait for each other for ever. So each deletes its pods and tries
 // again later, after a time that grows with each try and differs between jobs.
 #pragma once
 

@@ -54,7 +54,7 @@ void scale(PlanState& state) {
   const int before = state.status.nodes.desired;
   const int wanted = state.spec.trainer.num_nodes;
   if (before != 0 && before != wanted) {
-    state.event(false, "Scaled", "From " + plural(before, "node") + " to " + std::to_string(wanted) + ".", "Scale");
+    state.event(false, "Scaled", "From " + plural(before, "pod") + " to " + std::to_string(wanted) + ".", "Scale");
   }
   for (const int node_rank : node_ranks_to_remove(state.spec, state.book.created)) state.raise_attempt(node_rank);
   for (auto done = state.book.done.begin(); done != state.book.done.end();) {
@@ -97,7 +97,7 @@ void plan_after_the_end(PlanState& state) {
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
   api::NodeCounts counts = count_pods(state.facts());
   if (is_finished(state.observed.job.status)) {
-    // These counts stay as they were when the job finished: cleaning up pods does not change how their nodes ended.
+    // These counts stay as they were when the job finished: cleaning up pods does not change how they ended.
     counts.succeeded = state.status.nodes.succeeded;
     counts.failed = state.status.nodes.failed;
   }

@@ -4,7 +4,7 @@
 //   1. A pod is made only for the attempt that status.attempts names, so the attempt is written first. The write has
 //      the resourceVersion that was read: the write of a plan made from stale state is refused, and nothing of the plan
 //      is carried out.
-//   2. A failure is counted in the same write that raises its node's attempt. A pod of an older attempt does not count
+//   2. A failure is counted in the same write that raises its pod's attempt. A pod of an older attempt does not count
 //      as a failure any more; it is only deleted.
 //   3. An attempt that was seen (bookkeeping.created) is never made again: a pod that is gone is followed by the next
 //      attempt, so that generations rise.
@@ -56,7 +56,7 @@ struct DeleteObject {  // by UID; an object with finalizers stays for now, with 
   std::string uid;
 };
 struct SendNumNodes {
-  std::string ip;  // of node 0's pod
+  std::string ip;  // of pod 0
   int num_nodes = 0;
 };
 struct StopServing {  // removes the Service's label from the pod, which ends its DNS record

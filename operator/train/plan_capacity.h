@@ -8,7 +8,7 @@ namespace lockstep::train {
 
 Capacity count_capacity(const PlanState& state);
 void keep_deadlines(PlanState& state, const Capacity& capacity);
-// Gives all pods back when too few of them find a machine.
+// Gives all pods back when too few of them are scheduled.
 void keep_placement(PlanState& state, const Capacity& capacity);
 
 }  // namespace lockstep::train

@@ -81,8 +81,7 @@ void release_avoided_nodes(PlanState& state) {
       continue;
     }
     state.event(false, "MachineReleased",
-                "Node " + std::to_string(pod->node_rank) + " (pod " + pod->meta.name +
-                    ") has found no other machine within " + std::to_string(window) +
+                "Pod " + pod->meta.name + " has found no other node within " + std::to_string(window) +
                     " s (restartPolicy.windowSeconds); its next pod may go where the fault was.",
                 "ReplacePod");
     state.raise_attempt(pod->node_rank);
@@ -97,7 +96,7 @@ void end_recovery(PlanState& state) {
                             state.report->generation > recovering.generation &&
                             state.report->read_at >= recovering.since;
   const bool all_ready = counts.ready + counts.succeeded == counts.desired;
-  // Node 0's report that the group does not train yet takes precedence over the readiness of the pods.
+  // Pod 0's report that the group does not train yet takes precedence over the readiness of the pods.
   const bool still_recovering = state.report != nullptr && state.report->phase == "Recovering";
   if (!trains_again && (!all_ready || still_recovering)) return;
   state.measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},

@@ -44,7 +44,7 @@ const Json* current_group(const PlanState& state) {
 
 int gang_size(const PlanState& state) { return std::min(pods_needed(state.spec), state.spec.trainer.num_nodes); }
 
-// Ranks of the gang that are done need no machine any more.
+// Pods of the gang that are done need not be scheduled any more.
 int members_needed(const PlanState& state) {
   const int size = gang_size(state);
   const auto done = std::count_if(state.book.done.begin(), state.book.done.end(), [size](int n) { return n < size; });
@@ -58,7 +58,7 @@ bool is_size_right(const PlanState& state, const Json& group) {
   return size == needed || (size > needed && size <= gang_size(state) && missing_node_ranks(state).empty());
 }
 
-// Of the gang's ranks, those whose pod has a machine, or that are done.
+// Of the gang's pods, those that are scheduled or done.
 int count_bound(const PlanState& state) {
   int bound = 0;
   for (int node_rank = 0; node_rank < gang_size(state); ++node_rank) {
@@ -124,7 +124,7 @@ bool is_seen_by_scheduler(const Json& group) {
   });
 }
 
-// Call once all pods of the gang have a machine. From the returned time on the scheduler counts as ignoring the group
+// Call once all pods of the gang are scheduled. From the returned time on the scheduler counts as ignoring the group
 // if it has not written that condition. nullopt: it has written the condition, or the gang is not Native.
 std::optional<api::UnixSeconds> ignored_from(const PlanState& state) {
   const Json* const group = current_group(state);
@@ -166,11 +166,11 @@ ConditionState gang_scheduled(const PlanState& state) {
     }
   }
   if (bound == size) {
-    return {api::ConditionStatus::kTrue, "GangScheduled",
-            (size == 1 ? "The pod of the gang has a machine"
-                       : "All " + plural(size, "pod") + " of the gang have a machine") +
-                of_group + ".",
-            ignored_from(state)};
+    return {
+        api::ConditionStatus::kTrue, "GangScheduled",
+        (size == 1 ? "The pod of the gang is scheduled" : "All " + plural(size, "pod") + " of the gang are scheduled") +
+            of_group + ".",
+        ignored_from(state)};
   }
   if (state.gang_obstacle) {
     return {api::ConditionStatus::kFalse, state.gang_obstacle->reason,
@@ -180,8 +180,8 @@ ConditionState gang_scheduled(const PlanState& state) {
     return pod != nullptr && !pod->scheduled && !pod->unschedulable.empty();
   });
   std::string text = size == 1
-                         ? "The pod of the gang has no machine yet"
-                         : std::to_string(bound) + " of the " + plural(size, "pod") + " of the gang have a machine";
+                         ? "The pod of the gang is not scheduled yet"
+                         : std::to_string(bound) + " of the " + plural(size, "pod") + " of the gang are scheduled";
   text += of_group;
   if (waiting != state.current.end()) text += "; the scheduler: " + without_full_stop((*waiting)->unschedulable);
   return {api::ConditionStatus::kFalse, waiting != state.current.end() ? "Unschedulable" : "GangStarting", text + "."};

@@ -15,7 +15,7 @@ void next_pod_group(PlanState& state);
 // Is there a PodGroup that pods can join, or one that is made in this pass? If not, PlanState::gang_obstacle says why.
 bool has_pod_group(PlanState& state);
 // Of the ranks whose pods are missing, those whose pods may be made now: the ranks beyond the gang wait until all pods
-// of the gang have a machine.
+// of the gang are scheduled.
 std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing);
 // Deletes the PodGroups of earlier numbers, once their pods have ended.
 void retire_pod_groups(PlanState& state);

@@ -106,7 +106,7 @@ void take_report(PlanState& state) {
     const api::UnixSeconds stale_at = state.observed.report->read_at + kReportFreshSeconds;
     if (is_alive && stale_at > state.now) {
       state.report = &*state.observed.report;
-      state.look_again(stale_at);  // no event comes when node 0 stops reporting
+      state.look_again(stale_at);  // no event comes when pod 0 stops reporting
     }
   }
   if (!pod0->end || pod0->end->container != kTrainerContainer) return;

@@ -1,4 +1,4 @@
-// Looks at what was observed: how each rank's pod stands, which ended badly, what node 0 reports. Pure.
+// Looks at what was observed: the state of each pod, which of them ended badly, what pod 0 reports. Pure.
 //
 // Of make_plan's parts this one comes first: it fills PlanState's fields about pods and reports, and status.progress.
 #pragma once
@@ -8,7 +8,7 @@
 namespace lockstep::train {
 
 void look_at_pods(PlanState& state);
-// Takes the newest report over if it came from node 0's current pod, and then, if that pod has ended, the report that
+// Takes the newest report over if it came from the current pod 0, and then, if that pod has ended, the report that
 // its agent left as its termination message.
 void take_report(PlanState& state);
 

@@ -138,7 +138,7 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
   if (state.book.placement.again_at > state.now) {
     state.block_pods(
         {std::string(kPodsGivenBack),
-         "too few pods had a machine, and all were deleted to free the machines; they are created again at " +
+         "too few pods were scheduled, and all were deleted to free their nodes; they are created again at " +
              api::format_time(state.book.placement.again_at)});
     return;
   }
@@ -151,9 +151,8 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
     const std::string name = pod_name(state.observed.job.meta.name, node_rank, parameters.attempt);
     if (const api::UnixSeconds when = not_before(node_rank, state.book); when > state.now) {
       state.look_again(when);
-      state.block_pods({"BackingOff", "node " + std::to_string(node_rank) +
-                                          " has failed soon after its start; its next pod " + name + " is made at " +
-                                          api::format_time(when)});
+      state.block_pods({"BackingOff", "pod " + name + " is created at " + api::format_time(when) +
+                                          ", because its predecessor ended soon after its start"});
       continue;
     }
     if (state.observed.previous_pods.count(name) > 0) {
@@ -164,19 +163,19 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
       continue;
     }
     if (node_rank == 0 && !state.observed.previous_pod0.empty()) {
-      state.block_pods(
-          {"PreviousRunTerminating",
-           "pod " + state.observed.previous_pod0 +
-               ", node 0 of an earlier TrainJob of this name, still lives and may write a last checkpoint; this "
-               "job's node 0 is made when it has ended (if its machine is lost for good, delete it with --force)"});
+      state.block_pods({"PreviousRunTerminating",
+                        "pod " + state.observed.previous_pod0 +
+                            " of an earlier TrainJob of this name has not ended and may write a last checkpoint; this "
+                            "job's pod 0 is created when it has ended (if its node is lost for good, delete it with "
+                            "--force)"});
       state.look_again(state.now + kTryAgainSeconds);
       continue;
     }
     if (state.is_blocked("pod " + name)) continue;
     state.act(CreatePod{parameters, name, std::exchange(is_first, false), generation},
               parameters.attempt == 0
-                  ? "node " + std::to_string(node_rank) + " has no pod"
-                  : "it is attempt " + std::to_string(parameters.attempt) + " of node " + std::to_string(node_rank));
+                  ? "pod " + std::to_string(node_rank) + " is missing"
+                  : "it is attempt " + std::to_string(parameters.attempt) + " of pod " + std::to_string(node_rank));
   }
 }
 
@@ -220,7 +219,7 @@ void plan_pods(PlanState& state, bool stops_replacing_pods) {
   const bool is_valid = missing.empty() || is_template_valid(state);
   if (state.is_over) return;
   if (is_valid) take_answer_to_first_pod(state);
-  // Also while no pod is missing, or none can be made: without the Service no agent finds a new node 0.
+  // Also while no pod is missing, or none can be made: without the Service no agent finds a new pod 0.
   const bool may_create =
       !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_prerequisites(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");

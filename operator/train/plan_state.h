@@ -47,7 +47,7 @@ struct PlanState {
   std::map<std::string, int> living_by_group;  // the same by the name of their PodGroup
   const RunReport* report = nullptr;           // StatusFacts::report
   std::string recovered;                       // StatusFacts::recovered
-  bool made_no_step = false;                   // node 0 has ended, and had nothing to do
+  bool made_no_step = false;                   // pod 0 has ended, and had nothing to do
   SuspendDecision suspend;
   QueueDecision queue;
   std::optional<Hold> queue_hold;  // why a queue keeps the job suspended; nothing: it does not

@@ -50,7 +50,7 @@ void stay_suspended(PlanState& state) {
   }
   state.book.suspending = false;
   forget_waits(state);
-  // The next pods get higher attempts than those that ran. A node that is done stays done only with launcher Lockstep,
+  // The next pods get higher attempts than those that ran. A pod that is done stays done only with launcher Lockstep,
   // where its peers can go on without it.
   const bool keeps_done = state.spec.trainer.launcher == api::Launcher::kLockstep;
   const std::set<int> created = state.book.created;

@@ -10,7 +10,7 @@ namespace {
 
 // An older report does not prove that a pod is alive.
 constexpr api::UnixSeconds kAliveReportSeconds = 30;
-// The cache may show a pod on a new host before it shows the host. A host that is still missing this long after the
+// The cache may show a pod on a new node before it shows the node. A node that is still missing this long after the
 // pod's start does not exist any more.
 constexpr api::UnixSeconds kNodeSeenSeconds = 60;
 // Bytes kept of a termination message that is not an agent's report (an agent's has at most 4,096 bytes of JSON).
@@ -66,7 +66,7 @@ bool is_stop_code(int code) {
   return is_stop(code) || code == kKilled || code == code_of(ExitCode::kDone);
 }
 
-// Until when node 0's report proves that the pod lives, because it has the pod as a member of the group; nullopt: no
+// Until when pod 0's report proves that the pod lives, because it has the pod as a member of the group; nullopt: no
 // report does.
 std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Observed& o) {
   if (!o.report) return std::nullopt;
@@ -76,18 +76,18 @@ std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Ob
   return is_member ? std::optional(o.report->read_at + kAliveReportSeconds) : std::nullopt;
 }
 
-// Why the machine of a pod counts as lost, and from when on.
+// Why the node of a pod counts as lost, and from when on.
 struct NodeLoss {
   std::string why;
   api::UnixSeconds from = 0;
 };
 
-// The kubelet does not answer. With launcher Lockstep the pod's peers know whether it lives, so its machine counts as
+// The kubelet does not answer. With launcher Lockstep the pod's peers know whether it lives, so its node counts as
 // lost at once. With other launchers nobody else knows, all pods must start anew for a lost one, and most kubelets come
-// back: there the machine counts as lost only after health.notReadyTimeoutSeconds. nullopt: nobody says since when the
+// back: there the node counts as lost only after health.notReadyTimeoutSeconds. nullopt: nobody says since when the
 // kubelet is silent. If it stays so, Kubernetes deletes the pod, which then counts as lost when it is overdue.
 std::optional<NodeLoss> silent_node(const PodView& pod, const NodeView& node, const Observed& o) {
-  NodeLoss loss{"the Kubernetes node " + pod.node + (node.unreachable ? " is unreachable" : " is not ready"), 0};
+  NodeLoss loss{"node " + pod.node + (node.unreachable ? " is unreachable" : " is not ready"), 0};
   if (o.job.spec.trainer.launcher == api::Launcher::kLockstep) return loss;
   if (node.not_ready_since == 0) return std::nullopt;
   const int timeout = o.job.spec.health.not_ready_timeout_seconds;
@@ -96,16 +96,16 @@ std::optional<NodeLoss> silent_node(const PodView& pod, const NodeView& node, co
   return loss;
 }
 
-// nullopt: the host exists and answers, or its state is not known.
+// nullopt: the node exists and answers, or its state is not known.
 std::optional<NodeLoss> loss_of_node(const PodView& pod, const Observed& o) {
   if (!o.nodes || pod.node.empty()) return std::nullopt;
   std::optional<NodeLoss> loss;
   const auto node = o.nodes->find(pod.node);
   if (node == o.nodes->end()) {
     if (pod.started_at == 0) return std::nullopt;
-    loss = {"the Kubernetes node " + pod.node + " does not exist any more", pod.started_at + kNodeSeenSeconds};
+    loss = {"node " + pod.node + " does not exist any more", pod.started_at + kNodeSeenSeconds};
   } else if (node->second.out_of_service) {
-    loss = {"the Kubernetes node " + pod.node + " is out of service", 0};
+    loss = {"node " + pod.node + " is out of service", 0};
   } else if (node->second.unreachable || (!node->second.ready && !pod.ready)) {
     loss = silent_node(pod, node->second, o);
   }
@@ -192,9 +192,8 @@ PodEnd end_of_missing_pod(const std::string& pod, int node_rank, int attempt, ap
 }
 
 std::string describe(const PodEnd& end) {
-  std::string text = "Node " + std::to_string(end.node_rank) + " (pod " + end.pod;
+  std::string text = "Pod " + end.pod;
   if (!end.node.empty()) text += " on " + end.node;
-  text += ")";
   if (end.rank) text += ", rank " + std::to_string(*end.rank) + ",";
   if (end.kind == EndKind::kExit || end.kind == EndKind::kDone) {
     text += " ended with " + std::to_string(end.exit_code.value_or(0)) + " (" + end.reason + ")";

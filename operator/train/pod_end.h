@@ -1,4 +1,4 @@
-// PodEnd: how a pod of a node's current attempt ended, or why it counts as ended. Pure.
+// PodEnd: how the pod of a node rank's current attempt ended, or why it counts as ended. Pure.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@ namespace lockstep::train {
 enum class EndKind {
   kDone,       // the trainer ended with 0
   kExit,       // the trainer, or an init container, ended with another code
-  kDisrupted,  // evicted, preempted, drained, refused by its kubelet: the machine's doing, not the program's
+  kDisrupted,  // evicted, preempted, drained, refused by its kubelet: the cause is the cluster, not the program
   kDeleted,    // somebody deleted it
-  kNodeLost,   // its machine went away
+  kNodeLost,   // its node went away
 };
 
 struct PodEnd {
@@ -34,17 +34,17 @@ struct PodEnd {
   api::UnixSeconds time = 0;
 };
 
-// nullopt: the pod has not ended (or has not begun). A host that is not ready counts as lost, unless a fresh report of
-// node 0 has the pod as a member of the group: the agents' heartbeats are more reliable than the kubelet's. Without
+// nullopt: the pod has not ended (or has not begun). A node that is not ready counts as lost, unless a fresh report of
+// pod 0 has the pod as a member of the group: the agents' heartbeats are more reliable than the kubelet's. Without
 // heartbeats (launchers other than Lockstep) it counts as lost only after health.notReadyTimeoutSeconds.
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
-// When end_of will count the pod's machine as lost if nothing else changes; nullopt: it does so already, or it has no
+// When end_of will count the pod's node as lost if nothing else changes; nullopt: it does so already, or it has no
 // reason to.
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& observed);
 // The end of a pod that was seen before and does not exist any more.
 PodEnd end_of_missing_pod(const std::string& pod, int node_rank, int attempt, api::UnixSeconds now);
 
-// "Node 1 (pod sasrec-1-0 on host-b) ended with 13 (OutOfMemory): …"
+// "Pod sasrec-1-0 on node-b ended with 13 (OutOfMemory): …"
 std::string describe(const PodEnd& end);
 
 }  // namespace lockstep::train

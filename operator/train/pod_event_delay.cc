@@ -65,7 +65,7 @@ milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
   const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.num_nodes;
   const bool is_last_done = now.done && !before.done && counts.done >= now.num_nodes;
   const bool is_last_gone = is_gone && counts.deleting == 0;
-  // The first sign of a lost machine may be that a pod is no longer ready.
+  // The first sign of a lost node may be that a pod is no longer ready.
   const bool is_readiness_lost = before.ready && !now.ready && !now.done && !now.deleting;
   if ((is_end && !is_going) || is_readiness_lost || is_last_ready || is_last_done || is_last_gone ||
       now.place != before.place) {

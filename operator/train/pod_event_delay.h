@@ -3,10 +3,10 @@
 // A pod that starts causes four or five events, and each pass over a job looks at all of its pods. So events are
 // collected:
 //   - at once: a pod ended badly, is being deleted, is gone, or is no longer ready; the last pod of the job became
-//     ready, ended with 0, or is gone after its deletion; node 0 started, ended, is gone, or has another IP;
+//     ready, ended with 0, or is gone after its deletion; pod 0 started, ended, is gone, or has another IP;
 //   - after at most 100 ms: a pod ended with 0;
 //   - after at most 1 s: everything else, which only changes counts in the status.
-// The last two are longer for a job of more than 1,000 or 2,000 nodes, in proportion, up to 5 s, because its passes
+// The last two are longer for a job of more than 1,000 or 2,000 pods, in proportion, up to 5 s, because its passes
 // take longer.
 //
 // Threads: one, that of the watch. It keeps a few fields of each pod.
@@ -29,12 +29,12 @@ class PodEventDelay {
  private:
   struct PodSummary {
     api::ObjectKey job;
-    std::string place;  // of node 0: whether it runs, has ended or is gone, and its address
+    std::string place;  // of pod 0: whether it runs, has ended or is gone, and its address
     bool ready = false;
     bool deleting = false;
     bool done = false;    // with 0
     bool failed = false;  // it, or its trainer; or Kubernetes says that it is about to end it
-    int num_nodes = 0;    // number of the job's nodes, in the pod's annotation
+    int num_nodes = 0;    // of the job, in the pod's annotation
   };
   struct Counts {
     int ready = 0;

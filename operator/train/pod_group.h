@@ -5,8 +5,8 @@
 //   Volcano       scheduling.volcano.sh, minMember, queue               annotation scheduling.k8s.io/group-name
 //   Coscheduling  scheduling.x-k8s.io, minMember                        label scheduling.x-k8s.io/pod-group
 //
-// Only as many pods as the job needs must find a machine together (elastic.minNodes, or all): those of the lowest
-// ranks, because nothing goes on without node 0. The other ranks join the group when these have a machine. When all
+// Only as many pods as the job needs must be scheduled together (elastic.minNodes, or all): those of the lowest
+// ranks, because nothing goes on without pod 0. The other ranks join the group when these are scheduled. When all
 // pods of the gang are replaced, they get a new group, with the next number in its name: a pod that still ends counts
 // as a member of the old one.
 #pragma once
@@ -48,7 +48,7 @@ std::optional<int> pod_group_number(const api::ObjectMeta& job, std::string_view
 
 // Is the gang preempted as a whole? Otherwise pod by pod, because the others go on without those that are lost.
 bool is_disrupted_whole(const api::TrainJobSpec& spec);
-// `api_version`: one of pod_group_versions; `size`: so many pods must find a machine together.
+// `api_version`: one of pod_group_versions; `size`: so many pods must be scheduled together.
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size);
 int pod_group_size(const Json& group);
 

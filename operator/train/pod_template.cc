@@ -56,7 +56,7 @@ Status check_metadata(const Json& pod_template) {
 }
 
 Status check_pod_fields(const Json& spec, const std::string& path) {
-  TRY(check_is_absent(spec, path, "hostname", "the operator names the hosts of a job; remove it"));
+  TRY(check_is_absent(spec, path, "hostname", "the operator sets the pods' hostnames; remove it"));
   TRY(check_is_absent(spec, path, "subdomain", "it is the name of the job's Service; remove it"));
   TRY(check_is_absent(spec, path, "activeDeadlineSeconds",
                       "it would end single pods; use spec.activeDeadlineSeconds of the TrainJob"));

@@ -20,7 +20,7 @@ Result<Json*> list_member(Json& parent, const std::string& name, const std::stri
 // The same for reading. An empty one when it is missing.
 Result<Json> object_of(const Json& parent, const std::string& name, const std::string& path);
 
-// Refuses what would break the contract: a host name of its own, a restart policy, reserved variables, labels, volumes,
+// Refuses what would break the contract: a hostname of its own, a restart policy, reserved variables, labels, volumes,
 // …
 Status check_pod_template(const api::TrainJobSpec& spec);
 

@@ -23,7 +23,7 @@ struct TerminationReport {
   std::string message;
   std::optional<int> rank;
   std::optional<int64_t> step;
-  bool job_ended = false;  // the run is over for all nodes: a replacement of this pod would not help
+  bool job_ended = false;  // the run is over for all pods: a replacement of this pod would not help
 };
 // Nothing when `text` is not such a JSON object.
 std::optional<TerminationReport> parse_termination_report(const std::string& text);
@@ -47,10 +47,10 @@ struct Waiting {
 struct PodView {
   std::shared_ptr<const Json> object;  // what the reconciler has read this from; elsewhere nullptr
   api::ObjectMeta meta;
-  int node_rank = 0;
+  int node_rank = 0;  // LOCKSTEP_NODE_RANK
   int attempt = 0;
   int num_nodes = 0;             // of the job, as its environment says; 0: it does not
-  std::set<std::string> avoids;  // machines that its affinity keeps it away from
+  std::set<std::string> avoids;  // Kubernetes nodes that its affinity keeps it away from
   bool deleting = false;
 
   PodPhase phase = PodPhase::kUnknown;
@@ -72,7 +72,7 @@ struct PodView {
   std::optional<ContainerEnd> end;
 };
 
-// Nothing when the labels do not say which node and attempt it is.
+// Nothing when the labels do not say which node rank and attempt it has.
 std::optional<PodView> view_of_pod(const Json& pod);
 // Those of `pods` that have one.
 std::vector<PodView> views_of_pods(const std::vector<Json>& pods);

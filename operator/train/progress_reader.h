@@ -1,7 +1,7 @@
-// ProgressReader: reads /status of node 0's agent of every running job, now and then, and keeps the newest answer.
+// ProgressReader: reads /status of pod 0's agent of every running job, now and then, and keeps the newest answer.
 //
 // Reconcilers call follow() each time they look at a job, and newest() for what is known. A job that is new, or whose
-// node 0 has another pod, is asked at once, and then periodically: with jitter, so that a thousand jobs are not asked
+// pod 0 was replaced, is asked at once, and then periodically: with jitter, so that a thousand jobs are not asked
 // together, and more often while the job is not known to train, so that its first step shows soon. An agent that does
 // not answer costs its thread kAgentTimeout at most; its period doubles each time, and agents that answer come first,
 // so that a namespace whose network is closed to the operator does not hold up the others.
@@ -47,14 +47,14 @@ class ProgressReader {
 
   struct Target {
     std::string pod_uid;
-    std::string ip;       // empty: node 0 is not asked, and its last report stays known
+    std::string ip;       // empty: pod 0 is not asked, and its last report stays known
     bool trains = false;  // it is known to train, and need not be asked so often
     bool operator==(const Target&) const = default;
   };
   void follow(const api::ObjectKey& job, const Target& target);
   void forget(const api::ObjectKey& job);
 
-  // Node 0's newest report, even if that pod is gone by now.
+  // Pod 0's newest report, even if that pod is gone by now.
   [[nodiscard]] std::optional<RunReport> newest(const api::ObjectKey& job) const;
 
  private:

@@ -334,7 +334,7 @@ class Pass {
     return nodes;
   }
 
-  // Only while node 0's pod is still to be made. When a claim is deleted later, the scheduler reports it.
+  // Only while pod 0 is still to be made. When a claim is deleted later, the scheduler reports it.
   Status look_for_claim(Observed& observed) {
     const auto& checkpoint = observed.job.spec.checkpoint;
     if (!checkpoint || observed.pod(0, attempt_of_pod_0(observed)) != nullptr || observed.job.spec.suspend) return {};
@@ -644,13 +644,13 @@ class Pass {
     return {};
   }
 
-  // A failure is only logged: the number is sent again while node 0's report shows another one.
+  // A failure is only logged: the number is sent again while pod 0's report shows another one.
   Status act(const Observed& observed, const SendNumNodes& action) {
     memory_.sent_num_nodes = SentNumNodes{.num_nodes = action.num_nodes, .time = now_};
     const Status sent = options_.send_num_nodes(action.ip, observed.token(), action.num_nodes);
     if (!sent.ok()) {
       options_.logger.warning(
-          "the wanted number of nodes could not be sent to node 0",
+          "numNodes could not be sent to pod 0",
           {{"job", api::to_string(key_)}, {"nodes", action.num_nodes}, {"error", sent.error().message}});
     }
     return {};

@@ -1,6 +1,6 @@
 // Reconciler: gathers the input of make_plan and carries its plan out. make_plan makes every decision.
 //
-// One pass: observe (caches, node 0's newest report) → plan → write the status → events and measurements → actions in
+// One pass: observe (caches, pod 0's newest report) → plan → write the status → events and measurements → actions in
 // their order. When the status write is refused (somebody else has written meanwhile), nothing of the plan is carried
 // out: the TrainJob is read from the API server and planned for once more. A pass that learned something (a pod was
 // created, or refused) is followed by another one at once.

@@ -84,8 +84,8 @@ std::vector<api::MetricValue> read_metrics(const Json& report) {
 }  // namespace
 
 Result<RunReport> parse_run_report(const std::string& body) {
-  TRY_ASSIGN(const Json json, parse_json(body, "/status of node 0"));
-  if (!json.is_object()) return Error{ErrorCode::kCorrupt, "/status of node 0 is no JSON object"};
+  TRY_ASSIGN(const Json json, parse_json(body, "/status of pod 0"));
+  if (!json.is_object()) return Error{ErrorCode::kCorrupt, "/status of pod 0 is no JSON object"};
   RunReport report;
   if (const Json* generation = field(json, {"generation"}); generation != nullptr && generation->is_number_unsigned()) {
     report.generation = generation->get<uint64_t>();
@@ -100,7 +100,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   for (const Json& node : list_field(json, {"nodes"})) {
     report.agents.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
-  // Agents of earlier versions report only in `workers` on which node a rank is.
+  // Agents of earlier versions report only in `workers` in which pod a rank is.
   std::map<int, int> node_rank_of_worker;
   for (const Json& worker : list_field(json, {"workers"})) {
     node_rank_of_worker[int_field(worker, {"rank"})] = int_field(worker, {"node"});

@@ -1,4 +1,4 @@
-// RunReport: the part of node 0's /status that the plan reads (runner/contract/run_status.h writes it). Pure.
+// RunReport: the part of pod 0's /status that the plan reads (runner/contract/run_status.h writes it). Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ inline constexpr size_t kReportedMetricsMax = 20;  // figures of the last evalua
 // Workers that load their data and have made no progress for this long may hang.
 inline constexpr double kLoadingSilentSeconds = 60.0;
 
+// The agent's status calls an agent a node, as torchrun does.
 struct ReportedAgent {
   int node_rank = 0;
   int attempt = 0;
@@ -49,13 +50,13 @@ struct SlowestRank {
 
 // Workers load or prepare their data before the first group.
 struct ReportedLoading {
-  int64_t prepared = 0;  // on node 0
+  int64_t prepared = 0;  // in pod 0
   int64_t to_prepare = 0;
-  double seconds_unchanged = 0.0;  // since the newest sign of progress on any node
+  double seconds_unchanged = 0.0;  // since the newest sign of progress in any pod
 };
 
 struct RunReport {
-  std::string pod_uid;           // of node 0's pod that said it
+  std::string pod_uid;           // of pod 0 that said it
   api::UnixSeconds read_at = 0;  // when it was read
   uint64_t generation = 0;
   std::string phase;   // "Starting", "Running", "Recovering", "Stopping", "Complete", "Failed"

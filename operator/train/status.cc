@@ -16,9 +16,9 @@ using api::ConditionStatus;
 
 // Events and conditions are read in a terminal.
 constexpr size_t kFailureMessageBytesMax = 1024;
-// When node 0's container has not started for so long, while an older pod of node 0 exists, it waits for the volume.
+// When pod 0's container has not started for so long, while an earlier pod 0 exists, it waits for the volume.
 constexpr api::UnixSeconds kVolumeWaitSeconds = 30;
-// A claim that was applied together with its job is bound a moment later; until then the scheduler finds no machine.
+// A claim that was applied together with its job is bound a moment later; until then the scheduler finds no node.
 constexpr api::UnixSeconds kSchedulingWaitSeconds = 5;
 // A busy scheduler looks at a new pod within seconds.
 constexpr api::UnixSeconds kSchedulerWaitSeconds = 60;
@@ -27,6 +27,17 @@ constexpr std::array<std::string_view, 6> kOrdinaryReasons = {"AllPodsReady", "P
                                                               "Suspended",    "GangStarting", kEarlierGangEnding};
 
 std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
+
+// nullptr: there is none, or the node rank, which an agent has reported, is not one of this job.
+const PodView* pod_at(const std::vector<const PodView*>& current, int node_rank) {
+  return node_rank < 0 || node_rank >= static_cast<int>(current.size()) ? nullptr
+                                                                        : current[static_cast<size_t>(node_rank)];
+}
+
+// "sasrec-1-0"; the node rank alone where the pod is gone.
+std::string name_of(const PodView* pod, int node_rank) {
+  return pod != nullptr ? pod->meta.name : std::to_string(node_rank);
+}
 
 bool is_done(const StatusFacts& facts, int node_rank) { return facts.book.done.count(node_rank) > 0; }
 
@@ -49,7 +60,7 @@ std::optional<Obstacle> first_obstacle(const StatusFacts& facts, Why why) {
   return std::nullopt;
 }
 
-// Node 0's pod does not come up, and its volume may still be attached to the machine of an older one.
+// Pod 0 does not start, and its volume may still be attached to the node of an earlier one.
 struct VolumeWait {
   const PodView& pod;
   const PodView& old;
@@ -73,10 +84,9 @@ std::optional<Obstacle> volume_obstacle(const StatusFacts& facts) {
   const std::optional<VolumeWait> wait = volume_wait(facts);
   if (!wait || wait->waiting_is_normal_until() > facts.observed.now) return std::nullopt;
   return Obstacle{"VolumeStillAttached",
-                  "node 0 (pod " + wait->pod.meta.name + ") waits for its volume: claim " +
-                      claim_name(facts.observed.job.spec) + " is probably still attached to " + wait->old.node +
-                      ", where pod " + wait->old.meta.name +
-                      " was lost; Kubernetes detaches it when that machine is back, is deleted, or has the taint "
+                  "pod " + wait->pod.meta.name + " waits for its volume: claim " + claim_name(facts.observed.job.spec) +
+                      " is probably still attached to " + wait->old.node + ", where pod " + wait->old.meta.name +
+                      " was lost; Kubernetes detaches it when that node is back, is deleted, or has the taint "
                       "node.kubernetes.io/out-of-service"};
 }
 
@@ -84,7 +94,7 @@ api::UnixSeconds scheduling_wait_is_normal_until(const PodView& pod) {
   return pod.meta.created + (pod.unschedulable.empty() ? kSchedulerWaitSeconds : kSchedulingWaitSeconds);
 }
 
-// Names the machines that the job avoids, because the scheduler says only that an affinity does not match.
+// Names the nodes that the job avoids, because the scheduler says only that an affinity does not match.
 std::string avoided_text(const StatusFacts& facts) {
   std::string nodes;
   const int window = facts.observed.job.spec.restart_policy.window_seconds;
@@ -95,9 +105,7 @@ std::string avoided_text(const StatusFacts& facts) {
 }
 
 std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
-  const auto who = [](const PodView& pod) {
-    return "node " + std::to_string(pod.node_rank) + " (pod " + pod.meta.name + ")";
-  };
+  const auto who = [](const PodView& pod) { return "pod " + pod.meta.name; };
   // Faults of the job itself come first, because only the user can correct them.
   auto obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (!pod.waiting) return std::nullopt;
@@ -117,7 +125,7 @@ std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
     if (pod.unschedulable.empty()) {
       return Obstacle{"NotScheduled", who(pod) + " waits for a scheduler: none has looked at it"};
     }
-    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(facts)};
+    return Obstacle{"Unschedulable", who(pod) + " cannot be scheduled: " + pod.unschedulable + avoided_text(facts)};
   });
   return obstacle ? obstacle : volume_obstacle(facts);
 }
@@ -164,7 +172,7 @@ std::string starting_text(const StatusFacts& facts) {
   if (loading.to_prepare <= 0) return "; the workers load their data.";
   // In percent: a status that changed with each piece would be written every two seconds.
   const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
-  return "; the workers prepare their data, node 0 has " + std::to_string(percent) + " %.";
+  return "; the workers prepare their data, pod 0 has " + std::to_string(percent) + " %.";
 }
 
 ConditionState pods_ready_condition(const StatusFacts& facts) {
@@ -203,9 +211,9 @@ ConditionState running_condition(const StatusFacts& facts) {
     const bool is_at_work = facts.report->is_running() || facts.report->is_ending();
     if (is_at_work && has_step) {
       return {ConditionStatus::kTrue, "StepCommitted",
-              "Node 0 reports steps, on " + of(facts.report->num_nodes, counts.desired) +
-                  (counts.desired == 1 ? " node" : " nodes") +
-                  (facts.book.origin.empty() ? "." : "; its state: " + facts.book.origin + ".")};
+              "Pod 0 reports steps; " + of(facts.report->num_nodes, counts.desired) +
+                  (counts.desired == 1 ? " pod trains" : " pods train") +
+                  (facts.book.origin.empty() ? "." : "; the state: " + facts.book.origin + ".")};
     }
     return {ConditionStatus::kFalse, "NoStepYet", "No step was committed since the group last formed."};
   }
@@ -237,15 +245,14 @@ ConditionState degraded_condition(const StatusFacts& facts, const ConditionState
   if (report->num_nodes > 0 && report->num_nodes < desired) {
     return {ConditionStatus::kTrue, "FewerNodes",
             "The run goes on with " + of(report->num_nodes, desired) +
-                " nodes; each step takes longer, and the result is the same."};
+                " pods; each step takes longer, and the result is the same."};
   }
   if (report->slowest) {
     std::string who = "Rank " + std::to_string(report->slowest->rank);
-    const std::optional<int> node_rank = report->slowest->node_rank;
-    if (node_rank) who += " on node " + std::to_string(*node_rank);
-    if (node_rank && *node_rank >= 0 && *node_rank < static_cast<int>(facts.current.size())) {
-      const PodView* const pod = facts.current[static_cast<size_t>(*node_rank)];
-      if (pod != nullptr && !pod->node.empty()) who += " (" + pod->node + ")";
+    if (const std::optional<int> node_rank = report->slowest->node_rank) {
+      const PodView* const pod = pod_at(facts.current, *node_rank);
+      who += " in pod " + name_of(pod, *node_rank);
+      if (pod != nullptr && !pod->node.empty()) who += " on " + pod->node;
     }
     return {ConditionStatus::kTrue, "Straggler", who + " is slower than the others, which wait for it in every step."};
   }
@@ -304,7 +311,7 @@ void take_progress(const RunReport& report, api::TrainJobStatus& status) {
     progress.samples_per_second = p.samples_per_second;
   }
   if (!report.metrics.empty()) progress.metrics = report.metrics;
-  // A new pod of node 0 has written no checkpoint yet; those of its predecessor still exist.
+  // A new pod 0 has written no checkpoint yet; those of its predecessor still exist.
   if (report.checkpoint_step) progress.last_checkpoint_step = report.checkpoint_step;
   if (status.progress && progress == *status.progress) return;
   progress.last_updated_time = report.read_at;
@@ -327,14 +334,13 @@ void take_process_failures(const RunReport& report, const std::vector<const PodV
   api::UnixSeconds newest = 0;
   for (const api::RecentFailure& known : status.recent_failures) newest = std::max(newest, known.time);
   for (const ReportedFailure& f : report.failures) {
-    if (!f.node_rank || *f.node_rank < 0 || *f.node_rank >= static_cast<int>(current.size()) || f.time < newest)
-      continue;
+    if (!f.node_rank || f.time < newest) continue;
     const bool is_known =
         std::any_of(status.recent_failures.begin(), status.recent_failures.end(), [&](const api::RecentFailure& known) {
           return known.time == f.time && known.rank == f.rank && known.exit_code == f.exit_code;
         });
     if (is_known) continue;
-    const PodView* const pod = current[static_cast<size_t>(*f.node_rank)];
+    const PodView* const pod = pod_at(current, *f.node_rank);
     if (pod == nullptr) continue;
     add_failure({.node = *f.node_rank,
                  .rank = f.rank,
@@ -355,11 +361,8 @@ std::string worker_restarted_text(const api::TrainJobStatus& status, const std::
   std::string text = "A worker ended";
   if (of_worker != failures.rend()) {
     const api::RecentFailure& f = *of_worker;
-    text = "Node " + std::to_string(f.node);
-    const auto node_rank = static_cast<size_t>(f.node);
-    if (node_rank < current.size() && current[node_rank] != nullptr)
-      text += " (pod " + current[node_rank]->meta.name + ")";
-    text += ": the worker of rank " + std::to_string(*f.rank) + " ended";
+    text = "Pod " + name_of(pod_at(current, f.node), f.node) + ": the worker of rank " + std::to_string(*f.rank) +
+           " ended";
     if (f.exit_code) text += " with " + std::to_string(*f.exit_code);
     text += " (" + f.reason + (f.message.empty() ? "" : ": " + f.message) + ")";
   }

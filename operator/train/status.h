@@ -31,7 +31,7 @@ struct StatusFacts {
   bool creates_pods = false;            // this plan does
   std::optional<Obstacle> obstacle;
   SuspendDecision suspend;
-  const RunReport* report = nullptr;  // a fresh one of node 0's current pod; nullptr: there is none
+  const RunReport* report = nullptr;  // a fresh one of the current pod 0; nullptr: there is none
   std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
 };
 
@@ -66,12 +66,12 @@ bool is_problem(std::string_view pods_ready_reason);
 // phase, reason and message, from the conditions.
 void summarise(const StatusFacts& facts, api::TrainJobStatus& status);
 
-// Copies what node 0 reported into progress. lastUpdatedTime changes only when something else in it does.
+// Copies what pod 0 reported into progress. lastUpdatedTime changes only when something else in it does.
 void take_progress(const RunReport& report, api::TrainJobStatus& status);
 // Adds the failures of workers that an agent restarted and that the status does not list yet.
 void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
                            api::TrainJobStatus& status);
-// "Node 1 (pod job-1-0): the worker of rank 3 ended with 139 (SignalSEGV: segmentation fault), and 1 more. …" The
+// "Pod job-1-0: the worker of rank 3 ended with 139 (SignalSEGV: segmentation fault), and 1 more. …" The
 // newest restart in the status; `restarts`: the number of new restarts that the text is about.
 std::string worker_restarted_text(const api::TrainJobStatus& status, const std::vector<const PodView*>& current,
                                   int64_t restarts);

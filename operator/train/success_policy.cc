@@ -10,11 +10,11 @@ int count(const std::vector<PodState>& pods, PodState end) {
 }
 
 std::string all_done(const std::vector<PodState>& pods) {
-  if (pods.size() == 1) return "The node has ended with 0.";
-  return "All " + std::to_string(pods.size()) + " nodes have ended with 0.";
+  if (pods.size() == 1) return "The pod has ended with 0.";
+  return "All " + std::to_string(pods.size()) + " pods have ended with 0.";
 }
 
-// A node of a Lockstep run ends with 0 only when the whole run is complete.
+// A pod of a Lockstep run ends with 0 only when the whole run is complete.
 Success success_of_lockstep_run(const SuccessFacts& facts) {
   Success success;
   success.stops_replacing_pods = true;
@@ -27,7 +27,7 @@ Success success_of_lockstep_run(const SuccessFacts& facts) {
   }
   const int others = static_cast<int>(facts.pods.size()) - done;
   success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(facts.pods.size()) +
-                     " nodes ended with 0, which they do only when all are done; the other " + std::to_string(others) +
+                     " pods ended with 0, which they do only when all are done; the other " + std::to_string(others) +
                      (others == 1 ? " is" : " are") + " not needed any more.";
   return success;
 }
@@ -38,7 +38,7 @@ Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& 
   const std::vector<PodState>& pods = facts.pods;
   const int done = count(pods, PodState::kDone);
   if (spec.success_policy == api::SuccessPolicy::kNode0 && !pods.empty() && pods.front() == PodState::kDone) {
-    return {.complete = "Node 0 has ended with 0 (successPolicy: Node0)."};
+    return {.complete = "Pod 0 has ended with 0 (successPolicy: Node0)."};
   }
   if (!pods.empty() && done == static_cast<int>(pods.size())) return {.complete = all_done(pods)};
   if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return success_of_lockstep_run(facts);

@@ -9,11 +9,11 @@
 
 namespace lockstep::train {
 
-// How long the other nodes of a Lockstep run may take to end after the first has ended with 0. By then the final
+// How long the other pods of a Lockstep run may take to end after the first has ended with 0. By then the final
 // checkpoint is durable, and all workers have passed a last barrier. Longer than the agents' own waits.
 inline constexpr api::UnixSeconds kOthersFollowSeconds = 120;
 
-// How the pod of a node rank stands.
+// The state of the pod of a node rank.
 enum class PodState {
   kRuns,        // its pod has begun
   kNotStarted,  // its pod has not begun, or there is none

@@ -20,7 +20,7 @@ enum class SuspendStep {
 
 struct SuspendFacts {
   bool was_suspended = false;  // the condition Suspended is True
-  int pods_left = 0;           // that have not ended, those on lost machines left out
+  int pods_left = 0;           // that have not ended, those on lost nodes left out
   const Hold* held = nullptr;  // why the operator itself suspends it; nullptr: it does not
 };
 

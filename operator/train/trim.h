@@ -17,7 +17,7 @@ Json trim_service(Json service);
 Json trim_network_policy(Json policy);
 Json trim_node(Json node);
 
-// The values under which a cached pod is found: its job, its host.
+// The values under which a cached pod is found: its job, its Kubernetes node.
 std::vector<std::string> pod_index(const Json& pod);
 // The same of other objects: their job alone.
 std::vector<std::string> job_index(const Json& object);

@@ -45,7 +45,7 @@ def test_it_starts_runs_what_it_says_and_ends(cluster):
                lambda: said(tried[1]).stdout)
     assert said(tried[2]).returncode == 0 and "trainer" in said(tried[2]).stdout
     assert said(tried[3].replace("NAME", "sasrec-1-0")).returncode == 0
-    wait_until(lambda: "sasrec-1-1" in said(tried[1]).stdout, "a replacement on another machine", 60,
+    wait_until(lambda: "sasrec-1-1" in said(tried[1]).stdout, "a replacement on another node", 60,
                lambda: said(tried[1]).stdout)
 
     assert "ended" in cluster("stop").stdout

@@ -81,7 +81,7 @@ def job(api):
     body = {"apiVersion": "lockstep.dev/v1", "kind": "TrainJob", "metadata": {"name": "sasrec"},
             "spec": {"trainer": {"image": "i", "numNodes": 3}, "elastic": {"minNodes": 1, "maxNodes": 4}}}
     body["status"] = {
-        "phase": "Running", "reason": "Training", "message": "3 of 3 nodes train",
+        "phase": "Running", "reason": "Training", "message": "3 of 3 pods train",
         "nodes": {"desired": 3, "ready": 2, "active": 3, "summary": "2/3"}, "restarts": {"total": 4},
         "selector": "lockstep.dev/job=sasrec",
         "progress": {"step": 812, "totalSteps": 1000, "percent": 81, "summary": "81%", "eta": "3m10s", "loss": "0.4321"},
@@ -108,7 +108,7 @@ def test_get_shows_the_columns(api, job):
 def test_get_wide_says_why_too(api, job):
     shown = table(api.kubectl("get", "trainjob", "-o", "wide").stdout)
     assert list(shown)[-3:] == ["LOSS", "REASON", "MESSAGE"]
-    assert list(shown.values())[-3:] == ["0.4321", "Training", "3 of 3 nodes train"]
+    assert list(shown.values())[-3:] == ["0.4321", "Training", "3 of 3 pods train"]
 
 
 @pytest.mark.parametrize("category", ["all", "ml"])
@@ -122,7 +122,7 @@ def test_explain_reads_well(control_plane):
 
     text = explain("trainjob.spec.trainer.numNodes")
     assert "FIELD: numNodes <integer>" in text
-    assert "Number of nodes, each with one pod." in text
+    assert "Number of pods, each of which is a node in torchrun's words." in text
     assert "enum: Lockstep, Torchrun, None" in explain("tj.spec.trainer")
     assert "<no description>" not in explain("tj") + explain("tj.spec") + explain("tj.status")
     assert "bookkeeping" in control_plane.kubectl("explain", "tj", "--recursive").stdout

@@ -84,7 +84,7 @@ def test_a_gang_that_can_never_fit_holds_nothing_and_says_why(jobs):
     jobs.create_gang(nodes=5)
     jobs.wait_for_pods(*(f"job-{n}-0" for n in range(5)))
     why = jobs.wait_for_condition("GangScheduled", "False", "Unschedulable")["message"]
-    assert why.startswith("0 of the 5 pods of the gang have a machine (PodGroup job-") and "minCount" in why
+    assert why.startswith("0 of the 5 pods of the gang are scheduled (PodGroup job-") and "minCount" in why
     jobs.wait_for_condition("PodsReady", "False", "Unschedulable")
     assert jobs.bound() == []
     jobs.create_gang("small", nodes=4)
@@ -125,7 +125,7 @@ def test_a_gang_that_restarts_is_another_group_once_its_pods_have_ended(api, job
     kubelet.exit(api.namespace, "job-1-0", Exit(1))
     jobs.wait_for_condition("GangScheduled", "False", "EarlierGangEnding")
     # The condition is written before the pod is told to end.
-    wait_until(lambda: jobs.live_pods() == [], "the end of node 0's pod to begin")
+    wait_until(lambda: jobs.live_pods() == [], "the end of pod 0 to begin")
     assert jobs.groups() == [0]
     kubelet.exit(api.namespace, "job-0-0", Exit(143))
     jobs.wait_for_pods("job-0-1", "job-1-1")

@@ -118,8 +118,8 @@ def test_every_field_has_a_description(control_plane):
 
 
 @pytest.mark.parametrize("field, words", [
-    ("tj", ["GROUP: lockstep.dev", "KIND: TrainJob", "one pod per node"]),
-    ("tj.spec.trainer.numNodes", ["FIELD: numNodes <integer>", "Number of nodes, each with one pod."]),
+    ("tj", ["GROUP: lockstep.dev", "KIND: TrainJob", "in one or more pods"]),
+    ("tj.spec.trainer.numNodes", ["FIELD: numNodes <integer>", "Number of pods, each of which is a node in torchrun's words."]),
     ("tj.spec.trainer.podTemplate", ["FIELD: podTemplate <Object>"]),
     ("tj.spec.elastic.minNodes", ["FIELD: minNodes <integer>"]),
     ("tj.spec.restartPolicy.rules.exitCodes", ["FIELD: exitCodes <[]integer>"]),
@@ -152,7 +152,7 @@ def test_get_wide_shows_how_far_it_is_and_why(api, jobs, kubelet):
     assert (row["NAME"], row["PHASE"], row["READY"], row["STEP"], row["PROGRESS"]) == ("job", "Running", "2/2", "42",
                                                                                       "42%")
     assert (row["ETA"], row["RESTARTS"], row["LOSS"], row["REASON"]) == ("42s", "0", "0.5", "StepCommitted")
-    assert row["MESSAGE"] == "Node 0 reports steps, on 2 of 2 nodes."
+    assert row["MESSAGE"] == "Pod 0 reports steps; 2 of 2 pods train."
 
 
 @pytest.mark.parametrize("category, also", [("all", ["pod/job-0-0", "service/job"]), ("ml", [])])
@@ -182,7 +182,7 @@ def test_describe_says_which_image_a_job_waits_for(api, jobs, kubelet):
         start="Waiting", waiting_reason="ImagePullBackOff", waiting_message='Back-off pulling image "nowhere/x:1"'))
     jobs.create(nodes=2)
     # Its event is posted after the status: both are waited for.
-    described(api, "ImagePullBackOff", "node 1 (pod job-1-0), container trainer: Back-off pulling image",
+    described(api, "ImagePullBackOff", "pod job-1-0, container trainer: Back-off pulling image",
               "1 of 2 pods", "Warning ImagePullBackOff")
 
 
@@ -326,15 +326,15 @@ def test_a_job_that_is_made_again_says_that_it_goes_on_and_its_node_0_waits_for_
     jobs.wait_for_condition("PodsReady")
     first = environment_of(jobs.pods()["job-0-0"])
     kubelet.exit(api.namespace, "job-0-0", Exit(1, "it broke"))
-    jobs.wait_for(lambda: jobs.pods().get("job-0-1", {}).get("status", {}).get("phase") == "Running", "a second node 0")
+    jobs.wait_for(lambda: jobs.pods().get("job-0-1", {}).get("status", {}).get("phase") == "Running", "a second pod 0")
     created = jobs.get()["metadata"]["creationTimestamp"]
     api.kubectl("delete", "tj", "job")
     # Creation times, which order the runs, have whole seconds: a job that lived for less than one is not told apart.
     wait_until(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "next second")
     apply(api, nodes=1, trainer=LONG_GRACE, checkpoint=checkpoint)
     # The old node 0 is attempt 1: its name is not the one that is wanted, its last checkpoint is.
-    jobs.wait_for(lambda: "pod job-0-1, node 0 of an earlier TrainJob of this name, still lives"
-                  in jobs.condition("PodsReady").get("message", ""), "wait for the old node 0")
+    jobs.wait_for(lambda: "pod job-0-1 of an earlier TrainJob of this name has not ended"
+                  in jobs.condition("PodsReady").get("message", ""), "wait for the old pod 0")
     kubelet.exit(api.namespace, "job-0-1", Exit(143))
     jobs.wait_for_condition("PodsReady", timeout=90)
     again = environment_of(jobs.pods()["job-0-0"])
@@ -342,7 +342,7 @@ def test_a_job_that_is_made_again_says_that_it_goes_on_and_its_node_0_waits_for_
     assert again["LOCKSTEP_RESUME"] == "SameConfig"
     origin = "resumed from /checkpoints/job/step-00000040, which an earlier TrainJob of this name wrote"
     kubelet.serve_status(api.namespace, "job-0-0", run_report(step=42, nodes=1, origin=origin))
-    described(api, "Resume: SameConfig", f"Node 0 reports steps, on 1 of 1 node; its state: {origin}.",
+    described(api, "Resume: SameConfig", f"Pod 0 reports steps; 1 of 1 pod trains; the state: {origin}.",
               f"The run's state: {origin}.")
 
 

@@ -69,7 +69,7 @@ def test_a_job_is_complete_when_all_nodes_are(jobs, api, kubelet):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")
     kubelet.exit(api.namespace, "job-1-0", Exit(0))
-    jobs.wait_for(lambda: jobs.status()["nodes"]["succeeded"] == 1, "one node done")
+    jobs.wait_for(lambda: jobs.status()["nodes"]["succeeded"] == 1, "one pod done")
     assert jobs.condition("Complete").get("status") != "True"
     kubelet.exit(api.namespace, "job-0-0", Exit(0))
     jobs.wait_for_condition("Complete")
@@ -94,7 +94,7 @@ def test_a_pod_that_ends_badly_is_replaced_alone(jobs, api, kubelet, how, reason
     assert status["restarts"]["pod"] == 1 and status["restarts"]["gang"] == 0
     (failure,) = status["recentFailures"]
     assert (failure["node"], failure["attempt"]) == (1, 0) and failure["reason"] == reason, failure
-    jobs.wait_for_event(lambda event: "job-1-0" in event[1] or "node 1" in event[1], "event about node 1")
+    jobs.wait_for_event(lambda event: "job-1-0" in event[1], "event about pod 1")
     assert environment_of(jobs.pods()["job-1-1"])["LOCKSTEP_POD_ATTEMPT"] == "1"
 
 
@@ -128,7 +128,7 @@ def test_a_node_that_went_away_is_replaced_without_waiting_for_it(api, kubelet, 
     jobs.wait_for_condition("PodsReady")
     host = jobs.pods()["job-1-0"]["spec"]["nodeName"]
     kubelet.lose_node(host)
-    jobs.wait_for(lambda: "job-1-1" in jobs.live_pods(), "a new pod of node 1")
+    jobs.wait_for(lambda: "job-1-1" in jobs.live_pods(), "a new pod 1")
     jobs.wait_for_condition("PodsReady")
     assert jobs.pods()["job-1-1"]["spec"]["nodeName"] != host
     assert jobs.status()["recentFailures"][-1]["host"] == host
@@ -206,7 +206,7 @@ def test_kubectl_scale_changes_an_elastic_job_and_tells_node_0(jobs, api, kubele
     agent = kubelet.serve_status(api.namespace, "job-0-0", run_report(step=5, nodes=2))
     api.kubectl("scale", "tj/job", "--replicas=3")
     jobs.wait_for_pods("job-0-0", "job-1-0", "job-2-0")
-    jobs.wait_for(lambda: agent.posts, "word to node 0")
+    jobs.wait_for(lambda: agent.posts, "numNodes for pod 0")
     api.kubectl("scale", "tj/job", "--replicas=1")
     jobs.wait_for_pods("job-0-0")
     api.kubectl("scale", "tj/job", "--replicas=2")

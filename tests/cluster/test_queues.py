@@ -124,7 +124,7 @@ def test_a_job_waits_until_it_is_admitted_and_makes_room_when_it_ends(api, kubel
 def test_a_part_of_the_nodes_is_admitted(api, jobs, queues):
     queues.make(2)
     jobs.create(nodes=4, elastic={"minNodes": 2, "maxNodes": 4})
-    jobs.wait_for_words("2 of 4 nodes")
+    jobs.wait_for_words("2 of 4 pods")
     jobs.wait_for_pods("job-0-0", "job-1-0")
     jobs.wait_for_condition("PodsReady")
     assert jobs.get()["spec"]["trainer"]["numNodes"] == 4

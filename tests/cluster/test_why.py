@@ -97,7 +97,7 @@ def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet)
     kubelet.exit(api.namespace, "job-1-0", oom_killed(message))
     jobs.wait_for_pods("job-0-0", "job-1-1")
     jobs.wait_for_condition("Running")
-    screen = wait_for_verdict(api, ["Rank 3 on node 1 was killed by the kernel (out of memory)", "restarted (1 of maxRestarts 10 used)",
+    screen = wait_for_verdict(api, ["Rank 3 in pod job-1-0 was killed by the kernel (out of memory)", "restarted (1 of maxRestarts 10 used)",
                                     "training again since"])
     assert screen.code == 0
     assert "exit code 137: killed by SIGKILL" in screen.text
@@ -115,7 +115,7 @@ def test_an_end_that_is_not_tried_again(api, jobs, kubelet, code, reason, messag
     jobs.wait_for_condition("PodsReady")
     kubelet.exit(api.namespace, "job-0-0", Exit(code, termination_report(code, reason, message, 0, 7)))
     jobs.wait_for_condition("Failed")
-    screen = wait_for_verdict(api, ["TrainJob job has failed: rank 0 on node 0", says, "it was not tried again"])
+    screen = wait_for_verdict(api, ["TrainJob job has failed: rank 0 in pod job-0-0", says, "it was not tried again"])
     assert screen.code == 1
     assert f"exit code {code}: " in screen.text and message in screen.text
     assert does in screen.text and f"ended with {code} ({reason})" in screen.text
@@ -144,7 +144,7 @@ def test_an_image_that_cannot_be_pulled(api, jobs, kubelet):
 
 def test_no_machine_for_a_pod(api, jobs):
     jobs.create(nodes=1, trainer={"podTemplate": {"spec": {"nodeSelector": {"no": "where"}}}})
-    screen = wait_for_verdict(api, ["finds no machine to run on"])
+    screen = wait_for_verdict(api, ["cannot be scheduled"])
     assert screen.code == 1
     assert "node affinity/selector" in screen.flat
     # The scheduler posts its event some time after the pod's condition.

@@ -53,7 +53,7 @@ def test_a_claim_that_cannot_be_bound_is_said(api, jobs):
     api.create("persistentvolumeclaims", {"metadata": {"name": "unbound"}, "spec": {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "100Ti"}}}})
     jobs.start(checkpoint={"volume": {"persistentVolumeClaim": {"claimName": "unbound"}}})
-    pods_ready_says(jobs, "Unschedulable", "node 0", "PersistentVolumeClaim")
+    pods_ready_says(jobs, "Unschedulable", "pod job-0-0", "PersistentVolumeClaim")
 
 
 def test_a_read_only_claim_for_checkpoints_is_refused(jobs):
@@ -92,7 +92,7 @@ def test_an_empty_data_volume_is_said_with_what_was_looked_for(jobs):
 
 
 def test_a_name_service_that_does_not_answer_holds_nothing_up(cluster, jobs, undisturbed):
-    """The operator tells the agents where node 0 is."""
+    """The operator sends the address of pod 0 to the agents."""
     cluster.pause_component("coredns")
     try:
         jobs.start()

@@ -101,7 +101,7 @@ def test_a_killed_worker_costs_no_other_process_and_no_step(jobs, undisturbed, t
                 f"in the agent's clock {jobs.answer(0)['recoveries'][-1]['totalSeconds']:.2f}")
     assert jobs.processes(0) == others and jobs.processes(1)[:2] == agent
     told = jobs.wait_for_event(lambda event: event[0] == "WorkerRestarted", "event WorkerRestarted")
-    assert "(pod job-1-0)" in told[1] and "rank 1" in told[1] and "SIGKILL" in told[1] and told[2] == 1
+    assert "Pod job-1-0: " in told[1] and "rank 1" in told[1] and "SIGKILL" in told[1] and told[2] == 1
     wait_until(lambda: jobs.history.of("Recovering", "GroupReforms", "Recovered"), "word of a recovery", 60,
                lambda: str(jobs.status()))
     assert told[1] in " ".join(jobs.describe().split())

@@ -129,4 +129,4 @@ def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, pyth
     assert jobs.pod_name(0).endswith("-1") and jobs.pod_name(1).endswith("-1")
     assert int(re.search(r"resumed at step (\d+)", said(0))[1]) >= 60
     assert "step 1499 loss" in said(0) and json.loads(said(0).splitlines()[-1])["items"] > 0
-    jobs.wait_for_event(lambda event: "all nodes get a new pod" in event[1], "event about the new pods")
+    jobs.wait_for_event(lambda event: "all pods are replaced" in event[1], "event about the new pods")

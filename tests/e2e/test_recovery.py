@@ -125,7 +125,7 @@ def test_a_device_fault_moves_to_another_machine(second_machine, jobs, undisturb
     seconds = jobs.seconds_to_next_step(lambda: end_with(jobs, 1, 12))
     timings.add("node 1's container ends with 12 (device fault)", seconds)
     assert jobs.pod_of(1)["spec"]["nodeName"] != before
-    assert_recovery_is_told(jobs, "DeviceFault", f"on another machine than {before} (its device is at fault)")
+    assert_recovery_is_told(jobs, "DeviceFault", f"on another node than {before} (its device is at fault)")
     jobs.wait_until_complete()
     jobs.assert_same_curve(undisturbed(STEPS))
 
@@ -251,7 +251,7 @@ def test_an_image_that_cannot_be_pulled_is_named(jobs):
 def test_pods_that_find_no_machine_say_why(jobs):
     jobs.start(trainer={"resourcesPerNode": {"requests": {"cpu": "5000"}}})
     found = jobs.wait_for_condition("PodsReady", "False", "Unschedulable")
-    assert "Insufficient cpu" in found["message"] and re.search(r"node (\d) \(pod job-\1-0\)", found["message"])
+    assert "Insufficient cpu" in found["message"] and re.search(r"pod job-\d-0 cannot be scheduled", found["message"])
     assert_described(jobs, "Insufficient cpu")
 
 

@@ -59,7 +59,7 @@ SAID = (
     (r"kubectl get tj first -w", [r"NAME +PHASE +READY +STEP +PROGRESS +ETA", r"first +\w+ +[012]/2"]),
     (r"kubectl wait tj/first --for=condition=PodsReady", [r"condition met"]),
     (r"kubectl delete pod first-1-0", [r'pod "first-1-0" deleted']),
-    (r"kubectl describe tj first", [r"pod first-1-0 .*was lost \(PodDeleted\): .*it gets a new pod"]),
+    (r"kubectl describe tj first", [r"Pod first-1-0 .*was lost \(PodDeleted\): .*it is replaced"]),
     (r"kubectl logs -f first-0-0", [r"state +", r"done at step 1600 of 1600"]),
     (r"kubectl wait tj/first --for=condition=Complete", [r"condition met"]),
 )

@@ -232,7 +232,7 @@ TEST(TrainJob, that_cannot_be_read_names_the_field) {
        R"(spec.trainer.env[0]: is "A=1", expected an object with name and value)"},
       {"/spec/trainer/podTemplate", 3, "spec.trainer.podTemplate: is 3, expected an object"},
       {"/spec/elastic", Json::object(),
-       "spec.elastic.minNodes: is missing, expected the smallest number of nodes to go on with"},
+       "spec.elastic.minNodes: is missing, expected the smallest number of pods to go on with"},
       {"/spec/checkpoint", Json::object(),
        "spec.checkpoint.volume: is missing, expected a volume such as {persistentVolumeClaim: {claimName: NAME}}"},
       {"/spec/suspend", "true", R"(spec.suspend: is "true", expected true or false)"},

@@ -18,7 +18,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr const char* kKilled = R"({"node": 1, "rank": 3, "attempt": 0, "host": "host-1", "exitCode": 137,
+constexpr const char* kKilled = R"({"node": 1, "rank": 3, "attempt": 0, "host": "node-1", "exitCode": 137,
                                     "reason": "OutOfMemory", "message": "worker 3 was killed"})";
 
 std::vector<std::string> texts(const std::vector<TimelineEntry>& timeline) {
@@ -52,7 +52,8 @@ std::vector<VerdictCase> verdict_cases() {
       .condition("Running", "False", "Recovering")
       .condition("Recovering", "True", "OutOfMemory", "m", 20);
   FactsBuilder recovering_in_vain = recovering;
-  recovering_in_vain.condition("PodsReady", "False", "Unschedulable", "1 of 2 pods are ready; node 1 finds no machine");
+  recovering_in_vain.condition("PodsReady", "False", "Unschedulable",
+                               "1 of 2 pods are ready; pod sasrec-1-1 cannot be scheduled");
   FactsBuilder again;
   again.failure(kKilled)
       .ended(1, 0, 137, "OOMKilled", R"({"rank": 3, "step": 812, "message": "worker 3 was killed"})")
@@ -138,9 +139,11 @@ std::vector<VerdictCase> verdict_cases() {
       {"held",
        of(built()
               .status(R"({"phase": "Suspended", "bookkeeping": {"held": {"generation": 1,
-                          "reason": "ConfigurationChanged", "message": "Node 0 ended: --lr is 1 and was 2."}}})")
+                          "reason": "ConfigurationChanged", "message": "Pod sasrec-0-0 ended: --lr is 1 and was 2."}}})")
               .condition("Suspended", "True", "ConfigurationChanged")),
-       false, "TrainJob sasrec was suspended by the operator (ConfigurationChanged): Node 0 ended: --lr is 1 and was 2",
+       false,
+       "TrainJob sasrec was suspended by the operator (ConfigurationChanged): Pod sasrec-0-0 ended: --lr is 1 and was "
+       "2",
        "kubectl edit -n team tj sasrec"},
       {"queued",
        of(built()
@@ -186,19 +189,22 @@ std::vector<VerdictCase> verdict_cases() {
               .status(R"({"phase": "Starting", "nodes": {"ready": 1}})")),
        true, "TrainJob sasrec is starting: 1 of 2 pods ready, 10m after its start", ""},
       {"recovering", recovering.facts, false,
-       "rank 3 on node 1 was killed by the kernel (out of memory); restarted; recovering since 20s",
+       "rank 3 in pod sasrec-1-0 was killed by the kernel (out of memory); restarted; recovering since 20s",
        "resourcesPerNode"},
       {"recovering_in_vain", recovering_in_vain.facts, false,
-       "rank 3 on node 1 was killed by the kernel (out of memory); restarted, and its new pod finds no machine to run "
-       "on",
+       "rank 3 in pod sasrec-1-0 was killed by the kernel (out of memory); restarted, and its new pod cannot be "
+       "scheduled",
        "kubectl get nodes"},
       {"trains_again", again.facts, true,
-       "rank 3 on node 1 was killed by the kernel (out of memory) at step 812; restarted (1 of maxRestarts 10 used); "
+       "rank 3 in pod sasrec-1-0 was killed by the kernel (out of memory) at step 812; restarted (1 of maxRestarts 10 "
+       "used); "
        "training again since 40s",
        "--batch_size"},
       {"straggler",
-       of(built().condition("Degraded", "True", "Straggler", "Rank 1 on node 1 (host-1) is slower than the others.")),
-       false, "TrainJob sasrec trains since 1m40s; Rank 1 on node 1 (host-1) is slower than the others", "describe"},
+       of(built().condition("Degraded", "True", "Straggler",
+                            "Rank 1 in pod sasrec-1-0 on node-1 is slower than the others.")),
+       false, "TrainJob sasrec trains since 1m40s; Rank 1 in pod sasrec-1-0 on node-1 is slower than the others",
+       "describe"},
       {"silent",
        of(built().status(
            R"({"progress": {"step": 9, "totalSteps": 10, "percent": 90, "lastUpdatedTime": "2026-11-18T10:56:40Z"}})")),
@@ -246,21 +252,22 @@ class Ending : public testing::TestWithParam<EndingCase> {};
 
 TEST_P(Ending, is_named_by_its_code_and_what_helps) {
   const EndingCase& one = GetParam();
-  FactsBuilder builder = failed(one.reason, std::string("Node 1 ended with x (") + one.reason + "); never retried");
+  FactsBuilder builder =
+      failed(one.reason, std::string("Pod sasrec-1-0 ended with x (") + one.reason + "); never retried");
   const Json failure = {{"node", 1},
                         {"attempt", 0},
-                        {"host", "host-1"},
+                        {"host", "node-1"},
                         {"exitCode", one.code},
                         {"reason", one.reason},
                         {"message", "its words"}};
   builder.failure(failure.dump().c_str()).ended(1, 0, one.code, one.container_reason, "its words");
   const Diagnosis diagnosis = diagnose(builder.facts);
   EXPECT_EQ(diagnosis.verdict,
-            std::string("TrainJob sasrec has failed: node 1 ") + one.words + "; it was not tried again");
+            std::string("TrainJob sasrec has failed: pod sasrec-1-0 ") + one.words + "; it was not tried again");
   EXPECT_FALSE(diagnosis.is_well);
   EXPECT_THAT(diagnosis.details, Contains("its last words: its words"));
   EXPECT_THAT(diagnosis.details,
-              Contains(StartsWith("node 1: pod sasrec-1-0 on host-1, exit code " + std::to_string(one.code) + ": ")));
+              Contains(StartsWith("pod sasrec-1-0 on node-1, exit code " + std::to_string(one.code) + ": ")));
   EXPECT_THAT(states(diagnosis.pods),
               ElementsAre("ready", AnyOf("ended with " + std::to_string(one.code) + " (" + one.reason + ")")));
   EXPECT_THAT(diagnosis.advice, Contains(AnyOf(Field(&Advice::text, HasSubstr(one.advice)),
@@ -284,11 +291,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Failure, of_the_budgets_names_them) {
   const char* const kCrash = R"({"node": 0, "attempt": 0, "exitCode": 1, "reason": "Crash", "message": ""})";
-  EXPECT_EQ(diagnose(failed("TooManyRestarts", "Node 0 (Crash)").failure(kCrash).facts).verdict,
-            "TrainJob sasrec has failed: node 0 crashed with exit code 1; that was once more than "
+  EXPECT_EQ(diagnose(failed("TooManyRestarts", "Pod sasrec-0-0 (Crash)").failure(kCrash).facts).verdict,
+            "TrainJob sasrec has failed: pod sasrec-0-0 crashed with exit code 1; that was once more than "
             "restartPolicy.maxRestarts (10) allows");
-  EXPECT_EQ(diagnose(failed("NoProgress", "Node 0 (Crash)").failure(kCrash).facts).verdict,
-            "TrainJob sasrec has failed: node 0 crashed with exit code 1; restarts came no further 3 times in a row");
+  EXPECT_EQ(
+      diagnose(failed("NoProgress", "Pod sasrec-0-0 (Crash)").failure(kCrash).facts).verdict,
+      "TrainJob sasrec has failed: pod sasrec-0-0 crashed with exit code 1; restarts came no further 3 times in a row");
 }
 
 TEST(Failure, without_an_end_says_the_operators_words) {
@@ -377,17 +385,18 @@ TEST(Timeline, has_each_entry_once_and_in_order) {
   FactsBuilder builder;
   builder.failure(kKilled)
       .event("Running", "The run trains.", false, 300)
-      .event("OutOfMemory", "Node 1 ended; it gets a new pod.", true, 49);
-  builder.event("FailedScheduling", "no machine", true, 45, "sasrec-1-1")
+      .event("OutOfMemory", "Pod sasrec-1-0 ended; it is replaced.", true, 49);
+  builder.event("FailedScheduling", "no node fits", true, 45, "sasrec-1-1")
       .event("Pulled", "image is there", false, 44, "sasrec-1-1");
   EXPECT_THAT(texts(diagnose(builder.facts).timeline), ElementsAre("the TrainJob was made", "Running: The run trains",
-                                                                   "OutOfMemory: Node 1 ended; it gets a new pod",
-                                                                   "pod sasrec-1-1, FailedScheduling: no machine"));
+                                                                   "OutOfMemory: Pod sasrec-1-0 ended; it is replaced",
+                                                                   "pod sasrec-1-1, FailedScheduling: no node fits"));
   // An event lives an hour; the status remembers.
   builder.facts.events.clear();
-  EXPECT_THAT(texts(diagnose(builder.facts).timeline),
-              ElementsAre("the TrainJob was made",
-                          "rank 3 on node 1 was killed by the kernel (out of memory) (host-1): worker 3 was killed"));
+  EXPECT_THAT(
+      texts(diagnose(builder.facts).timeline),
+      ElementsAre("the TrainJob was made",
+                  "rank 3 in pod sasrec-1-0 was killed by the kernel (out of memory) (node-1): worker 3 was killed"));
 }
 
 TEST(Log, is_that_of_the_newest_bad_end_and_only_shown_when_something_is_wrong) {

@@ -76,7 +76,7 @@ FactsBuilder& FactsBuilder::pod(int node_rank, int attempt, const char* status) 
                             {"lockstep.dev/node", std::to_string(node_rank)},
                             {"lockstep.dev/attempt", std::to_string(attempt)}}},
                           {"ownerReferences", Json::array({owner})}}},
-                        {"spec", {{"nodeName", "host-" + std::to_string(node_rank)}}},
+                        {"spec", {{"nodeName", "node-" + std::to_string(node_rank)}}},
                         {"status", Json::parse(status)}});
   return *this;
 }

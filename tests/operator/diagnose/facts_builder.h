@@ -1,4 +1,4 @@
-// Facts of a job with two nodes for tests: of a healthy job, in which a test then changes single fields.
+// Facts of a job with two pods for tests: of a healthy job, in which a test then changes single fields.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ inline constexpr api::UnixSeconds kNow = 1'795'000'000;
 
 class FactsBuilder {
  public:
-  // Two nodes that train since 100 s, made 600 s ago.
+  // Two pods that train since 100 s, made 600 s ago.
   FactsBuilder();
 
   FactsBuilder& spec(const char* json);    // merged into spec

@@ -16,40 +16,42 @@ constexpr api::UnixSeconds kNow = 1'795'000'000;  // 2026-11-18T11:06:40Z
 
 Diagnosis sample() {
   Diagnosis diagnosis;
-  diagnosis.verdict = "rank 3 on node 1 was killed by the kernel (out of memory) at step 812; restarted 1 of 10";
+  diagnosis.verdict =
+      "rank 3 in pod sasrec-1-0 was killed by the kernel (out of memory) at step 812; restarted 1 of 10";
   diagnosis.details = {"step 900 of 2000 (45%)"};
-  diagnosis.timeline = {{kNow - 3 * 86'400, "the TrainJob was made", false},
-                        {kNow - 90, "OutOfMemory: Node 1 ended with 137 and with a message that is rather long", true}};
-  diagnosis.pods = {{0, "sasrec-0-0", "host-0", "ready", true}, {1, "", "", "no pod", false}};
+  diagnosis.timeline = {
+      {kNow - 3 * 86'400, "the TrainJob was made", false},
+      {kNow - 90, "OutOfMemory: Pod sasrec-1-0 ended with 137 and with a message that is rather long", true}};
+  diagnosis.pods = {{0, "sasrec-0-0", "node-0", "ready", true}, {1, "", "", "no pod", false}};
   diagnosis.log_pod = "sasrec-1-0";
   diagnosis.log = {"line \x1b[31mone"};
   diagnosis.advice = {
-      {"give each node more memory:", "kubectl edit -n team tj sasrec --with a command that is never wrapped at all"}};
+      {"give each pod more memory:", "kubectl edit -n team tj sasrec --with a command that is never wrapped at all"}};
   diagnosis.notes = {"no right to list events"};
   return diagnosis;
 }
 
 TEST(Screen, says_the_verdict_first_and_wraps_prose_but_no_command) {
   EXPECT_EQ(to_screen(sample(), {.width = 60, .now = kNow}),
-            R"(Rank 3 on node 1 was killed by the kernel (out of memory) at
-step 812; restarted 1 of 10
+            R"(Rank 3 in pod sasrec-1-0 was killed by the kernel (out of
+memory) at step 812; restarted 1 of 10
   step 900 of 2000 (45%)
 
 What happened (UTC)
   11-15 11:06  3d ago       the TrainJob was made
-  11:05:10     1m30s ago    OutOfMemory: Node 1 ended with
-                            137 and with a message that is
-                            rather long
+  11:05:10     1m30s ago    OutOfMemory: Pod sasrec-1-0
+                            ended with 137 and with a
+                            message that is rather long
 
-  NODE   POD          MACHINE   STATE
-  1      -            -         no pod
-  0      sasrec-0-0   host-0    ready
+  POD   NAME         NODE     STATE
+  1     -            -        no pod
+  0     sasrec-0-0   node-0   ready
 
 Last lines of sasrec-1-0
   line  [31mone
 
 What to do
-  - give each node more memory:
+  - give each pod more memory:
       kubectl edit -n team tj sasrec --with a command that is never wrapped at all
 note: no right to list events
 )");

@@ -46,7 +46,7 @@ TEST(AgentClient, sends_the_node_count_with_the_job_s_token) {
   EXPECT_TRUE(patiently([&] { return send_num_nodes(kLoopback, server.port(), "secret", 3); }).ok());
 }
 
-TEST(AgentClient, tells_where_node_0_is_with_the_job_s_token) {
+TEST(AgentClient, sends_the_address_of_pod_0_with_the_job_s_token) {
   HttpServer server({}, [](Exchange& exchange) {
     EXPECT_EQ(exchange.request().method, "POST");
     EXPECT_EQ(exchange.request().path, "/coordinator");

@@ -15,7 +15,7 @@ namespace {
 const api::ObjectKey kJob{.ns = "ns", .name = "sasrec"};
 const api::ObjectKey kOtherJob{.ns = "ns", .name = "other"};
 
-// Pods named by their addresses, which are told that node 0 is at `address`.
+// Pods named by their addresses, to which the address of pod 0 is sent.
 CoordinatorNews news(const std::string& address, const std::vector<std::string>& ips) {
   CoordinatorNews made{.address = address, .token = "secret", .pods = {}};
   for (const std::string& ip : ips) made.pods.push_back({.uid = "uid-" + ip, .ip = ip});
@@ -156,7 +156,7 @@ TEST_F(CoordinatorAnnouncerTest, resends_if_the_address_changes_during_a_request
   agents_.hold("10.0.0.2");
   announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
   ASSERT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.1"));
-  announcer_.announce(kJob, {});  // node 0 is away
+  announcer_.announce(kJob, {});  // pod 0 is away
   announcer_.announce(kJob, news("10.0.0.7", {"10.0.0.2"}));
   agents_.release("10.0.0.2");
   EXPECT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.7"));

@@ -1,4 +1,4 @@
-// Who is told where node 0 is, and when there is nothing to tell.
+// To which pods the address of pod 0 is sent, and when there is nothing to send.
 #include "operator/train/coordinator_news.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ PodView running(int node_rank, int attempt = 0) {
   pod.attempt = attempt;
   pod.meta.uid = "uid-" + std::to_string(node_rank) + "-" + std::to_string(attempt);
   pod.phase = PodPhase::kRunning;
-  pod.node = "host";
+  pod.node = "node";
   pod.ip = "10.0." + std::to_string(attempt) + "." + std::to_string(node_rank);
   return pod;
 }
@@ -30,7 +30,7 @@ Facts three_nodes() {
   facts.observed.settings.token_key = "key";
   facts.observed.job.meta.uid = "uid";
   facts.observed.job.spec.trainer.num_nodes = 3;
-  facts.observed.nodes = {{"host", NodeView{}}};
+  facts.observed.nodes = {{"node", NodeView{}}};
   for (int node_rank = 0; node_rank < 3; ++node_rank) {
     facts.observed.pods.push_back(running(node_rank));
     facts.status.attempts[node_rank] = 0;
@@ -45,7 +45,7 @@ struct Row {
   std::vector<std::string> uids;
 };
 
-TEST(CoordinatorNews, are_of_node_0_that_runs_for_the_others_that_run) {
+TEST(CoordinatorNews, are_of_pod_0_that_runs_for_the_others_that_run) {
   const std::vector<Row> table = {
       {"all run", [](Facts&) {}, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
       {"one is pending", [](Facts& s) { s.observed.pods[1].phase = PodPhase::kPending; }, "10.0.0.0", {"uid-2-0"}},
@@ -57,27 +57,27 @@ TEST(CoordinatorNews, are_of_node_0_that_runs_for_the_others_that_run) {
        },
        "10.0.0.0",
        {"uid-1-0"}},
-      {"node 0 is pending", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kPending; }, "", {}},
-      {"node 0 has no address", [](Facts& s) { s.observed.pods[0].ip = ""; }, "", {}},
-      {"node 0 goes", [](Facts& s) { s.observed.pods[0].deleting = true; }, "", {}},
-      {"node 0 has failed", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kFailed; }, "", {}},
-      {"node 0's machine is lost",
+      {"pod 0 is pending", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kPending; }, "", {}},
+      {"pod 0 has no address", [](Facts& s) { s.observed.pods[0].ip = ""; }, "", {}},
+      {"pod 0 goes", [](Facts& s) { s.observed.pods[0].deleting = true; }, "", {}},
+      {"pod 0 has failed", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kFailed; }, "", {}},
+      {"pod 0's node is lost",
        [](Facts& s) {
          s.observed.pods[0].node = "lost";
          s.observed.nodes->emplace("lost", NodeView{.ready = false, .unreachable = true});
        },
        "",
        {}},
-      {"node 0 is gone", [](Facts& s) { s.observed.pods.erase(s.observed.pods.begin()); }, "", {}},
-      {"node 0's next attempt was decided", [](Facts& s) { s.status.attempts[0] = 1; }, "", {}},
-      {"node 0's next attempt runs beside the old one",
+      {"pod 0 is gone", [](Facts& s) { s.observed.pods.erase(s.observed.pods.begin()); }, "", {}},
+      {"pod 0's next attempt was decided", [](Facts& s) { s.status.attempts[0] = 1; }, "", {}},
+      {"pod 0's next attempt runs beside the old one",
        [](Facts& s) {
          s.status.attempts[0] = 1;
          s.observed.pods.insert(s.observed.pods.begin() + 1, running(0, 1));
        },
        "10.0.1.0",
        {"uid-1-0", "uid-2-0"}},
-      {"another node's next attempt runs beside the old one",
+      {"another pod's next attempt runs beside the old one",
        [](Facts& s) {
          s.status.attempts[1] = 1;
          s.observed.pods.insert(s.observed.pods.begin() + 2, running(1, 1));
@@ -85,7 +85,7 @@ TEST(CoordinatorNews, are_of_node_0_that_runs_for_the_others_that_run) {
        "10.0.0.0",
        {"uid-1-1", "uid-2-0"}},
       {"no attempt was written yet", [](Facts& s) { s.status.attempts.clear(); }, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
-      {"one node alone", [](Facts& s) { s.observed.pods.resize(1); }, "", {}},
+      {"one pod alone", [](Facts& s) { s.observed.pods.resize(1); }, "", {}},
       {"another launcher", [](Facts& s) { s.observed.job.spec.trainer.launcher = api::Launcher::kTorchrun; }, "", {}},
   };
   for (const Row& row : table) {

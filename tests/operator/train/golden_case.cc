@@ -40,7 +40,7 @@ Json default_job(api::UnixSeconds now) {
               {"numNodes", 2}}}}}};
 }
 
-std::string node_of(int node_rank) { return std::string("host-") + static_cast<char>('a' + node_rank % 26); }
+std::string node_of(int node_rank) { return std::string("node-") + static_cast<char>('a' + node_rank % 26); }
 
 Json pod_object(const Json& job, int node_rank, int attempt, api::UnixSeconds now) {
   const api::ObjectMeta meta = api::meta_of(job);
@@ -244,7 +244,7 @@ Status add_earlier_pods(const Json& yaml, Json job, api::UnixSeconds now, Cluste
 }
 
 void add_nodes(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) {
-  const Json* const given = field(yaml, {"hosts"});
+  const Json* const given = field(yaml, {"nodes"});
   if (given == nullptr) return;
   objects.nodes.emplace();
   for (const auto& [name, state] : given->items()) {
@@ -330,7 +330,7 @@ Status add_workload(const Json& yaml, const Json& job, api::UnixSeconds now, Kue
   workload["metadata"]["uid"] = "uid-of-the-workload";
   workload["metadata"]["resourceVersion"] = "200";
   workload["spec"]["queueName"] = "team-queue";
-  const int num_nodes = static_cast<int>(number_field(*given, {"nodes"}).value_or(o.wanted_pods));
+  const int num_nodes = static_cast<int>(number_field(*given, {"pods"}).value_or(o.wanted_pods));
   std::map<std::string, std::vector<std::array<const char*, 3>>> states = {
       {"new", {}},
       {"waiting", {{"QuotaReserved", "False", "Pending"}}},
@@ -387,9 +387,9 @@ Status add_kueue(const Json& yaml, const Json& job, api::UnixSeconds now, KueueV
 
 Status check_words(const Json& yaml) {
   static const std::vector<std::string> kKnown = {
-      "what",         "now",          "after",          "job",   "pods",      "hosts",
+      "what",         "now",          "after",          "job",   "pods",      "nodes",
       "report",       "service",      "network policy", "claim", "first pod", "refused",
-      "missing pods", "earlier pods", "told",           "kinds", "show",      "prometheusNamespace",
+      "missing pods", "earlier pods", "sent",           "kinds", "show",      "prometheusNamespace",
       "kueue",        "workload"};
   for (const auto& [word, value] : yaml.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), word) == kKnown.end()) return bad("\"" + word + "\" is not known here");
@@ -424,8 +424,8 @@ void add_what_was_learned(const Json& yaml, Observed& o) {
   o.settings = golden_settings();
   if (const Json* where = field(yaml, {"prometheusNamespace"}))
     o.settings.prometheus_namespace = where->get<std::string>();
-  if (const Json* sent = field(yaml, {"told"})) {
-    o.sent_num_nodes = SentNumNodes{static_cast<int>(number_field(*sent, {"nodes"}).value_or(0)),
+  if (const Json* sent = field(yaml, {"sent"})) {
+    o.sent_num_nodes = SentNumNodes{static_cast<int>(number_field(*sent, {"numNodes"}).value_or(0)),
                                     o.now - number_field(*sent, {"secondsAgo"}).value_or(0)};
   }
 }

@@ -17,7 +17,7 @@ struct Words {
   }
   std::string operator()(const DeleteObject& a) const { return "delete " + a.kind + " " + a.name; }
   std::string operator()(const SendNumNodes& a) const {
-    return "tell node 0 at " + a.ip + " to want " + std::to_string(a.num_nodes) + " nodes";
+    return "send numNodes " + std::to_string(a.num_nodes) + " to pod 0 at " + a.ip;
   }
   std::string operator()(const StopServing& a) const { return "take pod " + a.name + " out of the Service"; }
   std::string operator()(const CreatePod& a) const {

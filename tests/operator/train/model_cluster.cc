@@ -38,7 +38,7 @@ void end_container(Json& pod, int code, api::UnixSeconds now) {
 }  // namespace
 
 ModelCluster::ModelCluster(unsigned seed, Json spec) : random_(seed) {
-  for (const char* name : {"host-a", "host-b", "host-c", "host-d"}) nodes_[name] = true;
+  for (const char* name : {"node-a", "node-b", "node-c", "node-d"}) nodes_[name] = true;
   jobs_.push_back(
       {{"metadata",
         {{"name", "sim"}, {"namespace", "ns"}, {"uid", "job"}, {"generation", 1}, {"resourceVersion", "1"}}},

@@ -28,7 +28,7 @@ class ModelCluster {
   void make_service(Json service) { service_ = std::move(service); }
 
   // ---- the world ----
-  void live(bool is_calm);  // something happens: a pod starts, fails, ends; a machine goes; somebody changes the spec
+  void live(bool is_calm);  // something happens: a pod starts, fails, ends; a node goes; somebody changes the spec
   void fail(const std::string& pod, int code, const std::string& termination_message = "");
   void change_spec(const Json& patch);
   void pass_time(api::UnixSeconds seconds) { now_ += seconds; }

@@ -1,5 +1,5 @@
 // health.placementTimeoutSeconds: the policy alone, and the case that it is for: two jobs that each hold half of the
-// machines.
+// nodes.
 #include "operator/train/placement_timeout.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
   EXPECT_FALSE(apply_placement_timeout(spec, half_placed(1299), placement).gives_back);
   const PlacementTimeout over = apply_placement_timeout(spec, half_placed(1300), placement);
   ASSERT_TRUE(over.gives_back);
-  EXPECT_NE(over.gives_back->find("Of the 4 pods that are needed 2 had a machine after 300 s"), std::string::npos)
+  EXPECT_NE(over.gives_back->find("Of the 4 pods that are needed 2 had been scheduled after 300 s"), std::string::npos)
       << *over.gives_back;
   EXPECT_GE(placement.again_at, 1300 + kGiveBackFirstSeconds);
   EXPECT_LT(placement.again_at, 1300 + 2 * kGiveBackFirstSeconds);
@@ -91,7 +91,7 @@ TEST(PlacementTimeout, differs_between_jobs) {
   EXPECT_GT(waits.size(), 10U);
 }
 
-// Machines, a scheduler that serves jobs in turn, and one operator.
+// Nodes, a scheduler that serves jobs in turn, and one operator.
 class SmallCluster {
  public:
   static constexpr size_t kMachines = 4;
@@ -156,7 +156,7 @@ class SmallCluster {
     }
   }
 
-  // One pod of each job in turn: what makes two jobs that begin together hold half of the machines each.
+  // One pod of each job in turn: what makes two jobs that begin together hold half of the nodes each.
   void schedule() {
     size_t used = 0;
     for (size_t job = 0; job < jobs_.size(); ++job) used += placed(job);
@@ -173,7 +173,7 @@ class SmallCluster {
           continue;
         }
         ++used;
-        pod["spec"]["nodeName"] = "host";
+        pod["spec"]["nodeName"] = "node";
         pod["status"] = {{"phase", "Running"}, {"conditions", Json::array()}};
       }
     }

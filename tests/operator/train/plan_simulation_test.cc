@@ -1,4 +1,4 @@
-// make_plan against a model cluster: pods start and fail, machines go away, people suspend, resume, scale and delete
+// make_plan against a model cluster: pods start and fail, nodes go away, people suspend, resume, scale and delete
 // pods, caches lag behind, and the operator dies after any action. What must hold at every moment is in `check_now`,
 // what must come of it in the end in each test.
 #include <gtest/gtest.h>
@@ -154,19 +154,19 @@ class Simulation : public testing::TestWithParam<unsigned> {
  protected:
   void check_now(const ModelCluster& cluster) {
     for (const auto& [node_rank, count] : cluster.live_serving_pods()) {
-      ASSERT_LE(count, 1) << "node " << node_rank << " is served by several pods";
+      ASSERT_LE(count, 1) << "node rank " << node_rank << " is served by several pods";
     }
     const api::TrainJobStatus status = status_of(cluster);
     for (const auto& [node_rank, attempt] : attempts_) {
       const auto now = status.attempts.find(node_rank);
       ASSERT_TRUE(now != status.attempts.end() && now->second >= attempt)
-          << "the attempt of node " << node_rank << " fell";
+          << "the attempt of node rank " << node_rank << " fell";
     }
     attempts_ = status.attempts;
     std::set<std::pair<int, int>> counted;
     for (const api::RecentFailure& f : status.recent_failures) {
       ASSERT_TRUE(counted.insert({f.node, f.attempt}).second)
-          << "node " << f.node << " attempt " << f.attempt << " twice";
+          << "node rank " << f.node << " attempt " << f.attempt << " twice";
     }
   }
 
@@ -205,7 +205,7 @@ TEST_P(Simulation, a_storm_of_failures_ends_in_completion_and_counts_each_once) 
   if (HasFatalFailure()) return;
   const api::TrainJobStatus status = status_of(cluster);
   EXPECT_TRUE(status.conditions.is_true(api::condition::kComplete)) << status.message;
-  // Every restart is one attempt of one node, and has a failure of its own.
+  // Every restart is one attempt of one pod, and has a failure of its own.
   int64_t raised = 0;
   for (const auto& [node_rank, attempt] : status.attempts) raised += attempt;
   EXPECT_EQ(raised, status.restarts.pod);

@@ -48,7 +48,7 @@ class PodEventDelayTest : public testing::Test {
 TEST_F(PodEventDelayTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
   EXPECT_EQ(hear(pod(1, {{"phase", "Pending"}})), milliseconds(1000));
   Json scheduled = pod(1, {{"phase", "Pending"}});
-  scheduled["spec"]["nodeName"] = "host";
+  scheduled["spec"]["nodeName"] = "node";
   EXPECT_EQ(hear(scheduled), milliseconds(1000));
   EXPECT_EQ(hear(running(1, false)), milliseconds(1000));
   EXPECT_EQ(hear(running(1, true)), milliseconds(1000));
@@ -74,7 +74,7 @@ TEST_F(PodEventDelayTest, the_last_pod_that_gets_ready_does_not_wait) {
   EXPECT_EQ(hear(running(1, true)), kAtOnce) << "again the last";
 }
 
-TEST_F(PodEventDelayTest, of_pods_that_are_done_the_last_one_and_node_0_do_not_wait) {
+TEST_F(PodEventDelayTest, of_pods_that_are_done_the_last_one_and_pod_0_do_not_wait) {
   all_ready();
   EXPECT_GT(hear(pod(1, {{"phase", "Succeeded"}})), kAtOnce);
   EXPECT_EQ(hear(pod(0, {{"phase", "Succeeded"}})), kAtOnce);
@@ -107,13 +107,13 @@ TEST_F(PodEventDelayTest, a_deletion_does_not_wait) {
 TEST_F(PodEventDelayTest, the_last_deleted_pod_is_reconciled_at_once) {
   all_ready();
   for (int node_rank = 0; node_rank < 3; ++node_rank) hear(deleting(running(node_rank, true)));
-  EXPECT_EQ(gone(deleting(running(0, true))), kAtOnce) << "a job that was made again may wait for this node 0";
+  EXPECT_EQ(gone(deleting(running(0, true))), kAtOnce) << "a job that was made again may wait for this pod 0";
   EXPECT_GT(hear(deleting(pod(1, {{"phase", "Failed"}, {"podIP", "10.0.0.2"}}))), kAtOnce);
   EXPECT_GT(gone(deleting(pod(1))), kAtOnce);
   EXPECT_EQ(gone(deleting(running(2, true))), kAtOnce);
 }
 
-TEST_F(PodEventDelayTest, where_node_0_is_does_not_wait) {
+TEST_F(PodEventDelayTest, where_pod_0_is_does_not_wait) {
   hear(pod(0, {{"phase", "Pending"}}));
   EXPECT_EQ(hear(pod(0, {{"phase", "Pending"}, {"podIP", "10.0.0.1"}})), kAtOnce);
   EXPECT_EQ(hear(running(0, false)), kAtOnce);

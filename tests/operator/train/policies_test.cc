@@ -106,7 +106,7 @@ TEST(FailurePolicy, stays_small_however_many_restarts_are_allowed) {
   Bookkeeping book;
   for (int i = 0; i < 5000; ++i) {
     PodEnd end = exit_with(12, i % 8);
-    end.node = "host-" + std::to_string(i);
+    end.node = "node-" + std::to_string(i);
     ASSERT_FALSE(apply_failure_policy(spec, {end}, {.now = 1000 + i * 20}, book).failure.has_value());
     note_replacement(i % 8, 1000 + i * 20, book);
   }
@@ -129,7 +129,7 @@ TEST(FailurePolicy, waits_longer_with_every_hasty_replacement_and_forgets_it) {
   now = not_before(3, book) + kQuickReplacementSeconds + 1;  // this one lived a minute
   note_replacement(3, now, book);
   EXPECT_EQ(not_before(3, book), 0);
-  EXPECT_EQ(not_before(4, book), 0);  // another node
+  EXPECT_EQ(not_before(4, book), 0);  // another pod
 }
 
 TEST(FailurePolicy, a_gang_s_incident_is_counted_once) {
@@ -165,7 +165,7 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.furthest_step = 7;
   book.without_progress = {{1, 2}};
   book.quick_replacements = {{1, {3, 99}}};
-  book.avoided = {{"host-b", 5}};
+  book.avoided = {{"node-b", 5}};
   book.enough_were_ready = true;
   book.placement = {.short_since = 5, .times_given_back = 2, .again_at = 77};
   book.suspending = true;
@@ -228,7 +228,7 @@ TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
         R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
         R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
     o.job.spec.trainer.pod_template = Json::parse(text);
-    const Result<Json> pod = desired_pod(o, {.node_rank = 0, .attempt = 0, .avoided_nodes = {"host-b"}});
+    const Result<Json> pod = desired_pod(o, {.node_rank = 0, .attempt = 0, .avoided_nodes = {"node-b"}});
     ASSERT_FALSE(pod.ok()) << text;
     EXPECT_EQ(pod.error().code, ErrorCode::kInvalid);
     EXPECT_EQ(pod.error().message.rfind("spec.trainer.podTemplate", 0), 0U) << pod.error().message;
@@ -341,7 +341,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   Json pod = *desired_pod(o, {.node_rank = 7, .attempt = 3});
   pod["metadata"]["uid"] = "pod-uid";
   pod["metadata"]["managedFields"] = Json::array({std::string(4000, 'x')});
-  pod["spec"]["nodeName"] = "host-q";
+  pod["spec"]["nodeName"] = "node-q";
   pod["spec"]["schedulingGates"] = Json::array({{{"name", "a.example/x"}}, {{"name", "b"}}});
   pod["status"] =
       Json::parse(R"({"phase":"Failed","podIP":"10.1.2.3","startTime":"2026-11-21T10:00:00Z","reason":"Evicted",
@@ -356,7 +356,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   EXPECT_EQ(small_view.node_rank, 7);
   EXPECT_EQ(small_view.attempt, 3);
   EXPECT_EQ(small_view.num_nodes, whole_view.num_nodes);
-  EXPECT_EQ(small_view.node, "host-q");
+  EXPECT_EQ(small_view.node, "node-q");
   EXPECT_EQ(small_view.gates, "a.example/x, b");
   EXPECT_EQ(small_view.ip, "10.1.2.3");
   EXPECT_EQ(small_view.reason, "Evicted");
@@ -364,7 +364,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   EXPECT_TRUE(small_view.ready);
   EXPECT_EQ(small_view.end->exit_code, 3);
   EXPECT_TRUE(is_controlled_by(small_view.meta, o.job.meta));
-  EXPECT_EQ(pod_index(small), (std::vector<std::string>{"job:b/a", "node:host-q"}));
+  EXPECT_EQ(pod_index(small), (std::vector<std::string>{"job:b/a", "node:node-q"}));
   EXPECT_EQ(job_of(small), (api::ObjectKey{.ns = "b", .name = "a"}));
   for (const char* odd : {"null", "7", "[]", "{}", R"({"metadata":7,"status":[],"spec":"x"})"}) {
     const Json trimmed = trim_pod(Json::parse(odd));

@@ -77,7 +77,7 @@ TEST_F(ProgressReaderTest, asks_at_once_whom_it_follows_anew) {
   EXPECT_EQ(report->generation, 4294967297U);
 }
 
-TEST_F(ProgressReaderTest, asks_the_successor_of_a_node_0_at_once) {
+TEST_F(ProgressReaderTest, asks_the_successor_of_pod_0_at_once) {
   reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_for_reports(1));
   reader_.follow(kJob, {.pod_uid = "uid-1", .ip = "10.0.0.2"});

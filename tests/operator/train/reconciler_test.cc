@@ -85,7 +85,7 @@ class ReconcilerFixture {
 
   void set_pod(const std::string& name, const Json& status) {
     Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
-    pod["spec"]["nodeName"] = "host-a";
+    pod["spec"]["nodeName"] = "node-a";
     pod["status"] = status;
     server->put(kube::pods(), pod);
   }
@@ -503,7 +503,7 @@ TEST_F(ReconcilerTest, a_priority_class_that_does_not_exist_is_named_and_no_othe
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
 }
 
-// The first pod need not be node 0's: nodes that run need no new pod.
+// The first pod need not be pod 0: pods that run need no successor.
 TEST_F(ReconcilerTest, the_first_pod_of_a_changed_spec_is_the_first_that_is_missing) {
   make_job({{"trainer", {{"numNodes", 3}}}, {"elastic", {{"minNodes", 1}, {"maxNodes", 6}}}});
   settle();
@@ -921,7 +921,7 @@ TEST_F(ReconcilerTest, a_claim_is_asked_for_by_its_name) {
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
 }
 
-TEST_F(ReconcilerTest, the_wanted_node_count_is_sent_to_node_0) {
+TEST_F(ReconcilerTest, num_nodes_is_sent_to_pod_0) {
   report = R"({"generation":1,"phase":"Running","nnodes":2,"wantedNodes":2,"progress":{"step":5}})";
   make_job({{"elastic", {{"minNodes", 1}, {"maxNodes", 4}}}});
   settle();
@@ -937,7 +937,7 @@ TEST_F(ReconcilerTest, the_wanted_node_count_is_sent_to_node_0) {
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0"}));
 }
 
-TEST_F(ReconcilerTest, the_other_nodes_are_told_where_node_0_is) {
+TEST_F(ReconcilerTest, the_address_of_pod_0_is_sent_to_the_others) {
   make_job({{"trainer", {{"numNodes", 3}}}});
   settle();
   ready("sim-1-0", "10.0.0.2");
@@ -951,7 +951,7 @@ TEST_F(ReconcilerTest, the_other_nodes_are_told_where_node_0_is) {
   settle();
   ASSERT_TRUE(wait_until_announced("10.0.0.3 " + token + " 10.0.0.1"));
 
-  // Node 0 comes back elsewhere.
+  // Pod 0 comes back elsewhere.
   exited("sim-0-0", 1);
   settle();
   ready("sim-0-1", "10.0.0.7");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTimeout = 300;
 
-// A job of two nodes, none of them ready, which the operator looks at every ten seconds.
+// A job of two pods, none of them ready, which the operator looks at every ten seconds.
 class StartingJob {
  public:
   // Until `now`; stops when the job fails.
