@@ -64,10 +64,10 @@ struct OperatorProgram::Impl {
         .wall = {},
         .logger = logger});
     announcer = std::make_unique<train::CoordinatorAnnouncer>(train::CoordinatorAnnouncer::Options{
-        .tell = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
+        .send = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
           // The request is repeated until the agent answers; by then another operator, which knows more, may lead.
           if (!leads()) return Error{ErrorCode::kCancelled, "another operator leads by now"};
-          return train::tell_agent_coordinator(ip, train::kStatusPort, token, address);
+          return train::send_coordinator_address(ip, train::kStatusPort, token, address);
         },
         .logger = logger});
     job_metrics = std::make_unique<train::JobMetrics>(metrics.registry());

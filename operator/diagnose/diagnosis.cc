@@ -234,7 +234,7 @@ class Diagnoser {
     if (ending.exit_code) line += ", exit code " + exit_code_words(*ending.exit_code);
     line += ", " + ago(ending.time);
     out_.details.push_back(line);
-    if (!ending.message.empty()) out_.details.push_back("its last words: " + on_one_line(ending.message));
+    if (!ending.message.empty()) out_.details.push_back("its last message: " + on_one_line(ending.message));
   }
 
   int counted_failures() const {
@@ -515,7 +515,7 @@ class Diagnoser {
     add_timeline_entry(job_.meta.created, "the TrainJob was made");
     for (const Json& event : facts_.events) add_event(event);
     for (const api::RecentFailure& failure : status_.recent_failures) {
-      if (!is_told(failure)) add_failure(failure);
+      if (!has_event_of(failure)) add_failure(failure);
     }
     if (status_.completion_time && !has_event_at(*status_.completion_time)) {
       add_timeline_entry(*status_.completion_time, std::string("the job ended: ") + status_.message,
@@ -544,7 +544,7 @@ class Diagnoser {
     });
   }
 
-  bool is_told(const api::RecentFailure& failure) const {
+  bool has_event_of(const api::RecentFailure& failure) const {
     return std::any_of(facts_.events.begin(), facts_.events.end(), [&](const Json& event) {
       return text_field(event, {"reason"}) == failure.reason &&
              std::abs(time_field(event, "firstTimestamp") - failure.time) <= kSameSeconds;

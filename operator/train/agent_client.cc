@@ -113,7 +113,7 @@ Status send_num_nodes(const std::string& ip, int port, const std::string& token,
   return post(ip, port, token, "/nodes", {{"nodes", num_nodes}});
 }
 
-Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address) {
+Status send_coordinator_address(const std::string& ip, int port, const std::string& token, const std::string& address) {
   return post(ip, port, token, "/coordinator", {{"address", address}});
 }
 

@@ -23,6 +23,6 @@ Result<std::string> read_agent_status(const std::string& ip, int port);
 // POST /nodes, with the job's token: sets the number of agents (numNodes) that pod 0's coordinator aims for.
 Status send_num_nodes(const std::string& ip, int port, const std::string& token, int num_nodes);
 // POST /coordinator, with the job's token. `address`: the IP of pod 0.
-Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address);
+Status send_coordinator_address(const std::string& ip, int port, const std::string& token, const std::string& address);
 
 }  // namespace lockstep::train

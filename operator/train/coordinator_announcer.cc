@@ -32,12 +32,12 @@ struct CoordinatorAnnouncer::Impl {
   // One agent, by its pod's UID.
   struct Agent {
     std::string ip;
-    std::string told;         // the address that it acknowledged last
-    int failures = 0;         // in a row
-    bool warned = false;      // a warning was logged that it does not answer
-    bool is_sending = false;  // a thread is sending it the address now
-    bool is_listed = true;    // false: announce() does not name it any more. It is kept only until that thread is done,
-                              // so that an agent never gets two requests at a time
+    std::string acknowledged;  // the last address that it has accepted
+    int failures = 0;          // in a row
+    bool warned = false;       // a warning was logged that it does not answer
+    bool is_sending = false;   // a thread is sending it the address now
+    bool is_listed = true;  // false: announce() does not name it any more. It is kept only until that thread is done,
+                            // so that an agent never gets two requests at a time
     std::optional<Clock::time_point> due;  // set: it stands in `waiting`, at the level of its failures
   };
   struct Job {
@@ -86,12 +86,12 @@ struct CoordinatorAnnouncer::Impl {
       auto known = before.extract(pod.uid);
       Agent& agent = known.empty() ? job.agents[pod.uid] : job.agents.insert(std::move(known)).position->second;
       const bool is_new = agent.ip != pod.ip || !agent.is_listed;
-      if (is_new) agent.told.clear();
+      if (is_new) agent.acknowledged.clear();
       agent.ip = pod.ip;
       agent.is_listed = true;
-      if (is_new || (is_elsewhere && agent.told != news.address)) {
+      if (is_new || (is_elsewhere && agent.acknowledged != news.address)) {
         begin_anew(key, pod.uid, agent);
-      } else if (agent.told == news.address) {
+      } else if (agent.acknowledged == news.address) {
         take_off(key, pod.uid, agent);  // it knows this address already
       }
     }
@@ -127,7 +127,7 @@ struct CoordinatorAnnouncer::Impl {
     std::unique_lock lock(mutex);
     while (!ending) {
       if (const std::optional<Turn> turn = next_turn()) {
-        tell(*turn, lock);
+        send(*turn, lock);
       } else if (const std::optional<Clock::time_point> due = next_due()) {
         changed.wait_until(lock, *due);
       } else {
@@ -143,7 +143,7 @@ struct CoordinatorAnnouncer::Impl {
     return agent == job->second.agents.end() ? nullptr : &agent->second;
   }
 
-  void tell(const Turn& turn, std::unique_lock<std::mutex>& lock) {
+  void send(const Turn& turn, std::unique_lock<std::mutex>& lock) {
     Agent& before = *find(turn.job, turn.pod_uid);  // an agent that has a turn is in `jobs`
     before.due.reset();
     before.is_sending = true;
@@ -151,7 +151,7 @@ struct CoordinatorAnnouncer::Impl {
     const std::string address = jobs.at(turn.job).news.address;
     const std::string token = jobs.at(turn.job).news.token;
     lock.unlock();
-    const Status told = options.tell(ip, token, address);
+    const Status sent = options.send(ip, token, address);
     lock.lock();
     Agent* const agent = find(turn.job, turn.pod_uid);
     if (agent == nullptr || !agent->is_sending) return;  // forgotten meanwhile
@@ -160,31 +160,31 @@ struct CoordinatorAnnouncer::Impl {
       jobs.at(turn.job).agents.erase(turn.pod_uid);
       return;
     }
-    note(turn, *agent, {.ip = ip, .address = address, .told = told});
+    note(turn, *agent, {.ip = ip, .address = address, .sent = sent});
   }
 
   struct Outcome {
     const std::string& ip;
     const std::string& address;
-    const Status& told;
+    const Status& sent;
   };
   void note(const Turn& turn, Agent& agent, const Outcome& outcome) {
     const CoordinatorNews& news = jobs.at(turn.job).news;
     if (agent.ip != outcome.ip) return schedule(turn.job, turn.pod_uid, agent);
-    if (outcome.told.ok()) {
-      agent.told = outcome.address;
+    if (outcome.sent.ok()) {
+      agent.acknowledged = outcome.address;
       agent.failures = 0;
       options.logger.debug("sent an agent the address of pod 0",
                            {{"job", api::to_string(turn.job)}, {"ip", outcome.ip}, {"address", outcome.address}});
     } else if (outcome.address == news.address) {
       ++agent.failures;
-      warn_once(turn, agent, outcome.told.error());
+      warn_once(turn, agent, outcome.sent.error());
     }
-    if (agent.told != news.address) schedule(turn.job, turn.pod_uid, agent);
+    if (agent.acknowledged != news.address) schedule(turn.job, turn.pod_uid, agent);
   }
 
   void warn_once(const Turn& turn, Agent& agent, const Error& error) {
-    if (agent.failures < kTellFailuresQuiet || agent.warned) return;
+    if (agent.failures < kFailuresBeforeWarning || agent.warned) return;
     agent.warned = true;
     options.logger.warning(
         "an agent cannot be sent the address of pod 0; it looks it up by name, which may take longer",

@@ -21,17 +21,17 @@
 
 namespace lockstep::train {
 
-// An agent that did not answer is told again after this long, doubling.
+// The time after which the address is sent again to an agent that did not answer; it doubles.
 inline constexpr std::chrono::milliseconds kResendInitial{200};
 inline constexpr std::chrono::milliseconds kResendMax{30'000};
-inline constexpr int kTellFailuresQuiet = 5;  // after so many in a row one warning is logged for the pod
+inline constexpr int kFailuresBeforeWarning = 5;  // after so many in a row one warning is logged for the pod
 
 class CoordinatorAnnouncer {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
     // POST /coordinator at `ip`. Blocks for a bounded time.
-    std::function<Status(const std::string& ip, const std::string& token, const std::string& address)> tell;
+    std::function<Status(const std::string& ip, const std::string& token, const std::string& address)> send;
     int threads = 8;
     Logger logger = Logger::silent();
   };

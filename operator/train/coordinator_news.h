@@ -13,7 +13,7 @@
 namespace lockstep::train {
 
 struct CoordinatorNews {
-  std::string address;  // of pod 0, while it runs; empty: there is nothing to tell
+  std::string address;  // of pod 0, while it runs; empty: there is nothing to send
   std::string token;    // the job's
   struct Pod {
     std::string uid;

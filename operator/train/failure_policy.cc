@@ -175,7 +175,7 @@ Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
   return {action_of_scope(spec), false, false, ""};
 }
 
-FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureFacts& facts,
+FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureInput& input,
                                     Bookkeeping& book) {
   // The first end is the likely cause of the others.
   std::sort(ends.begin(), ends.end(), [](const PodEnd& a, const PodEnd& b) {
@@ -186,7 +186,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     Verdict verdict = judge(end, spec);
     // When all pods restart, only the first end counts: the others ended because of it.
     const bool is_aftermath = outcome.is_gang;
-    if (verdict.avoids_node) avoid(end, facts.now, book);
+    if (verdict.avoids_node) avoid(end, input.now, book);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
       outcome.is_fixable_by_spec_change = verdict.is_fixable_by_spec_change;
@@ -195,10 +195,10 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     }
     int no_progress = 0;
     if (!is_aftermath && counts_for_no_progress(end, verdict, spec)) {
-      no_progress = note_progress(end, facts.known_step, book);
+      no_progress = note_progress(end, input.known_step, book);
     }
     if (!is_aftermath && verdict.is_counted) {
-      count(spec.restart_policy, facts.now, book);
+      count(spec.restart_policy, input.now, book);
       if (is_out_of_memory(end)) ++book.out_of_memory;
     }
     if (!is_aftermath) outcome.failure = check_budgets(end, verdict, spec, no_progress, book);

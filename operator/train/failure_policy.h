@@ -57,12 +57,12 @@ struct FailureOutcome {
 };
 
 // The inputs of the policy besides the ends.
-struct FailureFacts {
+struct FailureInput {
   int64_t known_step = -1;  // the highest that pod 0 has reported
   api::UnixSeconds now = 0;
 };
 // Counts each end once: the caller raises the attempts of the pods in the same write that keeps `book`.
-FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureFacts& facts,
+FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureInput& input,
                                     Bookkeeping& book);
 
 // A new checkpoint clears the budgets.

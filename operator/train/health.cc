@@ -2,18 +2,18 @@
 
 namespace lockstep::train {
 
-Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupFacts& facts,
+Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupInput& input,
                               api::UnixSeconds waiting_since) {
-  if (facts.ready >= facts.needed || facts.were_ready || facts.waits_for_others || facts.is_loading) return {};
+  if (input.ready >= input.needed || input.were_ready || input.waits_for_others || input.is_loading) return {};
   Startup startup;
-  startup.waiting_since = waiting_since == 0 ? facts.now : waiting_since;
+  startup.waiting_since = waiting_since == 0 ? input.now : waiting_since;
   const api::UnixSeconds end = startup.waiting_since + spec.health.startup_timeout_seconds;
-  if (facts.now < end) {
+  if (input.now < end) {
     startup.look_again_at = end;
     return startup;
   }
-  startup.timed_out = std::to_string(facts.ready) + " of the " + std::to_string(facts.needed) +
-                      " pods that are needed were ready after " + std::to_string(facts.now - startup.waiting_since) +
+  startup.timed_out = std::to_string(input.ready) + " of the " + std::to_string(input.needed) +
+                      " pods that are needed were ready after " + std::to_string(input.now - startup.waiting_since) +
                       " s (health.startupTimeoutSeconds is " + std::to_string(spec.health.startup_timeout_seconds) +
                       ")";
   return startup;

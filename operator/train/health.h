@@ -14,7 +14,7 @@
 
 namespace lockstep::train {
 
-struct StartupFacts {
+struct StartupInput {
   int ready = 0;                  // pods that are ready, or have ended with 0
   int needed = 0;                 // elastic.minNodes, or all
   bool were_ready = false;        // `needed` pods were ready at some time in the job's life
@@ -29,6 +29,6 @@ struct Startup {
   std::optional<api::UnixSeconds> look_again_at;
 };
 // `waiting_since` as it was decided last time; it begins anew whenever the time did not run in between.
-Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupFacts& facts, api::UnixSeconds waiting_since);
+Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupInput& input, api::UnixSeconds waiting_since);
 
 }  // namespace lockstep::train

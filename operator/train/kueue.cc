@@ -145,8 +145,8 @@ std::string queue_of(const api::TrainJob& job, const Workload* workload) {
 
 class Decision {
  public:
-  Decision(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts)
-      : job_(job), kueue_(kueue), f_(facts), prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)) {
+  Decision(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input)
+      : job_(job), kueue_(kueue), f_(input), prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)) {
     if (const Json* object = workload_of(job, kueue)) workload_ = workload_from_json(*object);
     queue_ = queue_of(job, workload_ ? &*workload_ : nullptr);
   }
@@ -414,7 +414,7 @@ class Decision {
 
   const api::TrainJob& job_;
   const KueueView& kueue_;
-  const QueueFacts& f_;
+  const QueueInput& f_;
   const std::string prebuilt_;
   std::optional<Workload> workload_;
   std::string queue_;
@@ -428,8 +428,8 @@ bool belongs_to(const Workload& workload, const api::ObjectMeta& job) {
   return owner != nullptr && owner->uid == job.uid;
 }
 
-QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts) {
-  return Decision(job, kueue, facts).run();
+QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input) {
+  return Decision(job, kueue, input).run();
 }
 
 int num_pods(const api::TrainJob& job, const KueueView& kueue) {

@@ -34,7 +34,7 @@ struct WorkloadWrite {
   std::string why;
 };
 
-struct QueueFacts {
+struct QueueInput {
   std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost nodes left out
   bool was_stopped = false;            // the condition Suspended is True: the job has no pods, and may have been edited
   bool wants_to_run = true;            // neither suspended nor held
@@ -61,7 +61,7 @@ struct QueueDecision {
 // Is the job its controller? A label of the job may name a Workload that is somebody else's.
 bool belongs_to(const Workload& workload, const api::ObjectMeta& job);
 
-QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts);
+QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input);
 
 // How many pods the job has: spec.trainer.numNodes, or fewer where its Workload was admitted with fewer.
 int num_pods(const api::TrainJob& job, const KueueView& kueue);

@@ -48,7 +48,7 @@ struct KueueView {
   std::optional<WorkloadPriority> priority;            // when a Workload is to be made, or has another class
 };
 
-// What a Workload says.
+// What the operator reads of a Workload.
 struct Workload {
   api::ObjectMeta meta;
   std::string queue;

@@ -24,25 +24,25 @@ api::UnixSeconds wait_after(const std::string& job_uid, int turn) {
 
 }  // namespace
 
-PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementFacts& facts,
+PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementInput& input,
                                          Placement& placement) {
-  if (!spec.health.placement_timeout_seconds || facts.are_enough_ready) {
+  if (!spec.health.placement_timeout_seconds || input.are_enough_ready) {
     placement = {};
     return {};
   }
-  if (placement.again_at > facts.now) return {.gives_back = std::nullopt, .look_again_at = placement.again_at};
-  if (!facts.capacity.is_short() || facts.capacity.holding == 0) {
+  if (placement.again_at > input.now) return {.gives_back = std::nullopt, .look_again_at = placement.again_at};
+  if (!input.capacity.is_short() || input.capacity.holding == 0) {
     placement.short_since = 0;
     return {};
   }
-  if (placement.short_since == 0) placement.short_since = facts.now;
+  if (placement.short_since == 0) placement.short_since = input.now;
   const api::UnixSeconds end = placement.short_since + *spec.health.placement_timeout_seconds;
-  if (facts.now < end) return {.gives_back = std::nullopt, .look_again_at = end};
-  const api::UnixSeconds waited = facts.now - placement.short_since;
+  if (input.now < end) return {.gives_back = std::nullopt, .look_again_at = end};
+  const api::UnixSeconds waited = input.now - placement.short_since;
   placement.short_since = 0;
-  placement.again_at = facts.now + wait_after(facts.job_uid, ++placement.times_given_back);
-  return {.gives_back = "Of the " + std::to_string(facts.capacity.needed) + " pods that are needed " +
-                        std::to_string(facts.capacity.placed) + " had been scheduled after " + std::to_string(waited) +
+  placement.again_at = input.now + wait_after(input.job_uid, ++placement.times_given_back);
+  return {.gives_back = "Of the " + std::to_string(input.capacity.needed) + " pods that are needed " +
+                        std::to_string(input.capacity.placed) + " had been scheduled after " + std::to_string(waited) +
                         " s (health.placementTimeoutSeconds is " +
                         std::to_string(*spec.health.placement_timeout_seconds) +
                         "); all pods are deleted to free their nodes, and created again at " +

@@ -18,7 +18,7 @@ namespace lockstep::train {
 inline constexpr api::UnixSeconds kGiveBackFirstSeconds = 30;
 inline constexpr api::UnixSeconds kGiveBackMaxSeconds = 600;
 
-struct PlacementFacts {
+struct PlacementInput {
   Capacity capacity;
   bool are_enough_ready = false;  // pods are ready, or have ended with 0
   std::string job_uid;
@@ -30,7 +30,7 @@ struct PlacementTimeout {
   std::optional<api::UnixSeconds> look_again_at;
 };
 // Writes into `placement` when pods may be made again.
-PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementFacts& facts,
+PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementInput& input,
                                          Placement& placement);
 
 }  // namespace lockstep::train

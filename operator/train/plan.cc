@@ -95,7 +95,7 @@ void decide(PlanState& state) {
 
 void plan_after_the_end(PlanState& state) {
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
-  api::NodeCounts counts = count_pods(state.facts());
+  api::NodeCounts counts = count_pods(state.status_input());
   if (is_finished(state.observed.job.status)) {
     // These counts stay as they were when the job finished: cleaning up pods does not change how they ended.
     counts.succeeded = state.status.nodes.succeeded;

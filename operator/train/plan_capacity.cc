@@ -13,7 +13,7 @@ namespace lockstep::train {
 namespace {
 
 bool are_enough_ready(const PlanState& state) {
-  const api::NodeCounts counts = count_pods(state.facts());
+  const api::NodeCounts counts = count_pods(state.status_input());
   return counts.ready + counts.succeeded >= pods_needed(state.spec);
 }
 
@@ -52,7 +52,7 @@ void keep_deadlines(PlanState& state, const Capacity& capacity) {
   if (deadline.passed) return state.fail({"DeadlineExceeded", *deadline.passed});
 
   if (are_enough_ready(state) || state.book.were_ready) state.book.enough_were_ready = true;
-  const api::NodeCounts counts = count_pods(state.facts());
+  const api::NodeCounts counts = count_pods(state.status_input());
   const Startup startup = apply_startup_timeout(state.spec,
                                                 {.ready = counts.ready + counts.succeeded,
                                                  .needed = capacity.needed,
@@ -65,7 +65,7 @@ void keep_deadlines(PlanState& state, const Capacity& capacity) {
   if (startup.look_again_at) state.look_again(*startup.look_again_at);
   if (!startup.timed_out) return;
   // Why the pods are not ready: the present reason, or that of the previous status if the present one is no problem.
-  ConditionState ready = pods_ready_condition(state.facts());
+  ConditionState ready = pods_ready_condition(state.status_input());
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
   if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
   state.fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});

@@ -48,7 +48,7 @@ void write_suspended(PlanState& state) {
 void write_pods_ready(PlanState& state) {
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
   const std::string reason_before = before == nullptr ? "" : before->reason;
-  const ConditionState condition = pods_ready_condition(state.facts());
+  const ConditionState condition = pods_ready_condition(state.status_input());
   state.set(api::condition::kPodsReady, condition);
   if (condition.reason != reason_before && is_problem(condition.reason) && condition.reason != kPodsGivenBack) {
     state.event(condition.reason != kSchedulingGated, condition.reason, condition.message, "MakePods");
@@ -60,17 +60,17 @@ void write_pods_ready(PlanState& state) {
   state.event(false, "PodsReady", condition.message + " It took " + std::to_string(took) + " s.", "MakePods");
 }
 
-ConditionState said_before(const PlanState& state, std::string_view type, const ConditionState& none = {}) {
+ConditionState condition_before(const PlanState& state, std::string_view type, const ConditionState& none = {}) {
   const api::Condition* const before = state.status.conditions.find(type);
   return before == nullptr ? none : ConditionState{before->status, before->reason, before->message};
 }
 
 void write_running(PlanState& state) {
-  const ConditionState running = running_condition(state.facts());
+  const ConditionState running = running_condition(state.status_input());
   state.set(api::condition::kRunning, running);
   state.set(api::condition::kRecovering,
-            recovering_condition(state.facts(), said_before(state, api::condition::kRecovering)));
-  state.set(api::condition::kDegraded, degraded_condition(state.facts(), running));
+            recovering_condition(state.status_input(), condition_before(state, api::condition::kRecovering)));
+  state.set(api::condition::kDegraded, degraded_condition(state.status_input(), running));
   if (running.status != api::ConditionStatus::kTrue || state.book.has_stepped) return;
   state.book.has_stepped = true;
   const api::UnixSeconds took = state.now - state.status.start_time.value_or(state.now);
@@ -82,7 +82,7 @@ void write_checkpoint_ready(PlanState& state) {
   const ConditionState none{api::ConditionStatus::kFalse, "NoCheckpointYet",
                             "No complete checkpoint of this run is known."};
   state.set(api::condition::kCheckpointReady,
-            checkpoint_ready_condition(state.status, said_before(state, api::condition::kCheckpointReady, none)));
+            checkpoint_ready_condition(state.status, condition_before(state, api::condition::kCheckpointReady, none)));
 }
 
 }  // namespace
@@ -102,8 +102,8 @@ void write_conditions(PlanState& state) {
     state.set(type, api::ConditionStatus::kFalse, state.is_over ? "OtherEnd" : "NotFinished",
               state.is_over ? "The job has ended otherwise." : "The job has not finished.");
   }
-  state.status.nodes = count_pods(state.facts());
-  summarise(state.facts(), state.status);
+  state.status.nodes = count_pods(state.status_input());
+  summarise(state.status_input(), state.status);
 }
 
 }  // namespace lockstep::train

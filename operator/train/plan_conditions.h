@@ -1,4 +1,4 @@
-// The status's conditions, counts, phase and words, once everything is decided. Pure; status.h says what each reads.
+// The status's conditions, counts, phase and message, once everything is decided. Pure; status.h says what each reads.
 #pragma once
 
 #include "operator/train/plan_state.h"

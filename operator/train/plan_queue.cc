@@ -36,8 +36,8 @@ const std::string* write_problem(PlanState& state) {
   return &it->second.message;
 }
 
-void apply(PlanState& state, const QueueFacts& facts) {
-  state.queue = apply_queue(state.observed.job, state.observed.kueue, facts);
+void apply(PlanState& state, const QueueInput& input) {
+  state.queue = apply_queue(state.observed.job, state.observed.kueue, input);
   if (state.queue.look_again_at) state.look_again(*state.queue.look_again_at);
 }
 
@@ -89,7 +89,7 @@ void write_workload(PlanState& state) {
   if (says_more || !state.queue.is_queued || !state.queue.may_run || object == nullptr) return;
   const Workload workload = workload_from_json(*object);
   if (!workload.is_admitted()) return;
-  const api::NodeCounts counts = count_pods(state.facts());
+  const api::NodeCounts counts = count_pods(state.status_input());
   if (auto write = say_pods_ready(workload, counts.ready + counts.succeeded == counts.desired, state.now)) {
     add(state, {*std::move(write)});
   }

@@ -94,11 +94,11 @@ void PlanState::set(std::string_view type, const ConditionState& condition) {
   if (condition.look_again_at) look_again(*condition.look_again_at);
 }
 
-StatusFacts PlanState::facts() const {
+StatusInput PlanState::status_input() const {
   const bool creates_pods = std::any_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
     return std::holds_alternative<CreatePod>(action.what);
   });
-  return StatusFacts{.observed = observed,
+  return StatusInput{.observed = observed,
                      .book = book,
                      .current = current,
                      .failed = failed,

@@ -45,8 +45,8 @@ struct PlanState {
   std::set<int> node_ranks_with_pods;          // node ranks that have a pod, of any attempt, that has not ended
   int pods_left = 0;                           // the number of such pods
   std::map<std::string, int> living_by_group;  // the same by the name of their PodGroup
-  const RunReport* report = nullptr;           // StatusFacts::report
-  std::string recovered;                       // StatusFacts::recovered
+  const RunReport* report = nullptr;           // StatusInput::report
+  std::string recovered;                       // StatusInput::recovered
   bool made_no_step = false;                   // pod 0 has ended, and had nothing to do
   SuspendDecision suspend;
   QueueDecision queue;
@@ -75,7 +75,7 @@ struct PlanState {
 
   void set(std::string_view type, api::ConditionStatus value, std::string reason, std::string message);
   void set(std::string_view type, const ConditionState& condition);
-  [[nodiscard]] StatusFacts facts() const;
+  [[nodiscard]] StatusInput status_input() const;
 
   template <typename What>
   void act(What what, std::string why) {

@@ -27,7 +27,7 @@ struct PodEnd {
   std::optional<int> exit_code;
   std::string reason;                    // CamelCase
   std::vector<std::string> pod_reasons;  // Kubernetes' own words for it, which rules may name
-  std::string message;                   // a sentence, or the program's own last words
+  std::string message;                   // a sentence, or the program's own last message
   std::optional<int> rank;
   std::optional<int64_t> step;
   bool job_ended = false;

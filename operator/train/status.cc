@@ -39,10 +39,10 @@ std::string name_of(const PodView* pod, int node_rank) {
   return pod != nullptr ? pod->meta.name : std::to_string(node_rank);
 }
 
-bool is_done(const StatusFacts& facts, int node_rank) { return facts.book.done.count(node_rank) > 0; }
+bool is_done(const StatusInput& input, int node_rank) { return input.book.done.count(node_rank) > 0; }
 
-bool is_ready(const StatusFacts& facts, int node_rank) {
-  const PodView* const pod = facts.current[static_cast<size_t>(node_rank)];
+bool is_ready(const StatusInput& input, int node_rank) {
+  const PodView* const pod = input.current[static_cast<size_t>(node_rank)];
   return pod != nullptr && pod->ready && !pod->deleting;
 }
 
@@ -52,8 +52,8 @@ std::string claim_name(const api::TrainJobSpec& spec) {
 
 // The first obstacle that `why` returns, in the order of the pods' node ranks.
 template <typename Why>
-std::optional<Obstacle> first_obstacle(const StatusFacts& facts, Why why) {
-  for (const PodView* pod : facts.current) {
+std::optional<Obstacle> first_obstacle(const StatusInput& input, Why why) {
+  for (const PodView* pod : input.current) {
     if (pod == nullptr || pod->ready) continue;
     if (std::optional<Obstacle> obstacle = why(*pod)) return obstacle;
   }
@@ -67,9 +67,9 @@ struct VolumeWait {
   [[nodiscard]] api::UnixSeconds waiting_is_normal_until() const { return pod.started_at + kVolumeWaitSeconds; }
 };
 
-std::optional<VolumeWait> volume_wait(const StatusFacts& facts) {
-  const Observed& o = facts.observed;
-  const PodView* const pod = facts.current.empty() ? nullptr : facts.current.front();
+std::optional<VolumeWait> volume_wait(const StatusInput& input) {
+  const Observed& o = input.observed;
+  const PodView* const pod = input.current.empty() ? nullptr : input.current.front();
   if (claim_name(o.job.spec).empty() || pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) {
     return std::nullopt;
   }
@@ -80,11 +80,11 @@ std::optional<VolumeWait> volume_wait(const StatusFacts& facts) {
   return std::nullopt;
 }
 
-std::optional<Obstacle> volume_obstacle(const StatusFacts& facts) {
-  const std::optional<VolumeWait> wait = volume_wait(facts);
-  if (!wait || wait->waiting_is_normal_until() > facts.observed.now) return std::nullopt;
+std::optional<Obstacle> volume_obstacle(const StatusInput& input) {
+  const std::optional<VolumeWait> wait = volume_wait(input);
+  if (!wait || wait->waiting_is_normal_until() > input.observed.now) return std::nullopt;
   return Obstacle{"VolumeStillAttached",
-                  "pod " + wait->pod.meta.name + " waits for its volume: claim " + claim_name(facts.observed.job.spec) +
+                  "pod " + wait->pod.meta.name + " waits for its volume: claim " + claim_name(input.observed.job.spec) +
                       " is probably still attached to " + wait->old.node + ", where pod " + wait->old.meta.name +
                       " was lost; Kubernetes detaches it when that node is back, is deleted, or has the taint "
                       "node.kubernetes.io/out-of-service"};
@@ -95,125 +95,125 @@ api::UnixSeconds scheduling_wait_is_normal_until(const PodView& pod) {
 }
 
 // Names the nodes that the job avoids, because the scheduler says only that an affinity does not match.
-std::string avoided_text(const StatusFacts& facts) {
+std::string avoided_text(const StatusInput& input) {
   std::string nodes;
-  const int window = facts.observed.job.spec.restart_policy.window_seconds;
-  for (const std::string& node : avoided_nodes(facts.book, window, facts.observed.now)) {
+  const int window = input.observed.job.spec.restart_policy.window_seconds;
+  for (const std::string& node : avoided_nodes(input.book, window, input.observed.now)) {
     nodes += (nodes.empty() ? "" : ", ") + node;
   }
   return nodes.empty() ? "" : " (it avoids " + nodes + ", where a device was at fault)";
 }
 
-std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
+std::optional<Obstacle> pod_obstacle(const StatusInput& input) {
   const auto who = [](const PodView& pod) { return "pod " + pod.meta.name; };
   // Faults of the job itself come first, because only the user can correct them.
-  auto obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
+  auto obstacle = first_obstacle(input, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (!pod.waiting) return std::nullopt;
     return Obstacle{pod.waiting->reason,
                     who(pod) + ", container " + pod.waiting->container + ": " +
                         (pod.waiting->message.empty() ? pod.waiting->reason : pod.waiting->message)};
   });
   if (obstacle) return obstacle;
-  obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
+  obstacle = first_obstacle(input, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (pod.scheduled) return std::nullopt;
     if (!pod.gates.empty()) {
       return Obstacle{std::string(kSchedulingGated), who(pod) + " is held back by its scheduling gates (" + pod.gates +
                                                          "); the controller that set them removes them"};
     }
     const bool is_age_known = pod.meta.created != 0;
-    if (!is_age_known || scheduling_wait_is_normal_until(pod) > facts.observed.now) return std::nullopt;
+    if (!is_age_known || scheduling_wait_is_normal_until(pod) > input.observed.now) return std::nullopt;
     if (pod.unschedulable.empty()) {
       return Obstacle{"NotScheduled", who(pod) + " waits for a scheduler: none has looked at it"};
     }
-    return Obstacle{"Unschedulable", who(pod) + " cannot be scheduled: " + pod.unschedulable + avoided_text(facts)};
+    return Obstacle{"Unschedulable", who(pod) + " cannot be scheduled: " + pod.unschedulable + avoided_text(input)};
   });
-  return obstacle ? obstacle : volume_obstacle(facts);
+  return obstacle ? obstacle : volume_obstacle(input);
 }
 
 // When a wait that still counts as normal (for the scheduler, for a volume) becomes an obstacle.
-std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusFacts& facts) {
+std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusInput& input) {
   std::optional<api::UnixSeconds> until;
   const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
-  if (const std::optional<VolumeWait> wait = volume_wait(facts)) take(wait->waiting_is_normal_until());
-  for (const PodView* pod : facts.current) {
+  if (const std::optional<VolumeWait> wait = volume_wait(input)) take(wait->waiting_is_normal_until());
+  for (const PodView* pod : input.current) {
     if (pod != nullptr && !pod->scheduled) take(scheduling_wait_is_normal_until(*pod));
   }
   return until;
 }
 
-std::string ready_of(const StatusFacts& facts, const api::NodeCounts& counts) {
+std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
   std::string text = of(counts.ready, counts.desired) + (counts.desired == 1 ? " pod" : " pods") +
                      (counts.ready == 1 || counts.desired == 1 ? " is ready" : " are ready");
-  if (!facts.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
+  if (!input.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
   return text;
 }
 
 }  // namespace
 
-api::NodeCounts count_pods(const StatusFacts& facts) {
+api::NodeCounts count_pods(const StatusInput& input) {
   api::NodeCounts counts;
-  counts.desired = facts.observed.job.spec.trainer.num_nodes;
-  counts.active = facts.node_ranks_with_pods;
-  for (int node_rank = 0; node_rank < static_cast<int>(facts.current.size()); ++node_rank) {
-    if (is_done(facts, node_rank)) {
+  counts.desired = input.observed.job.spec.trainer.num_nodes;
+  counts.active = input.node_ranks_with_pods;
+  for (int node_rank = 0; node_rank < static_cast<int>(input.current.size()); ++node_rank) {
+    if (is_done(input, node_rank)) {
       ++counts.succeeded;
-    } else if (is_ready(facts, node_rank)) {
+    } else if (is_ready(input, node_rank)) {
       ++counts.ready;
     }
-    if (facts.failed[static_cast<size_t>(node_rank)]) ++counts.failed;
+    if (input.failed[static_cast<size_t>(node_rank)]) ++counts.failed;
   }
   return counts;
 }
 
 // What comes after "0 of 2 pods are ready".
-std::string starting_text(const StatusFacts& facts) {
-  if (facts.report == nullptr || !facts.report->is_loading()) return "; the others start.";
-  const ReportedLoading& loading = *facts.report->loading;
+std::string starting_text(const StatusInput& input) {
+  if (input.report == nullptr || !input.report->is_loading()) return "; the others start.";
+  const ReportedLoading& loading = *input.report->loading;
   if (loading.to_prepare <= 0) return "; the workers load their data.";
   // In percent: a status that changed with each piece would be written every two seconds.
   const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
   return "; the workers prepare their data, pod 0 has " + std::to_string(percent) + " %.";
 }
 
-ConditionState pods_ready_condition(const StatusFacts& facts) {
-  const api::NodeCounts counts = count_pods(facts);
-  if (facts.suspend.step == SuspendStep::kSuspended || facts.suspend.step == SuspendStep::kStopping) {
-    return {ConditionStatus::kFalse, "Suspended", facts.suspend.message};
+ConditionState pods_ready_condition(const StatusInput& input) {
+  const api::NodeCounts counts = count_pods(input);
+  if (input.suspend.step == SuspendStep::kSuspended || input.suspend.step == SuspendStep::kStopping) {
+    return {ConditionStatus::kFalse, "Suspended", input.suspend.message};
   }
-  const std::string ready = ready_of(facts, counts);
+  const std::string ready = ready_of(input, counts);
   if (counts.ready + counts.succeeded == counts.desired) {
     return {ConditionStatus::kTrue, "AllPodsReady", ready + "."};
   }
-  std::optional<Obstacle> obstacle = facts.obstacle;
-  if (!obstacle) obstacle = pod_obstacle(facts);
+  std::optional<Obstacle> obstacle = input.obstacle;
+  if (!obstacle) obstacle = pod_obstacle(input);
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
   ConditionState condition =
-      facts.book.were_ready ? ConditionState{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
-                            : ConditionState{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(facts)};
-  condition.look_again_at = waiting_is_normal_until(facts);
+      input.book.were_ready ? ConditionState{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
+                            : ConditionState{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(input)};
+  condition.look_again_at = waiting_is_normal_until(input);
   return condition;
 }
 
-ConditionState running_condition(const StatusFacts& facts) {
-  const api::TrainJobSpec& spec = facts.observed.job.spec;
-  const api::NodeCounts counts = count_pods(facts);
+ConditionState running_condition(const StatusInput& input) {
+  const api::TrainJobSpec& spec = input.observed.job.spec;
+  const api::NodeCounts counts = count_pods(input);
   const bool all_ready = counts.ready + counts.succeeded == counts.desired && counts.ready > 0;
-  if (facts.suspend.step == SuspendStep::kSuspended) {
+  if (input.suspend.step == SuspendStep::kSuspended) {
     return {ConditionStatus::kFalse, "Suspended", "The job is suspended."};
   }
-  if (facts.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
+  if (input.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
   if (spec.trainer.launcher != api::Launcher::kLockstep) {
     if (all_ready) return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; this launcher reports no steps."};
     return {ConditionStatus::kFalse, "PodsNotReady", "Not all pods are ready."};
   }
-  if (facts.report != nullptr) {
-    const bool has_step = facts.report->progress && facts.report->progress->step > 0;
-    const bool is_at_work = facts.report->is_running() || facts.report->is_ending();
+  if (input.report != nullptr) {
+    const bool has_step = input.report->progress && input.report->progress->step > 0;
+    const bool is_at_work = input.report->is_running() || input.report->is_ending();
     if (is_at_work && has_step) {
       return {ConditionStatus::kTrue, "StepCommitted",
-              "Pod 0 reports steps; " + of(facts.report->num_nodes, counts.desired) +
+              "Pod 0 reports steps; " + of(input.report->num_nodes, counts.desired) +
                   (counts.desired == 1 ? " pod trains" : " pods train") +
-                  (facts.book.origin.empty() ? "." : "; the state: " + facts.book.origin + ".")};
+                  (input.book.origin.empty() ? "." : "; the state: " + input.book.origin + ".")};
     }
     return {ConditionStatus::kFalse, "NoStepYet", "No step was committed since the group last formed."};
   }
@@ -222,23 +222,23 @@ ConditionState running_condition(const StatusFacts& facts) {
   return {ConditionStatus::kFalse, "NoStepYet", "No step was reported yet."};
 }
 
-ConditionState recovering_condition(const StatusFacts& facts, const ConditionState& before) {
-  if (facts.book.recovering) {
-    return {ConditionStatus::kTrue, facts.book.recovering->reason, facts.book.recovering->message};
+ConditionState recovering_condition(const StatusInput& input, const ConditionState& before) {
+  if (input.book.recovering) {
+    return {ConditionStatus::kTrue, input.book.recovering->reason, input.book.recovering->message};
   }
-  if (facts.report != nullptr && facts.report->phase == "Recovering") {
+  if (input.report != nullptr && input.report->phase == "Recovering") {
     return {ConditionStatus::kTrue, "GroupReforms",
-            facts.report->reason.empty() ? "The group re-forms." : facts.report->reason};
+            input.report->reason.empty() ? "The group re-forms." : input.report->reason};
   }
-  if (!facts.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", facts.recovered};
+  if (!input.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", input.recovered};
   if (before.reason == "Recovered") return before;
   if (before.reason == "GroupReforms") return {ConditionStatus::kFalse, "Recovered", "The group has re-formed."};
   return {ConditionStatus::kFalse, "NothingToRecover", "Nothing is being recovered."};
 }
 
-ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running) {
-  const int desired = facts.observed.job.spec.trainer.num_nodes;
-  const RunReport* const report = facts.report;
+ConditionState degraded_condition(const StatusInput& input, const ConditionState& running) {
+  const int desired = input.observed.job.spec.trainer.num_nodes;
+  const RunReport* const report = input.report;
   if (running.status != ConditionStatus::kTrue || report == nullptr) {
     return {ConditionStatus::kFalse, "NotDegraded", "Nothing is known to slow the run down."};
   }
@@ -250,7 +250,7 @@ ConditionState degraded_condition(const StatusFacts& facts, const ConditionState
   if (report->slowest) {
     std::string who = "Rank " + std::to_string(report->slowest->rank);
     if (const std::optional<int> node_rank = report->slowest->node_rank) {
-      const PodView* const pod = pod_at(facts.current, *node_rank);
+      const PodView* const pod = pod_at(input.current, *node_rank);
       who += " in pod " + name_of(pod, *node_rank);
       if (pod != nullptr && !pod->node.empty()) who += " on " + pod->node;
     }
@@ -270,7 +270,7 @@ bool is_problem(std::string_view reason) {
   return std::find(kOrdinaryReasons.begin(), kOrdinaryReasons.end(), reason) == kOrdinaryReasons.end();
 }
 
-void summarise(const StatusFacts& facts, api::TrainJobStatus& status) {
+void summarise(const StatusInput& input, api::TrainJobStatus& status) {
   const auto take = [&](api::JobPhase phase, std::string_view type) {
     const api::Condition* const condition = status.conditions.find(type);
     status.phase = phase;
@@ -282,7 +282,7 @@ void summarise(const StatusFacts& facts, api::TrainJobStatus& status) {
   if (conditions.is_true(api::condition::kComplete)) return take(JobPhase::kComplete, api::condition::kComplete);
   if (conditions.is_true(api::condition::kFailed)) return take(JobPhase::kFailed, api::condition::kFailed);
   if (conditions.is_true(api::condition::kSuspended)) return take(JobPhase::kSuspended, api::condition::kSuspended);
-  if (facts.suspend.step == SuspendStep::kStopping) {
+  if (input.suspend.step == SuspendStep::kStopping) {
     // It still trains, or writes its checkpoint: the phase stays, and the reason says what is under way.
     return take(status.phase.value_or(JobPhase::kStarting), api::condition::kSuspended);
   }
@@ -292,8 +292,8 @@ void summarise(const StatusFacts& facts, api::TrainJobStatus& status) {
     return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
   }
   // The status is written before the pods are created. It already says Starting, so that no second write has to.
-  const bool has_pods = std::any_of(facts.current.begin(), facts.current.end(), [](const PodView* p) { return p; });
-  const bool starts = has_pods || (facts.creates_pods && !facts.obstacle);
+  const bool has_pods = std::any_of(input.current.begin(), input.current.end(), [](const PodView* p) { return p; });
+  const bool starts = has_pods || (input.creates_pods && !input.obstacle);
   take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
 }
 

@@ -22,7 +22,7 @@ struct Obstacle {
 };
 
 // The input of the functions below, besides the previous status.
-struct StatusFacts {
+struct StatusInput {
   const Observed& observed;
   const Bookkeeping& book;
   std::vector<const PodView*> current;  // by node rank 0 … numNodes-1: the pod of its attempt, or nullptr
@@ -35,7 +35,7 @@ struct StatusFacts {
   std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
 };
 
-api::NodeCounts count_pods(const StatusFacts& facts);
+api::NodeCounts count_pods(const StatusInput& input);
 
 // A condition without its type.
 struct ConditionState {
@@ -44,12 +44,12 @@ struct ConditionState {
   std::string message;
   std::optional<api::UnixSeconds> look_again_at = {};  // when it changes although nothing else does
 };
-ConditionState pods_ready_condition(const StatusFacts& facts);
+ConditionState pods_ready_condition(const StatusInput& input);
 // Is a step known to have been committed since the group last formed?
-ConditionState running_condition(const StatusFacts& facts);
+ConditionState running_condition(const StatusInput& input);
 // After a recovery the condition keeps its reason and message, those of `before`.
-ConditionState recovering_condition(const StatusFacts& facts, const ConditionState& before);
-ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running);
+ConditionState recovering_condition(const StatusInput& input, const ConditionState& before);
+ConditionState degraded_condition(const StatusInput& input, const ConditionState& running);
 ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before);
 
 // The reason of PodsReady while pods have scheduling gates, by which a queue, for example, holds them back.
@@ -64,7 +64,7 @@ inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
 bool is_problem(std::string_view pods_ready_reason);
 
 // phase, reason and message, from the conditions.
-void summarise(const StatusFacts& facts, api::TrainJobStatus& status);
+void summarise(const StatusInput& input, api::TrainJobStatus& status);
 
 // Copies what pod 0 reported into progress. lastUpdatedTime changes only when something else in it does.
 void take_progress(const RunReport& report, api::TrainJobStatus& status);

@@ -15,18 +15,18 @@ std::string all_done(const std::vector<PodState>& pods) {
 }
 
 // A pod of a Lockstep run ends with 0 only when the whole run is complete.
-Success success_of_lockstep_run(const SuccessFacts& facts) {
+Success success_of_lockstep_run(const SuccessInput& input) {
   Success success;
   success.stops_replacing_pods = true;
-  const int done = count(facts.pods, PodState::kDone);
-  const int running = count(facts.pods, PodState::kRuns);
-  const api::UnixSeconds until = facts.first_done_at + kOthersFollowSeconds;
-  if (running > 0 && facts.now < until) {
+  const int done = count(input.pods, PodState::kDone);
+  const int running = count(input.pods, PodState::kRuns);
+  const api::UnixSeconds until = input.first_done_at + kOthersFollowSeconds;
+  if (running > 0 && input.now < until) {
     success.look_again_at = until;
     return success;
   }
-  const int others = static_cast<int>(facts.pods.size()) - done;
-  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(facts.pods.size()) +
+  const int others = static_cast<int>(input.pods.size()) - done;
+  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(input.pods.size()) +
                      " pods ended with 0, which they do only when all are done; the other " + std::to_string(others) +
                      (others == 1 ? " is" : " are") + " not needed any more.";
   return success;
@@ -34,14 +34,14 @@ Success success_of_lockstep_run(const SuccessFacts& facts) {
 
 }  // namespace
 
-Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts) {
-  const std::vector<PodState>& pods = facts.pods;
+Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessInput& input) {
+  const std::vector<PodState>& pods = input.pods;
   const int done = count(pods, PodState::kDone);
   if (spec.success_policy == api::SuccessPolicy::kNode0 && !pods.empty() && pods.front() == PodState::kDone) {
     return {.complete = "Pod 0 has ended with 0 (successPolicy: Node0)."};
   }
   if (!pods.empty() && done == static_cast<int>(pods.size())) return {.complete = all_done(pods)};
-  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return success_of_lockstep_run(facts);
+  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return success_of_lockstep_run(input);
   return {};
 }
 

@@ -21,7 +21,7 @@ enum class PodState {
   kLost,        // ended otherwise
 };
 
-struct SuccessFacts {
+struct SuccessInput {
   std::vector<PodState> pods;  // by node rank
   api::UnixSeconds first_done_at = 0;
   api::UnixSeconds now = 0;
@@ -32,6 +32,6 @@ struct Success {
   bool stops_replacing_pods = false;    // training is complete: a pod that ends now is not replaced
   std::optional<api::UnixSeconds> look_again_at;
 };
-Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts);
+Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessInput& input);
 
 }  // namespace lockstep::train

@@ -18,7 +18,7 @@ enum class SuspendStep {
   kResuming,   // it was suspended and is to run again
 };
 
-struct SuspendFacts {
+struct SuspendInput {
   bool was_suspended = false;  // the condition Suspended is True
   int pods_left = 0;           // that have not ended, those on lost nodes left out
   const Hold* held = nullptr;  // why the operator itself suspends it; nullptr: it does not
@@ -29,6 +29,6 @@ struct SuspendDecision {
   std::string reason;   // CamelCase, for the condition while it is True
   std::string message;  // a sentence, for the condition
 };
-SuspendDecision apply_suspend(const api::TrainJobSpec& spec, const SuspendFacts& facts);
+SuspendDecision apply_suspend(const api::TrainJobSpec& spec, const SuspendInput& input);
 
 }  // namespace lockstep::train

@@ -101,7 +101,7 @@ def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet)
                                     "training again since"])
     assert screen.code == 0
     assert "exit code 137: killed by SIGKILL" in screen.text
-    assert "its last words: worker was killed" in screen.text
+    assert "its last message: worker was killed" in screen.text
     assert "resourcesPerNode" in screen.text
 
 

@@ -265,7 +265,7 @@ TEST_P(Ending, is_named_by_its_code_and_what_helps) {
   EXPECT_EQ(diagnosis.verdict,
             std::string("TrainJob sasrec has failed: pod sasrec-1-0 ") + one.words + "; it was not tried again");
   EXPECT_FALSE(diagnosis.is_well);
-  EXPECT_THAT(diagnosis.details, Contains("its last words: its words"));
+  EXPECT_THAT(diagnosis.details, Contains("its last message: its words"));
   EXPECT_THAT(diagnosis.details,
               Contains(StartsWith("pod sasrec-1-0 on node-1, exit code " + std::to_string(one.code) + ": ")));
   EXPECT_THAT(states(diagnosis.pods),

@@ -1,4 +1,4 @@
-// What the operator asks of agents, against a server that does as it is told.
+// What the operator asks of agents, against a server that answers as the test sets it.
 #include "operator/train/agent_client.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,8 @@ TEST(AgentClient, sends_the_address_of_pod_0_with_the_job_s_token) {
     EXPECT_EQ(exchange.request().body, "{\"address\":\"10.98.0.4\"}");
     exchange.answer(202, "{\"address\":\"10.98.0.4\"}\n");
   });
-  EXPECT_TRUE(patiently([&] { return tell_agent_coordinator(kLoopback, server.port(), "secret", "10.98.0.4"); }).ok());
+  EXPECT_TRUE(
+      patiently([&] { return send_coordinator_address(kLoopback, server.port(), "secret", "10.98.0.4"); }).ok());
 }
 
 TEST(AgentClient, says_what_was_answered_when_it_was_refused) {

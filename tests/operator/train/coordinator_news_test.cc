@@ -25,17 +25,17 @@ struct Facts {
 };
 
 Facts three_nodes() {
-  Facts facts;
-  facts.observed.now = 1000;
-  facts.observed.settings.token_key = "key";
-  facts.observed.job.meta.uid = "uid";
-  facts.observed.job.spec.trainer.num_nodes = 3;
-  facts.observed.nodes = {{"node", NodeView{}}};
+  Facts input;
+  input.observed.now = 1000;
+  input.observed.settings.token_key = "key";
+  input.observed.job.meta.uid = "uid";
+  input.observed.job.spec.trainer.num_nodes = 3;
+  input.observed.nodes = {{"node", NodeView{}}};
   for (int node_rank = 0; node_rank < 3; ++node_rank) {
-    facts.observed.pods.push_back(running(node_rank));
-    facts.status.attempts[node_rank] = 0;
+    input.observed.pods.push_back(running(node_rank));
+    input.status.attempts[node_rank] = 0;
   }
-  return facts;
+  return input;
 }
 
 struct Row {
@@ -89,20 +89,20 @@ TEST(CoordinatorNews, are_of_pod_0_that_runs_for_the_others_that_run) {
       {"another launcher", [](Facts& s) { s.observed.job.spec.trainer.launcher = api::Launcher::kTorchrun; }, "", {}},
   };
   for (const Row& row : table) {
-    Facts facts = three_nodes();
-    row.change(facts);
-    const CoordinatorNews news = coordinator_news(facts.observed, facts.status);
+    Facts input = three_nodes();
+    row.change(input);
+    const CoordinatorNews news = coordinator_news(input.observed, input.status);
     std::vector<std::string> uids;
     for (const CoordinatorNews::Pod& pod : news.pods) uids.push_back(pod.uid);
     EXPECT_EQ(news.address, row.address) << row.what;
     EXPECT_EQ(uids, row.uids) << row.what;
-    EXPECT_EQ(news.token, row.uids.empty() ? "" : facts.observed.token()) << row.what;
+    EXPECT_EQ(news.token, row.uids.empty() ? "" : input.observed.token()) << row.what;
   }
 }
 
-TEST(CoordinatorNews, have_the_address_at_which_each_is_told) {
-  const Facts facts = three_nodes();
-  const CoordinatorNews news = coordinator_news(facts.observed, facts.status);
+TEST(CoordinatorNews, have_the_address_of_each_pod) {
+  const Facts input = three_nodes();
+  const CoordinatorNews news = coordinator_news(input.observed, input.status);
   ASSERT_EQ(news.pods.size(), 2U);
   EXPECT_EQ(news.pods[1], (CoordinatorNews::Pod{.uid = "uid-2-0", .ip = "10.0.0.2"}));
 }

@@ -44,7 +44,7 @@ Json admitted(int count, int given, int reclaimable = 0) {
   return workload;
 }
 
-QueueFacts queue_facts(int wanted, std::set<int> node_ranks) {
+QueueInput queue_input(int wanted, std::set<int> node_ranks) {
   return {.node_ranks_with_pods = std::move(node_ranks), .wanted_pods = wanted, .pod = kPod, .now = kNow};
 }
 
@@ -69,7 +69,7 @@ TEST(Kueue, growth_and_shrinking_of_a_job_that_runs) {
   for (const Row& row : rows) {
     SCOPED_TRACE(row.what);
     const KueueView kueue = kueue_with(admitted(row.asked, row.given, row.reclaimable));
-    const QueueDecision decision = apply_queue(queued_job(row.wanted), kueue, queue_facts(row.wanted, row.pods));
+    const QueueDecision decision = apply_queue(queued_job(row.wanted), kueue, queue_input(row.wanted, row.pods));
     EXPECT_TRUE(decision.is_queued);
     EXPECT_EQ(decision.may_run, row.may_run) << decision.message;
     EXPECT_EQ(decision.writes.size(), row.reclaims > 0 ? 1U : 0U);
@@ -81,9 +81,9 @@ TEST(Kueue, growth_and_shrinking_of_a_job_that_runs) {
 }
 
 TEST(Kueue, a_job_that_grew_lets_go_of_its_workload_when_its_pods_have_ended) {
-  QueueFacts facts = queue_facts(5, {});
-  facts.was_stopped = true;
-  const QueueDecision decision = apply_queue(queued_job(5), kueue_with(admitted(4, 4)), facts);
+  QueueInput input = queue_input(5, {});
+  input.was_stopped = true;
+  const QueueDecision decision = apply_queue(queued_job(5), kueue_with(admitted(4, 4)), input);
   ASSERT_EQ(decision.writes.size(), 1U);
   EXPECT_EQ(decision.writes[0].verb, WorkloadWrite::Verb::kDelete);
   EXPECT_EQ(decision.writes[0].uid, "w");
@@ -126,9 +126,9 @@ TEST(Kueue, only_preemption_and_lost_nodes_requeue_at_once) {
            {"Preempted", "True"}, {"NodeFailures", "True"}, {"PodsReadyTimeout", "False"}, {"Deactivated", "False"}}) {
     Json workload = admitted(2, 2);
     workload["status"]["conditions"].push_back({{"type", "Evicted"}, {"status", "True"}, {"reason", reason}});
-    QueueFacts facts = queue_facts(2, {});
-    facts.was_stopped = true;
-    const QueueDecision decision = apply_queue(queued_job(2), kueue_with(workload), facts);
+    QueueInput input = queue_input(2, {});
+    input.was_stopped = true;
+    const QueueDecision decision = apply_queue(queued_job(2), kueue_with(workload), input);
     ASSERT_EQ(decision.writes.size(), 1U) << reason;
     const Json& status = decision.writes[0].body["status"];
     EXPECT_TRUE(status["admission"].is_null());

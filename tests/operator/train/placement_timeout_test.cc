@@ -22,7 +22,7 @@ api::TrainJobSpec spec_with(std::optional<int> seconds) {
   return spec;
 }
 
-PlacementFacts half_placed(api::UnixSeconds now, const std::string& uid = "job") {
+PlacementInput half_placed(api::UnixSeconds now, const std::string& uid = "job") {
   return {.capacity = {.desired = 4, .needed = 4, .placed = 2, .waiting = 2, .holding = 2},
           .are_enough_ready = false,
           .job_uid = uid,
@@ -52,14 +52,14 @@ TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
 
 TEST(PlacementTimeout, keeps_what_is_enough_and_has_nothing_to_give_where_it_holds_nothing) {
   Placement placement;
-  PlacementFacts elastic = half_placed(1000);
+  PlacementInput elastic = half_placed(1000);
   elastic.capacity.needed = 2;
-  PlacementFacts empty = half_placed(1000);
+  PlacementInput empty = half_placed(1000);
   empty.capacity = {.desired = 4, .needed = 4, .placed = 0, .waiting = 4, .holding = 0};
-  for (PlacementFacts facts : {elastic, empty}) {
-    apply_placement_timeout(spec_with(300), facts, placement);
-    facts.now = 9000;
-    EXPECT_FALSE(apply_placement_timeout(spec_with(300), facts, placement).gives_back);
+  for (PlacementInput input : {elastic, empty}) {
+    apply_placement_timeout(spec_with(300), input, placement);
+    input.now = 9000;
+    EXPECT_FALSE(apply_placement_timeout(spec_with(300), input, placement).gives_back);
   }
 }
 
@@ -75,7 +75,7 @@ TEST(PlacementTimeout, waits_longer_each_time_up_to_a_bound_and_forgets_it_once_
     EXPECT_FALSE(apply_placement_timeout(spec, half_placed(placement.again_at - 1), placement).gives_back);
     now = placement.again_at;
   }
-  PlacementFacts ready = half_placed(now);
+  PlacementInput ready = half_placed(now);
   ready.are_enough_ready = true;
   apply_placement_timeout(spec, ready, placement);
   EXPECT_EQ(placement, Placement{});

@@ -300,7 +300,7 @@ TEST_P(Simulation, an_old_leader_that_wakes_up_does_no_lasting_harm) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Simulation, testing::Range(1U, 61U));
 
-// A crash loop ends: after noProgressRestarts restarts without a step, or maxRestarts where no steps are told.
+// A crash loop ends: after noProgressRestarts restarts without a step, or maxRestarts where no steps are reported.
 TEST(CrashLoop, ends_by_itself) {
   for (const char* launcher : {"Lockstep", "Torchrun"}) {
     ModelCluster cluster(7, {{"trainer", {{"image", "i"}, {"launcher", launcher}, {"numNodes", 1}}},

@@ -13,7 +13,7 @@ namespace {
 const api::ObjectKey kJob{.ns = "ns", .name = "sasrec"};
 const ProgressReader::Target kPod0{.pod_uid = "uid-0", .ip = "10.0.0.1", .trains = false};
 
-// Answers as it is told, and lets the test wait for what was read.
+// Answers as the test sets it, and lets the test wait for what was read.
 class Agent {
  public:
   Result<std::string> read(const std::string& ip) {

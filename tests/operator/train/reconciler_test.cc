@@ -122,7 +122,7 @@ class ReconcilerFixture {
                                 .wall = [this] { return now.load(); },
                                 .threads = 1});
     announcer = std::make_unique<CoordinatorAnnouncer>(CoordinatorAnnouncer::Options{
-        .tell = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
+        .send = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
           const std::lock_guard lock(announced_mutex);
           announced.push_back(ip + " " + token.substr(0, 4) + " " + address);
           announced_changed.notify_all();

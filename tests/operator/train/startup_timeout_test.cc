@@ -16,8 +16,8 @@ class StartingJob {
   Startup look_until(api::UnixSeconds now, bool is_loading) {
     Startup startup;
     for (; now_ < now && !startup.timed_out; now_ += kBetweenLooks) {
-      const StartupFacts facts{.ready = 0, .needed = 2, .is_loading = is_loading, .now = now_};
-      startup = apply_startup_timeout(spec(), facts, waiting_since_);
+      const StartupInput input{.ready = 0, .needed = 2, .is_loading = is_loading, .now = now_};
+      startup = apply_startup_timeout(spec(), input, waiting_since_);
       waiting_since_ = startup.waiting_since;
     }
     return startup;
