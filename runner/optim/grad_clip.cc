@@ -21,8 +21,9 @@ GradClipResult clip_gradients(const NamedTensors& parameters, const GradClipOpti
   at::Tensor norm = at::linalg_vector_norm(at::stack(norms)).mul_(unscale);
 
   if (options.max_norm > 0.0) {
-    const at::Tensor clip = (options.max_norm / (norm + kNormEpsilon)).clamp_max_(1.0);
-    at::_foreach_mul_(gradients, clip.mul(unscale));
+    const at::Tensor factor = (options.max_norm / (norm + kNormEpsilon)).clamp_max_(1.0).mul_(unscale);
+    // A CPU need not go through all gradients to multiply them by 1. Of a GPU the host would have to wait to know.
+    if (!factor.is_cpu() || factor.item<float>() != 1.0F) at::_foreach_mul_(gradients, factor);
   } else if (unscale != 1.0) {
     at::_foreach_mul_(gradients, unscale);
   }
