@@ -51,12 +51,19 @@ at::Tensor to_tensor(const std::vector<int64_t>& values, bool pinned) {
   return tensor;
 }
 
-// Returns the distinct values, ascending, and replaces each of `values` by its index in that list.
-std::vector<int64_t> take_distinct(std::vector<int64_t>& values) {
-  std::vector<int64_t> distinct = values;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  for (int64_t& value : values) value = std::lower_bound(distinct.begin(), distinct.end(), value) - distinct.begin();
+// Returns the distinct values, ascending, and replaces each of `values` by its index in that list. Values are below
+// `count`, the rows of a table that the optimizer goes through in each step: so can this, instead of sorting.
+std::vector<int64_t> take_distinct(std::vector<int64_t>& values, int64_t count) {
+  std::vector<int64_t> index_of(static_cast<size_t>(count), -1);
+  for (const int64_t value : values) index_of[static_cast<size_t>(value)] = 0;
+  std::vector<int64_t> distinct;
+  for (int64_t value = 0; value < count; ++value) {
+    int64_t& index = index_of[static_cast<size_t>(value)];
+    if (index < 0) continue;
+    index = std::ssize(distinct);
+    distinct.push_back(value);
+  }
+  for (int64_t& value : values) value = index_of[static_cast<size_t>(value)];
   return distinct;
 }
 
@@ -273,8 +280,8 @@ Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
           data_.negative(sample, static_cast<int64_t>(k) - 1, options_.negatives, share.seed, share.epoch);
     }
   }
-  const std::vector<int64_t> users = take_distinct(user_rows);
-  const std::vector<int64_t> films = take_distinct(film_rows);
+  const std::vector<int64_t> users = take_distinct(user_rows, data_.num_users());
+  const std::vector<int64_t> films = take_distinct(film_rows, data_.num_items());
   std::vector<int64_t> user_texts(users.size());
   std::vector<int64_t> film_texts(films.size());
   std::transform(users.begin(), users.end(), user_texts.begin(), [&](int64_t user) { return texts_.of_user(user); });
