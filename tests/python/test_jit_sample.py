@@ -85,6 +85,19 @@ def test_ranks_share_the_images_and_change_none(sample, tmp_path):
     assert np.abs(pictures(tmp_path / "more").astype(int) - alone[:3].astype(int)).max() <= 1
 
 
+def test_of_a_model_of_one_class_a_remark_says_that_guidance_changes_nothing(sample, lockstep, tmp_path):
+    running = Running([lockstep, "run", "jit", "--data_path", "generated:40:1", "--train_dir", tmp_path / "run", *TRAIN, "--max_steps", "2"],
+                      tmp_path)
+    assert running.end() == 0, running.output()
+    remark = "--cfg changes nothing"
+    for name, flags, count in [("cfg", ["--cfg", "5"], 1), ("one", ["--cfg", "1"], 0), ("default", [], 0)]:
+        _, said = sample("--count", "3", "--nproc", "2", "--folder", name, *flags, checkpoint=tmp_path / "run")
+        assert said.count(remark) == count, said
+    assert np.array_equal(pictures(tmp_path / "cfg"), pictures(tmp_path / "one"))
+    _, said = sample("--count", "1", "--grid", "several.png", "--cfg", "5")
+    assert remark not in said
+
+
 def test_classes_seed_and_average_are_chosen(sample, tmp_path):
     sample("--count", "4", "--folder", "all")
     sample("--count", "4", "--folder", "twos", "--classes", "2")

@@ -307,6 +307,12 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   const Result<std::vector<int64_t>> classes = classes_of(options.classes, num_classes, names);
   if (!classes.ok()) return usage_failure(classes.error().message);
 
+  if (num_classes == 1 && options.guidance != 1.0 && is_given(input.config, "cfg")) {
+    input.log(
+        "--cfg changes nothing: guidance strengthens what the class changes in an image, and this model knows only one "
+        "class");
+  }
+
   std::optional<Reference> reference;
   if (options.wants_distance()) {
     Result<Reference> found = reference_of(fs, input.config, input.device);
