@@ -1,12 +1,22 @@
-"""One real control plane per pytest session, and a fresh namespace per test."""
+"""One real control plane per pytest session, and a fresh namespace per test.
+
+As root everything happens in a network namespace of its own: an agent of another test that listens on port 8080 of all
+addresses would answer for the fake kubelet's pods, whose addresses are loopback addresses."""
+import pathlib
+import sys
 import time
 
 import pytest
 
-from control_plane import ControlPlane
-from fake_kubelet import FakeKubelet
-from namespace import fresh_namespace
-from operator_process import OPERATOR, OperatorProcess, operator_binary
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+
+from control_plane import ControlPlane  # noqa: E402
+from fake_kubelet import FakeKubelet  # noqa: E402
+from namespace import fresh_namespace  # noqa: E402
+from operator_process import OPERATOR, OperatorProcess, operator_binary  # noqa: E402
+from programs import leave_the_network  # noqa: E402
+
+leave_the_network()
 
 
 def pytest_addoption(parser):
