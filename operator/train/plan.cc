@@ -18,6 +18,7 @@
 #include "operator/train/status.h"
 #include "operator/train/success_policy.h"
 #include "operator/train/ttl.h"
+#include "runner/base/json.h"
 #include "runner/base/plural.h"
 
 namespace lockstep::train {
@@ -129,32 +130,36 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Does the new status only change which pods there are, how many are ready and how many have ended with 0? The next
-// operator could read the same from the pods, so the write can wait. With many small jobs most writes are of this kind.
-// A new phase does not wait, because users and `lockstep-operator try` watch it.
+// Does the new status only count pods: which there are, how many are ready and how many have ended with 0? The next
+// operator could read the same from the pods, so the write can wait for a status that says more. With many small jobs
+// most writes are of this kind. A job's first status is one of them while the pods are still to be made. A new phase
+// does not wait, because users and `lockstep-operator try` watch it.
 bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return false;
-  const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
-    const auto* const pod = std::get_if<CreatePod>(&action.what);
-    return pod != nullptr && !pod->is_first;
-  });
   const api::TrainJobStatus& before = state.observed.job.status;
+  const bool is_first = !before.phase;
+  const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [&](const Action& action) {
+    if (const auto* const pod = std::get_if<CreatePod>(&action.what)) return is_first || !pod->is_first;
+    const auto* const object = std::get_if<CreateObject>(&action.what);
+    return is_first && object != nullptr && text_field(object->object, {"kind"}) == "Service";
+  });
+  if (!only_makes_pods || (is_first && plan.actions.empty())) return false;
   const std::vector<api::Condition>& conditions = state.status.conditions.list();
   const bool is_condition_changed = std::any_of(conditions.begin(), conditions.end(), [&](const api::Condition& now) {
     const api::Condition* const was = before.conditions.find(now.type);
-    return was == nullptr || was->status != now.status || was->reason != now.reason ||
-           (was->message != now.message && now.type != api::condition::kPodsReady);
+    return was == nullptr || was->status != now.status || was->reason != now.reason;
   });
+  if (!is_first && (is_condition_changed || state.status.phase != before.phase)) return false;
   Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
   book.created = state.book.created;
   book.done = state.book.done;
   book.first_done_at = state.book.first_done_at;
   book.checked_generation = state.book.checked_generation;
   book.waiting_since = state.book.waiting_since;
-  return only_makes_pods && !is_condition_changed && state.status.phase == before.phase && book == state.book &&
-         state.status.attempts == before.attempts && state.status.recent_failures == before.recent_failures &&
-         state.status.restarts == before.restarts;
+  if (state.book.process_restarts_now == 0) book.process_restarts_pod = state.book.process_restarts_pod;
+  return book == state.book && state.status.attempts == before.attempts &&
+         state.status.recent_failures == before.recent_failures && state.status.restarts == before.restarts;
 }
 
 Plan finish(PlanState& state) {

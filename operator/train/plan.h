@@ -99,10 +99,11 @@ struct Measurement {
 };
 
 struct Plan {
-  std::optional<api::TrainJobStatus> status;  // to be written before the actions; nullopt: the stored one is right
-  bool status_can_wait = false;               // only numbers of pods change in it: made, ready, done
-  std::vector<PlannedEvent> events;           // once the status is written
-  std::vector<Measurement> measurements;      // likewise
+  std::optional<api::TrainJobStatus>
+      status;                             // written before the actions, unless it can wait; nullopt: nothing changes
+  bool status_can_wait = false;           // it only counts pods: made, ready, done
+  std::vector<PlannedEvent> events;       // once the status is written
+  std::vector<Measurement> measurements;  // likewise
   std::vector<Action> actions;
   std::optional<api::UnixSeconds> look_again_at;  // when time alone may change the plan
   std::string why;                                // one line for the log

@@ -201,7 +201,9 @@ class Pass {
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
     const bool can_wait = plan.status ? plan.status_can_wait : memory_.unwritten_status.has_value();
     if (plan.status && !memory_.unwritten_status) memory_.unwritten_since = now_;
-    if (can_wait && now_ < memory_.unwritten_since + kStatusWaitsSeconds) {
+    // A job without a status gets one as soon as its pods are made.
+    const bool is_due = plan.actions.empty() && field(object_, {"status", "phase"}) == nullptr;
+    if (can_wait && !is_due && now_ < memory_.unwritten_since + kStatusWaitsSeconds) {
       if (plan.status) memory_.unwritten_status = *plan.status;
       look_again_within(std::chrono::seconds(1));
     } else if (plan.status || memory_.unwritten_status) {

@@ -280,7 +280,7 @@ class ReconcilerFixture {
 
 class ReconcilerTest : public testing::Test, protected ReconcilerFixture {};
 
-TEST_F(ReconcilerTest, writes_the_status_then_makes_the_service_beside_the_first_pod_then_the_others) {
+TEST_F(ReconcilerTest, makes_the_service_beside_the_first_pod_then_the_others_then_writes_the_first_status) {
   make_job();
   sync();
   ASSERT_TRUE(reconcile().ok());
@@ -292,8 +292,9 @@ TEST_F(ReconcilerTest, writes_the_status_then_makes_the_service_beside_the_first
     return all;
   };
   const std::string status = "PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status";
-  const std::vector<std::string> expected = {status, "POST /api/v1/namespaces/ns/pods",  // the first
-                                             "POST /api/v1/namespaces/ns/services", "POST /api/v1/namespaces/ns/pods"};
+  const std::vector<std::string> expected = {"POST /api/v1/namespaces/ns/pods",  // the first
+                                             "POST /api/v1/namespaces/ns/services", "POST /api/v1/namespaces/ns/pods",
+                                             status};
   EXPECT_EQ(requests(), expected);
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
   sync();
@@ -394,7 +395,7 @@ TEST_F(ReconcilerTest, backs_off_after_repeated_conflicts) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kConflict);
   EXPECT_EQ(puts, 2);
-  EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/services"), 0);
+  EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/services"), 1);
 }
 
 TEST_F(ReconcilerTest, who_no_longer_leads_writes_nothing) {
