@@ -56,7 +56,8 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
   if (workload && workload->has_admission) TRY(read_flavors(*workload, memory, now, view));
   const std::string wanted_class = label_of(job.meta, kWorkloadPriorityLabel);
   const bool has_class = workload && (wanted_class.empty() || wanted_class == workload->priority_class);
-  if (has_queue(job) && prebuilt.empty() && !has_class) TRY(read_priority(job, memory, now, view));
+  const bool is_made_by_us = prebuilt.empty();
+  if (has_queue(job) && !has_class && (is_made_by_us || workload)) TRY(read_priority(job, memory, now, view));
   return std::optional(std::move(view));
 }
 

@@ -99,8 +99,8 @@ struct Measurement {
 };
 
 struct Plan {
-  std::optional<api::TrainJobStatus>
-      status;                             // written before the actions, unless it can wait; nullopt: nothing changes
+  // Written before the actions, unless it can wait; nullopt: nothing changes.
+  std::optional<api::TrainJobStatus> status;
   bool status_can_wait = false;           // it only counts pods: made, ready, done
   std::vector<PlannedEvent> events;       // once the status is written
   std::vector<Measurement> measurements;  // likewise

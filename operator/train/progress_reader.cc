@@ -94,7 +94,7 @@ struct ProgressReader::Impl {
     before.is_read = true;
     const Target target = before.target;
     lock.unlock();
-    Result<RunReport> report = ask(target);
+    Result<RunReport> report = ask(key, target);
     lock.lock();
     const auto at = jobs.find(key);
     if (at == jobs.end()) return;  // forgotten meanwhile
@@ -120,9 +120,13 @@ struct ProgressReader::Impl {
     lock.lock();
   }
 
-  Result<RunReport> ask(const Target& target) const {
+  Result<RunReport> ask(const api::ObjectKey& key, const Target& target) const {
     TRY_ASSIGN(const std::string body, options.read(target.ip));
     TRY_ASSIGN(RunReport report, parse_run_report(body));
+    // The pod may have ended a moment ago, and another job's may have got its address.
+    if (!report.job.empty() && report.job != key.name) {
+      return Error{ErrorCode::kConflict, "the agent at " + target.ip + " is of job " + report.job};
+    }
     report.pod_uid = target.pod_uid;
     report.read_at = options.wall();
     return report;

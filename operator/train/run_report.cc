@@ -90,6 +90,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   if (const Json* generation = field(json, {"generation"}); generation != nullptr && generation->is_number_unsigned()) {
     report.generation = generation->get<uint64_t>();
   }
+  report.job = short_text(json, "job");
   report.phase = short_text(json, "phase");
   report.reason = short_text(json, "reason");
   report.origin = short_text(json, "origin");

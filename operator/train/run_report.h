@@ -56,6 +56,7 @@ struct ReportedLoading {
 };
 
 struct RunReport {
+  std::string job;               // the name of the TrainJob; empty in a report that does not say it
   std::string pod_uid;           // of pod 0 that said it
   api::UnixSeconds read_at = 0;  // when it was read
   uint64_t generation = 0;

@@ -298,10 +298,15 @@ def test_a_prebuilt_workload_is_adopted(api, jobs, queues):
     queues.make(2)
     jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
     jobs.wait_for_words("prebuilt", "made-before", "not there")
-    api.create(WORKLOADS, workload_made_before(2))
+    workload = workload_made_before(2)
+    workload["spec"] |= {"priority": 1, "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"}}
+    api.create(WORKLOADS, workload)
     jobs.wait_for_pods("job-0-0", "job-1-0")
     assert [w["metadata"]["name"] for w in queues.workloads()] == ["made-before"]
     assert queues.workload()["metadata"]["name"] == "made-before"
+    queues.make_priority("high", 1000)
+    jobs.patch({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+    wait_until(lambda: queues.workload()["spec"].get("priority") == 1000, "the priority that the label names")
 
 
 def adopts(request):

@@ -99,6 +99,16 @@ TEST_F(ProgressReaderTest, an_answer_that_is_no_report_is_none) {
   EXPECT_FALSE(reader_.newest(kJob).has_value());
 }
 
+TEST_F(ProgressReaderTest, an_agent_of_another_job_that_got_the_address_is_not_believed) {
+  agent_.set(std::string(R"({"job":"gpt2rec","phase":"Failed"})"));
+  reader_.follow(kJob, kPod0);
+  ASSERT_TRUE(agent_.wait_until_asked("10.0.0.1"));
+  agent_.set(std::string(R"({"job":"sasrec","phase":"Running"})"));
+  reader_.follow(kJob, {.pod_uid = "uid-1", .ip = "10.0.0.2"});
+  ASSERT_TRUE(agent_.wait_for_reports(1));
+  EXPECT_EQ(reader_.newest(kJob)->phase, "Running");
+}
+
 TEST_F(ProgressReaderTest, what_was_forgotten_while_it_was_asked_stays_forgotten) {
   agent_.hold(true);
   reader_.follow(kJob, kPod0);
