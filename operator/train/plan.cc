@@ -132,8 +132,8 @@ bool can_wait(PlanState& state) {
 
 // Does the new status only count pods: which there are, how many are ready and how many have ended with 0? The next
 // operator could read the same from the pods, so the write can wait for a status that says more. With many small jobs
-// most writes are of this kind. A job's first status is one of them while the pods are still to be made. A new phase
-// does not wait, because users and `lockstep-operator try` watch it.
+// most writes are of this kind. A job's first status counts as one while its Service and pods are still to be created.
+// Any later change of the phase is written at once, because users and `lockstep-operator try` watch it.
 bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return false;

@@ -123,9 +123,10 @@ struct ProgressReader::Impl {
   Result<RunReport> ask(const api::ObjectKey& key, const Target& target) const {
     TRY_ASSIGN(const std::string body, options.read(target.ip));
     TRY_ASSIGN(RunReport report, parse_run_report(body));
-    // The pod may have ended a moment ago, and another job's may have got its address.
+    // Pod 0 may have ended a moment ago, and a pod of another job may have its address now.
     if (!report.job.empty() && report.job != key.name) {
-      return Error{ErrorCode::kConflict, "the agent at " + target.ip + " is of job " + report.job};
+      return Error{ErrorCode::kConflict,
+                   "the agent at " + target.ip + " belongs to job " + report.job + "; expected job " + key.name};
     }
     report.pod_uid = target.pod_uid;
     report.read_at = options.wall();

@@ -291,7 +291,7 @@ void summarise(const StatusInput& input, api::TrainJobStatus& status) {
     const bool is_degraded = conditions.is_true(api::condition::kDegraded);
     return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
   }
-  // The status is written before the pods are created. It already says Starting, so that no second write has to.
+  // A status that is written before its pods are created says Starting already, so that no second write has to.
   const bool has_pods = std::any_of(input.current.begin(), input.current.end(), [](const PodView* p) { return p; });
   const bool starts = has_pods || (input.creates_pods && !input.obstacle);
   take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);

@@ -91,8 +91,8 @@ def cold_ndcg(scores, films):
 
 
 def factorise(films, flags, seed, rate, decay, epochs):
-    """BPR-MF's figures of the best of its evaluations, and its epoch. Batch, number of negatives and their weights, averaging
-    and early stop are as in our `flags`."""
+    """BPR-MF's figures of the best of its evaluations, and its epoch. `flags`: the batch, the number of negatives (each weighted
+    by its score, as ours are) and the decay of the moving average; without them one negative and no average."""
     torch.manual_seed(seed)
     negatives, average_decay = flags.get("--num_negatives", 1), flags.get("--ema_decay", 0.0)
     users = torch.empty(films.num_users, WIDTH).normal_(std=0.1)
