@@ -62,8 +62,7 @@ std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string min
   const auto my_size = static_cast<int64_t>(mine.size());
   const auto sizes = gather_over_ranks(group, {&my_size, 1});
   const bool keeps = group.rank() == 0;
-  std::vector<std::string> all;
-  if (keeps) all.push_back(std::move(mine));
+  std::vector<std::string> all(keeps ? 1 : 0);
   for (int source = 1; source < group.world_size(); ++source) {
     // The tensor owns its memory, because a broadcast that is abandoned at a cut may still write to it.
     at::Tensor bytes = torch::empty({sizes[static_cast<size_t>(source)].front()}, torch::kUInt8);
@@ -73,6 +72,7 @@ std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string min
     if (keeps) all.emplace_back(data, static_cast<size_t>(bytes.numel()));
     on_progress();
   }
+  if (keeps) all.front() = std::move(mine);
   return all;
 }
 
