@@ -100,7 +100,9 @@ void Caches::enqueue_job_of_pod(const control::Cache::Change& change) {
   if (job.name.empty()) return;
   const bool is_gone = change.after == nullptr;
   const std::chrono::milliseconds wait = pod_event_delay_.wait_after(is_gone ? *change.before : *change.after, is_gone);
-  if (!change.was_assumed) queue_.add_within(job, wait);
+  if (change.was_assumed) return;
+  // A thousand jobs that are being started do not hold up a pod's replacement.
+  wait == wait.zero() ? queue_.add_first(job) : queue_.add_within(job, wait);
 }
 
 // Kubelets write their node's status all the time; jobs are reconciled only when a field that is read has changed.

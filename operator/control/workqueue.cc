@@ -19,6 +19,7 @@ constexpr BackoffPolicy kBackoff{.first = kBackoffFirst, .max = kBackoffMax};
 struct QueuedKey {
   // When the key is due; nullopt: it was not added. While a worker holds the key: when it is due again after `done`.
   std::optional<Clock::time_point> due;
+  bool goes_first = false;
   uint64_t order = 0;                           // of equal deadlines: first come, first served
   std::optional<Clock::time_point> started_at;  // set: a worker holds it
   int failures = 0;
@@ -26,8 +27,9 @@ struct QueuedKey {
   [[nodiscard]] bool idle() const { return !due && !started_at && failures == 0; }
 };
 
-// A key that waits, ordered by its deadline.
+// A key that waits, ordered by its deadline behind those that go first.
 struct Pending {
+  bool waits_its_turn = true;
   Clock::time_point due;
   uint64_t order = 0;
   api::ObjectKey key;
@@ -45,21 +47,40 @@ struct Workqueue::Impl {
   std::condition_variable_any changed;
   // State below is protected by mutex.
   std::map<api::ObjectKey, QueuedKey> entries;
-  std::set<Pending> pending;  // the keys that no worker holds, earliest deadline first
+  std::set<Pending> pending;  // the keys that no worker holds
   uint64_t next_order = 0;
   uint64_t adds = 0;
   uint64_t retries = 0;
   size_t in_flight = 0;
 
-  // Of two deadlines the earlier one stays.
-  void schedule(const api::ObjectKey& key, Clock::time_point due) {
+  // Of two deadlines the earlier one stays. Who goes first is due now.
+  void schedule(const api::ObjectKey& key, Clock::time_point due, bool goes_first) {
     QueuedKey& entry = entries[key];
-    if (entry.due && *entry.due <= due) return;
-    if (!entry.due) ++adds;
-    if (!entry.started_at && entry.due) pending.erase({*entry.due, entry.order, key});
+    if (entry.due) {
+      due = std::min(due, *entry.due);
+      goes_first = goes_first || entry.goes_first;
+      if (due == *entry.due && goes_first == entry.goes_first) return;
+    } else {
+      ++adds;
+    }
+    if (!entry.started_at && entry.due) pending.erase(pending_of(key, entry));
     entry.due = due;
+    entry.goes_first = goes_first;
     entry.order = next_order++;
-    if (!entry.started_at) pending.insert({due, entry.order, key});
+    if (!entry.started_at) pending.insert(pending_of(key, entry));
+  }
+
+  void schedule_and_notify(const api::ObjectKey& key, Clock::duration delay, bool goes_first) {
+    const Clock::time_point now = options.now();
+    {
+      const std::lock_guard lock(mutex);
+      schedule(key, now + delay, goes_first);
+    }
+    changed.notify_one();
+  }
+
+  static Pending pending_of(const api::ObjectKey& key, const QueuedKey& entry) {
+    return {.waits_its_turn = !entry.goes_first, .due = *entry.due, .order = entry.order, .key = key};
   }
 
   void forget_if_idle(std::map<api::ObjectKey, QueuedKey>::iterator found) {
@@ -76,6 +97,7 @@ struct Workqueue::Impl {
     pending.erase(pending.begin());
     QueuedKey& entry = entries[first.key];
     entry.due.reset();
+    entry.goes_first = false;
     entry.started_at = now;
     ++in_flight;
     return Taken{first.key, now - first.due};
@@ -94,13 +116,10 @@ Workqueue::~Workqueue() = default;
 
 void Workqueue::add(const api::ObjectKey& key) { add_within(key, Clock::duration::zero()); }
 
+void Workqueue::add_first(const api::ObjectKey& key) { impl_->schedule_and_notify(key, Clock::duration::zero(), true); }
+
 void Workqueue::add_within(const api::ObjectKey& key, Clock::duration delay) {
-  const Clock::time_point now = impl_->options.now();
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->schedule(key, now + std::max(delay, Clock::duration::zero()));
-  }
-  impl_->changed.notify_one();
+  impl_->schedule_and_notify(key, std::max(delay, Clock::duration::zero()), false);
 }
 
 void Workqueue::add_after(const api::ObjectKey& key, Clock::duration delay) {
@@ -171,7 +190,7 @@ void Workqueue::done(const api::ObjectKey& key) {
     entry.started_at.reset();
     --impl_->in_flight;
     if (entry.due) {
-      impl_->pending.insert({*entry.due, entry.order, key});
+      impl_->pending.insert(Impl::pending_of(key, entry));
       ++impl_->next_order;  // makes waiting workers look again
     }
     impl_->forget_if_idle(found);

@@ -2,8 +2,9 @@
 //
 // A pod that starts causes four or five events, and each pass over a job looks at all of its pods. So events are
 // collected:
-//   - at once: a pod ended badly, is being deleted, is gone, or is no longer ready; the last pod of the job became
-//     ready, ended with 0, or is gone after its deletion; pod 0 started, ended, is gone, or has another IP;
+//   - at once, ahead of other jobs: a pod ended badly, is being deleted, is gone, or is no longer ready; the last pod
+//     of the job became ready, ended with 0, or is gone after its deletion; pod 0 started, ended, is gone, or has
+//     another IP;
 //   - after at most 100 ms: a pod ended with 0;
 //   - after at most 1 s: everything else, which only changes counts in the status.
 // The last two are longer for a job of more than 1,000 or 2,000 pods, in proportion, up to 5 s, because its passes

@@ -20,6 +20,15 @@ ProgressReader::Clock::duration read_period(bool trains, int failures) {
   return std::min(period * (1 << std::min(failures, kDoublingsMax)), kReadEveryMax);
 }
 
+namespace {
+
+bool says_anything_new(RunReport report, const std::optional<RunReport>& before) {
+  if (before) report.read_at = before->read_at;
+  return report != before;
+}
+
+}  // namespace
+
 struct ProgressReader::Impl {
   struct Job {
     Target target;
@@ -114,9 +123,11 @@ struct ProgressReader::Impl {
       return;
     }
     job.is_warned = false;
+    const bool is_news = says_anything_new(*report, job.newest);
     job.newest = std::move(*report);
+    if (!is_news || !options.on_report) return;
     lock.unlock();
-    if (options.on_report) options.on_report(key);
+    options.on_report(key);
     lock.lock();
   }
 

@@ -7,7 +7,7 @@
 // so that a namespace whose network is closed to the operator does not hold up the others.
 //
 // Threads: safe from all threads; `threads` of its own, from the constructor to the destructor. `on_report` runs on
-// them.
+// them, for an answer that says anything new; others only count as read.
 #pragma once
 
 #include <chrono>

@@ -22,6 +22,7 @@ struct ReportedAgent {
   int node_rank = 0;
   int attempt = 0;
   std::string state;  // "member", "waiting", "lost", "leaving", "done"
+  bool operator==(const ReportedAgent&) const = default;
 };
 
 struct ReportedFailure {
@@ -31,6 +32,7 @@ struct ReportedFailure {
   std::string reason;
   std::string message;
   api::UnixSeconds time = 0;
+  bool operator==(const ReportedFailure&) const = default;
 };
 
 struct ReportedProgress {
@@ -41,11 +43,13 @@ struct ReportedProgress {
   std::optional<int64_t> estimated_remaining_seconds;
   std::string loss;
   std::string samples_per_second;
+  bool operator==(const ReportedProgress&) const = default;
 };
 
 struct SlowestRank {
   int rank = 0;
   std::optional<int> node_rank;
+  bool operator==(const SlowestRank&) const = default;
 };
 
 // Workers load or prepare their data before the first group.
@@ -53,6 +57,7 @@ struct ReportedLoading {
   int64_t prepared = 0;  // in pod 0
   int64_t to_prepare = 0;
   double seconds_unchanged = 0.0;  // since the newest sign of progress in any pod
+  bool operator==(const ReportedLoading&) const = default;
 };
 
 struct RunReport {
@@ -74,6 +79,7 @@ struct RunReport {
   std::vector<ReportedFailure> failures;
   std::optional<SlowestRank> slowest;
 
+  bool operator==(const RunReport&) const = default;
   // Workers load their data and make progress with it; this may take hours.
   [[nodiscard]] bool is_loading() const { return loading && loading->seconds_unchanged < kLoadingSilentSeconds; }
   [[nodiscard]] bool is_running() const { return phase == "Running"; }

@@ -1,5 +1,6 @@
 // CUDA twins of the passes over a block's tokens. Sums over tokens are taken by runs of tokens and then added in the
-// order of the runs, without atomics, so that they are the same each time.
+// order of the runs, without atomics, so that they are the same each time. Lengths of runs and unrolled loops are the
+// quickest of those tried on an H200 with rows of 768 values.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -9,6 +10,7 @@
 #include <type_traits>
 
 #include "runner/kernels/block_passes.h"
+#include "runner/kernels/column_sums.h"
 #include "runner/kernels/quads.cuh"
 
 namespace lockstep::block_passes_detail {
@@ -17,8 +19,9 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarpsOfBlock = 4;
 constexpr int kThreadsMax = 256;
-constexpr int kTokensOfRun = 16;     // of one sample, for the sums of a norm's gradients
-constexpr int kTokensOfHeadRun = 4;  // of any samples, for those of the heads' norms
+constexpr int kTokensOfRun = 24;           // of one sample, for the sums of a norm's gradients
+constexpr int kTokensOfHeadRun = 8;        // of any samples, for those of the heads' norms
+constexpr int kHeadBlocksOfProcessor = 6;  // at least, so that enough loads are under way
 constexpr int kTokensOfSwigluRun = 128;
 constexpr int kTokensAtOnce = 8;
 
@@ -66,7 +69,7 @@ __global__ void norm_forward_kernel(Norm<T> norm, int64_t all_tokens, const T* _
   const int64_t quads = norm.width / 4;
   float4* const row = rows + threadIdx.y * quads;
   float squares = 0.0F;
-#pragma unroll 4
+#pragma unroll 2
   for (int64_t quad = threadIdx.x; quad < quads; quad += kWarp) {
     float4 x = load_quad(norm.x + at, quad);
     if constexpr (kHasChange) {
@@ -77,7 +80,7 @@ __global__ void norm_forward_kernel(Norm<T> norm, int64_t all_tokens, const T* _
     squares += total(x * x);
   }
   const float inverse = inverse_rms(sum_over_lanes<kWarp>(squares), norm.width);
-#pragma unroll 4
+#pragma unroll 2
   for (int64_t quad = threadIdx.x; quad < quads; quad += kWarp) {
     store_quad(out + at, quad,
                row[quad] * inverse * factor(norm, sample, quad) + load_quad(shift + sample * shift_stride, quad));
@@ -104,7 +107,7 @@ __global__ void __launch_bounds__(kThreadsMax)
     const int64_t at = begin + token * norm.width;
     float squares = 0.0F;
     float dot = 0.0F;
-#pragma unroll 4
+#pragma unroll 6
     for (int64_t quad = lane; quad < quads; quad += kWarp) {
       const float4 x = load_quad(norm.x + at, quad);
       squares += total(x * x);
@@ -126,7 +129,7 @@ __global__ void __launch_bounds__(kThreadsMax)
     float4 of_shift{};
     float4 of_factor{};
     float4 of_gate{};
-#pragma unroll 4
+#pragma unroll 6
     for (int token = 0; token < count; ++token) {
       const int64_t at = begin + token * norm.width;
       const float4 x = load_quad(norm.x + at, quad);
@@ -328,7 +331,7 @@ __global__ void heads_forward_kernel(HeadSizes sizes, HeadTables tables, const T
     k_norm = load_quad(tables.k_norm, quad);
   }
   const int64_t of_token = static_cast<int64_t>(sizes.heads) * sizes.width;
-#pragma unroll 2
+#pragma unroll 1
   for (int head = 0; head < 2 * sizes.heads; head += kWarp / kLanes) {
     const int mine = head + static_cast<int>(threadIdx.x) / kLanes;
     const bool is_query = mine < sizes.heads;
@@ -353,9 +356,10 @@ struct HeadGrad {
 
 // As in the forward pass; each block takes a run of tokens and writes the sums of their norms' gradients, [2, E].
 template <typename T, int kLanes>
-__global__ void heads_backward_kernel(HeadSizes sizes, HeadTables tables, const T* __restrict__ qkv, HeadGrad<T> grad_q,
-                                      HeadGrad<T> grad_k, HeadGrad<T> grad_v, T* __restrict__ grad_qkv,
-                                      float* __restrict__ norm_sums) {
+__global__ void __launch_bounds__(kWarp* kWarpsOfBlock, kHeadBlocksOfProcessor)
+    heads_backward_kernel(HeadSizes sizes, HeadTables tables, const T* __restrict__ qkv, HeadGrad<T> grad_q,
+                          HeadGrad<T> grad_k, HeadGrad<T> grad_v, T* __restrict__ grad_qkv,
+                          float* __restrict__ norm_sums) {
   constexpr int kHeadsOfWarp = kWarp / kLanes;
   constexpr int kRows = kWarpsOfBlock * kHeadsOfWarp;
   __shared__ float4 of_norms[2][kRows][kLanes];
@@ -380,28 +384,38 @@ __global__ void heads_backward_kernel(HeadSizes sizes, HeadTables tables, const 
     const auto row_of = [&](const HeadGrad<T>& grad, int head) {
       return grad.data + sample * grad.sample_stride + head * grad.head_stride + in_sample * grad.token_stride;
     };
-    const auto normed_and_rotated = [&](const HeadGrad<T>& from, int64_t place, float4 norm, float4& of_norm) {
-#pragma unroll 2
-      for (int first = 0; first < sizes.heads; first += kHeadsOfWarp) {
-        const int head = first + among_heads;
-        const bool is_mine = has_quad && head < sizes.heads;
-        const float4 grad = is_mine ? load_quad(row_of(from, head), quad) : float4{};
-        const float4 x = is_mine ? load_quad(qkv + place + head * sizes.width, quad) : float4{};
-        const float4 back = rotate_back(grad, rotation);  // the gradient of the normed values
-        const float inverse = inverse_rms(sum_over_lanes<kLanes>(total(x * x)), sizes.width);
-        const float dot = sum_over_lanes<kLanes>(total(back * norm * x));
-        const float along_x = dot * inverse * inverse / static_cast<float>(sizes.width);
-        if (is_mine) store_quad(grad_qkv + place + head * sizes.width, quad, (back * norm - x * along_x) * inverse);
-        of_norm = of_norm + back * x * inverse;
-      }
+    // The gradient of x, for that of x normed and rotated.
+    const auto back_to = [&](float4 x, float4 grad, float4 norm, float4& of_norm) {
+      const float4 back = rotate_back(grad, rotation);  // the gradient of the normed values
+      const float inverse = inverse_rms(sum_over_lanes<kLanes>(total(x * x)), sizes.width);
+      const float dot = sum_over_lanes<kLanes>(total(back * norm * x));
+      const float along_x = dot * inverse * inverse / static_cast<float>(sizes.width);
+      of_norm = of_norm + back * x * inverse;
+      return (back * norm - x * along_x) * inverse;
     };
-    const int64_t place = token * 3 * of_token;
-    normed_and_rotated(grad_q, place, q_norm, of_q_norm);
-    normed_and_rotated(grad_k, place + of_token, k_norm, of_k_norm);
-#pragma unroll 2
-    for (int head = among_heads; head < sizes.heads; head += kHeadsOfWarp) {
-      if (!has_quad) continue;
-      store_quad(grad_qkv + place + 2 * of_token + head * sizes.width, quad, load_quad(row_of(grad_v, head), quad));
+#pragma unroll 1
+    for (int first = 0; first < sizes.heads; first += kHeadsOfWarp) {
+      const int head = first + among_heads;
+      const bool is_mine = has_quad && head < sizes.heads;
+      const int64_t place = token * 3 * of_token + head * sizes.width;
+      float4 q{};
+      float4 k{};
+      float4 of_q{};
+      float4 of_k{};
+      float4 of_v{};
+      if (is_mine) {  // all loads at once
+        q = load_quad(qkv + place, quad);
+        k = load_quad(qkv + place + of_token, quad);
+        of_q = load_quad(row_of(grad_q, head), quad);
+        of_k = load_quad(row_of(grad_k, head), quad);
+        of_v = load_quad(row_of(grad_v, head), quad);
+      }
+      of_q = back_to(q, of_q, q_norm, of_q_norm);
+      of_k = back_to(k, of_k, k_norm, of_k_norm);
+      if (!is_mine) continue;
+      store_quad(grad_qkv + place, quad, of_q);
+      store_quad(grad_qkv + place + of_token, quad, of_k);
+      store_quad(grad_qkv + place + 2 * of_token, quad, of_v);
     }
   }
   const int row = static_cast<int>(threadIdx.y) * kHeadsOfWarp + among_heads;
@@ -542,7 +556,7 @@ NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, c
         norm, runs, of_runs, of.shift_BD.mutable_data_ptr<T>(), of.scale_BD.mutable_data_ptr<T>(),
         has_change ? of.gate_BD.mutable_data_ptr<T>() : nullptr, of_weight_BD.mutable_data_ptr<float>());
   });
-  of.weight_D = of_weight_BD.sum(0);
+  of.weight_D = column_sums(of_weight_BD);
   return of;
 }
 
@@ -571,7 +585,7 @@ at::Tensor swiglu_backward_cuda(const at::Tensor& grad_BNF, const at::Tensor& x_
           sums.defined() ? sums.mutable_data_ptr<float>() : nullptr);
     });
   });
-  return sums.defined() ? sums.sum(0) : sums;
+  return sums.defined() ? column_sums(sums) : sums;
 }
 
 void heads_forward_cuda(const HeadTensors& heads, const at::Tensor& q_BNAE, const at::Tensor& k_BNAE) {
@@ -601,7 +615,7 @@ at::Tensor heads_backward_cuda(const HeadTensors& heads, const std::array<at::Te
           grad_of<T>(grads_BANE[2]), grad_qkv_BNF.mutable_data_ptr<T>(), norm_sums.mutable_data_ptr<float>());
     });
   });
-  return norm_sums.sum(0);
+  return column_sums(norm_sums.flatten(1)).view({2, width});
 }
 
 }  // namespace lockstep::block_passes_detail

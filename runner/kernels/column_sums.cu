@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kQuadsOfBlock = 32;
 constexpr int kRowsAtOnce = 8;
-constexpr int64_t kRowsOfRun = 128;
+constexpr int64_t kRowsOfRun = 256;
 
 template <typename T>
 __global__ void sums_by_run_kernel(int64_t rows, int64_t quads, const T* __restrict__ x, float* __restrict__ sums) {

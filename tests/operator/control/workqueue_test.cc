@@ -93,6 +93,43 @@ TEST_F(WorkqueueTest, what_became_due_first_goes_first) {
   EXPECT_EQ(queue_.try_get(), kB);
 }
 
+TEST_F(WorkqueueTest, keys_that_go_first_go_in_their_order_before_those_that_are_due_longer) {
+  queue_.add(kA);
+  queue_.add(kC);
+  clock_.turn(seconds(5));
+  queue_.add_first(kB);
+  queue_.add_first(kC);  // was due before, and stays so
+  queue_.add(kB);        // goes first still
+  for (const auto& key : {kC, kB, kA}) {
+    ASSERT_EQ(queue_.try_get(), key) << key.name;
+    queue_.done(key);
+  }
+  EXPECT_EQ(queue_.statistics().adds, 3U);
+  EXPECT_EQ(queue_.try_get(), std::nullopt);
+}
+
+TEST_F(WorkqueueTest, a_key_that_is_worked_on_goes_first_when_it_is_done_and_once_only) {
+  queue_.add(kA);
+  ASSERT_EQ(queue_.try_get(), kA);
+  queue_.add(kB);
+  queue_.add_first(kA);
+  queue_.done(kA);
+  EXPECT_EQ(queue_.try_get(), kA);
+  queue_.add(kA);
+  queue_.done(kA);
+  EXPECT_EQ(queue_.try_get(), kB);
+  EXPECT_EQ(queue_.try_get(), kA);
+}
+
+TEST_F(WorkqueueTest, a_key_with_a_deadline_that_goes_first_is_due_now) {
+  queue_.add_after(kA, seconds(10));
+  queue_.add_first(kA);
+  EXPECT_EQ(queue_.try_get(), kA);
+  queue_.done(kA);
+  clock_.turn(seconds(20));
+  EXPECT_EQ(queue_.try_get(), std::nullopt);
+}
+
 TEST_F(WorkqueueTest, a_negative_delay_is_none) {
   queue_.add_after(kA, seconds(-1));
   EXPECT_EQ(queue_.try_get(), kA);

@@ -185,6 +185,29 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
   EXPECT_EQ(failures, (std::vector<int>{1, 2, 3, 0}));
 }
 
+TEST(ProgressReader, tells_of_an_answer_that_says_something_new_only) {
+  std::atomic<int> reads{0};
+  std::mutex mutex;
+  std::vector<int> told_after;  // so many readings
+  ProgressReader reader({.read = [&](const std::string&) -> Result<std::string> {
+                           const int number = ++reads;
+                           reads.notify_all();
+                           return std::string(number < 4 ? R"({"phase": "Starting"})" : R"({"phase": "Running"})");
+                         },
+                         .on_report =
+                             [&](const api::ObjectKey&) {
+                               const std::lock_guard lock(mutex);
+                               told_after.push_back(reads);
+                             },
+                         .period = [](bool, int) -> ProgressReader::Clock::duration { return {}; },
+                         .threads = 1});
+  reader.follow(kJob, kPod0);
+  for (int seen = 0; seen < 8; seen = reads) reads.wait(seen);
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(told_after, (std::vector<int>{1, 4}));
+  EXPECT_EQ(reader.newest(kJob)->phase, "Running");
+}
+
 // The one thread is busy with a job that does not answer while another such job is due and a new one turns up.
 TEST(ProgressReader, asks_those_who_do_not_answer_after_the_others) {
   std::mutex mutex;
