@@ -99,10 +99,9 @@ void Caches::enqueue_job_of_pod(const control::Cache::Change& change) {
   const api::ObjectKey job = job_behind(change);
   if (job.name.empty()) return;
   const bool is_gone = change.after == nullptr;
-  const std::chrono::milliseconds wait = pod_event_delay_.wait_after(is_gone ? *change.before : *change.after, is_gone);
+  const auto turn = pod_event_delay_.turn_after(is_gone ? *change.before : *change.after, is_gone);
   if (change.was_assumed) return;
-  // A thousand jobs that are being started do not hold up a pod's replacement.
-  wait == wait.zero() ? queue_.add_first(job) : queue_.add_within(job, wait);
+  turn.goes_first ? queue_.add_first(job) : queue_.add_within(job, turn.wait);
 }
 
 // Kubelets write their node's status all the time; jobs are reconciled only when a field that is read has changed.

@@ -45,7 +45,7 @@ void PodEventDelay::count(const PodSummary& summary, int sign) {
   if (counts.ready == 0 && counts.done == 0 && counts.deleting == 0) jobs_.erase(summary.job);
 }
 
-milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
+PodEventDelay::Turn PodEventDelay::turn_after(const Json& pod, bool is_gone) {
   const api::ObjectKey key = api::key_of(pod);
   const auto known = pods_.find(key);
   const PodSummary before = known == pods_.end() ? PodSummary{} : known->second;
@@ -67,15 +67,15 @@ milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
   const bool is_last_gone = is_gone && counts.deleting == 0;
   // The first sign of a lost node may be that a pod is no longer ready.
   const bool is_readiness_lost = before.ready && !now.ready && !now.done && !now.deleting;
-  if ((is_end && !is_going) || is_readiness_lost || is_last_ready || is_last_done || is_last_gone ||
-      now.place != before.place) {
-    return milliseconds::zero();
+  if ((is_end && !is_going) || is_readiness_lost || is_last_done || is_last_gone) {
+    return {.wait = milliseconds::zero(), .goes_first = true};
   }
+  if (is_last_ready || now.place != before.place) return {.wait = milliseconds::zero()};
   // Soon, because the pod may be deleted at any time: unless its end is in the status by then, it would count as lost.
   const bool is_end_with_0 = now.done && !before.done;
   const milliseconds shortest(is_end_with_0 ? 100 : 1000);
   const std::chrono::microseconds per_pod(is_end_with_0 ? 100 : 500);
-  return std::clamp(duration_cast<milliseconds>(now.num_nodes * per_pod), shortest, kLongestWait);
+  return {.wait = std::clamp(duration_cast<milliseconds>(now.num_nodes * per_pod), shortest, kLongestWait)};
 }
 
 }  // namespace lockstep::train

@@ -2,13 +2,14 @@
 //
 // A pod that starts causes four or five events, and each pass over a job looks at all of its pods. So events are
 // collected:
-//   - at once, ahead of other jobs: a pod ended badly, is being deleted, is gone, or is no longer ready; the last pod
-//     of the job became ready, ended with 0, or is gone after its deletion; pod 0 started, ended, is gone, or has
-//     another IP;
+//   - at once, and ahead of other jobs, so that a thousand jobs that are being started hold up no replacement: a pod
+//     ended badly, is being deleted, is gone, or is no longer ready; the last pod of the job ended with 0, or is gone
+//     after its deletion;
+//   - at once: the last pod of the job became ready; pod 0 started, ended with 0, or has another IP;
 //   - after at most 100 ms: a pod ended with 0;
 //   - after at most 1 s: everything else, which only changes counts in the status.
-// The last two are longer for a job of more than 1,000 or 2,000 pods, in proportion, up to 5 s, because its passes
-// take longer.
+// The last two times are longer for a job of more than 1,000 or 2,000 pods, in proportion, up to 5 s, because its
+// passes take longer.
 //
 // Threads: one, that of the watch. It keeps a few fields of each pod.
 #pragma once
@@ -24,8 +25,12 @@ namespace lockstep::train {
 
 class PodEventDelay {
  public:
-  // `pod`: as it is now, or was when it went (`is_gone`). Zero: at once.
-  std::chrono::milliseconds wait_after(const Json& pod, bool is_gone);
+  struct Turn {
+    std::chrono::milliseconds wait;
+    bool goes_first = false;  // then `wait` is zero
+  };
+  // `pod`: as it is now, or was when it went (`is_gone`).
+  Turn turn_after(const Json& pod, bool is_gone);
 
  private:
   struct PodSummary {

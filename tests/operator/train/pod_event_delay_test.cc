@@ -35,8 +35,9 @@ class PodEventDelayTest : public testing::Test {
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
     return pod;
   }
-  milliseconds hear(const Json& pod) { return delay_.wait_after(pod, false); }
-  milliseconds gone(const Json& pod) { return delay_.wait_after(pod, true); }
+  milliseconds hear(const Json& pod) { return delay_.turn_after(pod, false).wait; }
+  milliseconds gone(const Json& pod) { return delay_.turn_after(pod, true).wait; }
+  bool goes_first(const Json& pod, bool is_gone = false) { return delay_.turn_after(pod, is_gone).goes_first; }
 
   void all_ready() {
     for (int node_rank = 0; node_rank < 3; ++node_rank) hear(running(node_rank, true));
@@ -118,6 +119,20 @@ TEST_F(PodEventDelayTest, where_pod_0_is_does_not_wait) {
   EXPECT_EQ(hear(pod(0, {{"phase", "Pending"}, {"podIP", "10.0.0.1"}})), kAtOnce);
   EXPECT_EQ(hear(running(0, false)), kAtOnce);
   EXPECT_GT(hear(running(0, true)), kAtOnce);
+}
+
+TEST_F(PodEventDelayTest, ends_go_ahead_of_other_jobs_and_starts_do_not) {
+  EXPECT_FALSE(goes_first(pod(0, {{"phase", "Pending"}, {"podIP", "10.0.0.1"}})));
+  for (int node_rank = 0; node_rank < 3; ++node_rank) EXPECT_FALSE(goes_first(running(node_rank, true))) << node_rank;
+  EXPECT_TRUE(goes_first(running(1, false))) << "no longer ready";
+  EXPECT_FALSE(goes_first(running(1, true)));
+  EXPECT_TRUE(goes_first(deleting(running(1, true))));
+  EXPECT_TRUE(goes_first(deleting(running(1, true)), /*is_gone=*/true));
+  EXPECT_TRUE(goes_first(pod(1, {{"phase", "Failed"}})));
+  EXPECT_FALSE(goes_first(running(1, true))) << "its successor";
+  EXPECT_FALSE(goes_first(pod(0, {{"phase", "Succeeded"}})));
+  EXPECT_FALSE(goes_first(pod(1, {{"phase", "Succeeded"}})));
+  EXPECT_TRUE(goes_first(pod(2, {{"phase", "Succeeded"}}))) << "the last one";
 }
 
 TEST_F(PodEventDelayTest, jobs_and_namespaces_are_kept_apart) {
