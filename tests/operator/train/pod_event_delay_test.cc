@@ -129,6 +129,7 @@ TEST_F(PodEventDelayTest, ends_go_ahead_of_other_jobs_and_starts_do_not) {
   EXPECT_TRUE(goes_first(deleting(running(1, true))));
   EXPECT_TRUE(goes_first(deleting(running(1, true)), /*is_gone=*/true));
   EXPECT_TRUE(goes_first(pod(1, {{"phase", "Failed"}})));
+  EXPECT_TRUE(goes_first(pod(1, {{"phase", "Failed"}}), /*is_gone=*/true));
   EXPECT_FALSE(goes_first(running(1, true))) << "its successor";
   EXPECT_FALSE(goes_first(pod(0, {{"phase", "Succeeded"}})));
   EXPECT_FALSE(goes_first(pod(1, {{"phase", "Succeeded"}})));
