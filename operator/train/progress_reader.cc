@@ -14,10 +14,14 @@
 
 namespace lockstep::train {
 
-ProgressReader::Clock::duration read_period(bool trains, int failures) {
-  constexpr int kDoublingsMax = 16;
-  const std::chrono::seconds period = trains ? kReadEvery : kReadEveryWhileStarting;
-  return std::min(period * (1 << std::min(failures, kDoublingsMax)), kReadEveryMax);
+ProgressReader::Clock::duration read_period(const ReadHistory& history) {
+  const auto doubled = [](std::chrono::seconds period, int times) {
+    constexpr int kDoublingsMax = 16;
+    return period * (1 << std::min(times, kDoublingsMax));
+  };
+  const std::chrono::seconds period =
+      history.trains ? kReadEvery : std::min(doubled(kReadEveryWhileStarting, history.repetitions), kReadEvery);
+  return std::min(doubled(period, history.failures), kReadEveryMax);
 }
 
 namespace {
@@ -36,7 +40,8 @@ struct ProgressReader::Impl {
     Clock::time_point due;
     bool is_read = false;    // by a thread, now
     bool is_warned = false;  // of an answer that cannot be read; until one can
-    int failures = 0;        // in a row
+    int failures = 0;
+    int repetitions = 0;
   };
   using Due = std::pair<Clock::time_point, api::ObjectKey>;
 
@@ -46,7 +51,8 @@ struct ProgressReader::Impl {
   }
 
   Clock::duration period(const Job& job) {
-    const Clock::duration period = options.period(job.target.trains, job.failures);
+    const Clock::duration period =
+        options.period({.trains = job.target.trains, .failures = job.failures, .repetitions = job.repetitions});
     return period + std::chrono::duration_cast<Clock::duration>(period * kReadJitter * draw(random));
   }
 
@@ -111,19 +117,20 @@ struct ProgressReader::Impl {
     job.is_read = false;
     const bool is_same = job.target.pod_uid == target.pod_uid && job.target.ip == target.ip;
     job.failures = report.ok() || !is_same ? 0 : job.failures + 1;
+    const bool is_news = report.ok() && says_anything_new(*report, job.newest);
+    job.repetitions = report.ok() && is_same && !is_news ? job.repetitions + 1 : 0;
     schedule(key, job, is_same ? Clock::now() + period(job) : Clock::now());
     if (!report.ok()) {
       // An agent that does not answer is starting, or has just ended: no warning. One whose answer is too long or is no
       // report will answer so again.
       const bool is_unreadable = report.error().code == ErrorCode::kCorrupt;
-      const bool is_news = is_unreadable && !std::exchange(job.is_warned, true);
+      const bool is_first = is_unreadable && !std::exchange(job.is_warned, true);
       const LogFields fields{{"job", api::to_string(key)}, {"error", report.error().message}};
-      is_news ? options.logger.warning("the progress of this job cannot be read", fields)
-              : options.logger.debug("no progress report", fields);
+      is_first ? options.logger.warning("the progress of this job cannot be read", fields)
+               : options.logger.debug("no progress report", fields);
       return;
     }
     job.is_warned = false;
-    const bool is_news = says_anything_new(*report, job.newest);
     job.newest = std::move(*report);
     if (!is_news || !options.on_report) return;
     lock.unlock();
@@ -181,6 +188,7 @@ void ProgressReader::follow(const api::ObjectKey& job, const Target& target) {
   if (!is_other) return;
   impl_->take_off(job, followed);
   followed.failures = 0;
+  followed.repetitions = 0;
   if (!followed.is_read) impl_->schedule(job, followed, Clock::now());
 }
 

@@ -2,7 +2,8 @@
 //
 // Reconcilers call follow() each time they look at a job, and newest() for what is known. A job that is new, or whose
 // pod 0 was replaced, is asked at once, and then periodically: with jitter, so that a thousand jobs are not asked
-// together, and more often while the job is not known to train, so that its first step shows soon. An agent that does
+// together, and more often while the job is not known to train, so that its first step shows soon, unless its answers
+// repeat themselves. An agent that does
 // not answer costs its thread kAgentTimeout at most; its period doubles each time, and agents that answer come first,
 // so that a namespace whose network is closed to the operator does not hold up the others.
 //
@@ -28,6 +29,14 @@ inline constexpr std::chrono::seconds kReadEveryWhileStarting{2};
 inline constexpr std::chrono::seconds kReadEveryMax{300};  // of a job that does not answer
 inline constexpr double kReadJitter = 0.2;                 // a period is up to this share longer
 
+struct ReadHistory {
+  bool trains = false;
+  int failures = 0;     // readings in a row without an answer
+  int repetitions = 0;  // answers in a row that said nothing new
+};
+// The time from one reading to the next.
+std::chrono::steady_clock::duration read_period(const ReadHistory& history);
+
 class ProgressReader {
  public:
   using Clock = std::chrono::steady_clock;
@@ -35,8 +44,8 @@ class ProgressReader {
     // The body of /status at this address.
     std::function<Result<std::string>(const std::string& ip)> read;
     std::function<void(const api::ObjectKey& job)> on_report;
-    std::function<api::UnixSeconds()> wall;                            // the system's clock when it is absent
-    std::function<Clock::duration(bool trains, int failures)> period;  // read_period when it is absent
+    std::function<api::UnixSeconds()> wall;                     // the system's clock when it is absent
+    std::function<Clock::duration(const ReadHistory&)> period;  // read_period when it is absent
     int threads = 8;
     Logger logger = Logger::silent();
   };
@@ -61,8 +70,5 @@ class ProgressReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// The time from one reading to the next, after `failures` readings in a row without an answer.
-ProgressReader::Clock::duration read_period(bool trains, int failures);
 
 }  // namespace lockstep::train

@@ -157,12 +157,21 @@ TEST(ProgressReader, warns_once_of_an_answer_that_it_cannot_read) {
 
 TEST(ProgressReader, asks_a_job_that_does_not_answer_after_twice_as_long_each_time) {
   using std::chrono::seconds;
-  EXPECT_EQ(read_period(false, 0), kReadEveryWhileStarting);
-  EXPECT_EQ(read_period(true, 0), kReadEvery);
-  EXPECT_EQ(read_period(false, 1), seconds(4));
-  EXPECT_EQ(read_period(false, 5), seconds(64));
-  EXPECT_EQ(read_period(true, 4), seconds(160));
-  for (const int failures : {8, 40, 1'000'000}) EXPECT_EQ(read_period(true, failures), kReadEveryMax);
+  EXPECT_EQ(read_period({}), kReadEveryWhileStarting);
+  EXPECT_EQ(read_period({.trains = true}), kReadEvery);
+  EXPECT_EQ(read_period({.failures = 1}), seconds(4));
+  EXPECT_EQ(read_period({.failures = 5}), seconds(64));
+  EXPECT_EQ(read_period({.trains = true, .failures = 4}), seconds(160));
+  for (const int failures : {8, 40, 1'000'000})
+    EXPECT_EQ(read_period({.trains = true, .failures = failures}), kReadEveryMax);
+}
+
+TEST(ProgressReader, asks_a_starting_job_less_often_while_its_answers_repeat_themselves) {
+  using std::chrono::seconds;
+  EXPECT_EQ(read_period({.repetitions = 1}), seconds(4));
+  EXPECT_EQ(read_period({.repetitions = 2}), seconds(8));
+  for (const int repetitions : {3, 40, 1'000'000}) EXPECT_EQ(read_period({.repetitions = repetitions}), kReadEvery);
+  EXPECT_EQ(read_period({.trains = true, .repetitions = 2}), kReadEvery);
 }
 
 TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
@@ -172,11 +181,11 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
   std::vector<int> failures;
   ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
                          .on_report = [&](const api::ObjectKey&) { agent.reported(); },
-                         .period = [&](bool, int in_a_row) -> ProgressReader::Clock::duration {
+                         .period = [&](const ReadHistory& history) -> ProgressReader::Clock::duration {
                            const std::lock_guard lock(mutex);
-                           failures.push_back(in_a_row);
-                           if (in_a_row == 3) agent.set(std::string("{}"));
-                           return std::chrono::seconds(in_a_row == 0 ? 3600 : 0);
+                           failures.push_back(history.failures);
+                           if (history.failures == 3) agent.set(std::string("{}"));
+                           return std::chrono::seconds(history.failures == 0 ? 3600 : 0);
                          },
                          .threads = 1});
   reader.follow(kJob, kPod0);
@@ -188,7 +197,8 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
 TEST(ProgressReader, tells_of_an_answer_that_says_something_new_only) {
   std::atomic<int> reads{0};
   std::mutex mutex;
-  std::vector<int> told_after;  // so many readings
+  std::vector<int> told_after;   // so many readings
+  std::vector<int> repetitions;  // after each reading
   ProgressReader reader({.read = [&](const std::string&) -> Result<std::string> {
                            const int number = ++reads;
                            reads.notify_all();
@@ -199,13 +209,19 @@ TEST(ProgressReader, tells_of_an_answer_that_says_something_new_only) {
                                const std::lock_guard lock(mutex);
                                told_after.push_back(reads);
                              },
-                         .period = [](bool, int) -> ProgressReader::Clock::duration { return {}; },
+                         .period = [&](const ReadHistory& history) -> ProgressReader::Clock::duration {
+                           const std::lock_guard lock(mutex);
+                           repetitions.push_back(history.repetitions);
+                           return {};
+                         },
                          .threads = 1});
   reader.follow(kJob, kPod0);
   for (int seen = 0; seen < 8; seen = reads) reads.wait(seen);
+  EXPECT_EQ(reader.newest(kJob)->phase, "Running");
   const std::lock_guard lock(mutex);
   EXPECT_EQ(told_after, (std::vector<int>{1, 4}));
-  EXPECT_EQ(reader.newest(kJob)->phase, "Running");
+  repetitions.resize(7);
+  EXPECT_EQ(repetitions, (std::vector<int>{0, 1, 2, 0, 1, 2, 3}));
 }
 
 // The one thread is busy with a job that does not answer while another such job is due and a new one turns up.
@@ -227,8 +243,8 @@ TEST(ProgressReader, asks_those_who_do_not_answer_after_the_others) {
                            return Error{ErrorCode::kUnavailable, "nobody"};
                          },
                          .on_report = [](const api::ObjectKey&) {},
-                         .period = [](bool, int failures) -> ProgressReader::Clock::duration {
-                           return std::chrono::seconds(failures == 0 ? 3600 : 0);
+                         .period = [](const ReadHistory& history) -> ProgressReader::Clock::duration {
+                           return std::chrono::seconds(history.failures == 0 ? 3600 : 0);
                          },
                          .threads = 1});
   const auto follow = [&](const std::string& name, const std::string& ip) {
