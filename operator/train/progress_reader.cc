@@ -62,7 +62,7 @@ struct ProgressReader::Impl {
     if (job.target.ip.empty()) return;
     job.due = due;
     (job.failures == 0 ? answering : silent).emplace(due, key);
-    changed.notify_one();
+    (somebody_waits_for_due ? due_changed : changed).notify_one();
   }
 
   void take_off(const api::ObjectKey& key, const Job& job) {
@@ -95,9 +95,12 @@ struct ProgressReader::Impl {
     std::unique_lock lock(mutex);
     while (!ending) {
       if (const std::optional<api::ObjectKey> turn = next_turn()) {
+        changed.notify_one();  // who waits for the next time
         read(*turn, lock);
-      } else if (const std::optional<Clock::time_point> due = next_due()) {
-        changed.wait_until(lock, *due);
+      } else if (const std::optional<Clock::time_point> due = next_due(); due && !somebody_waits_for_due) {
+        somebody_waits_for_due = true;
+        due_changed.wait_until(lock, *due);
+        somebody_waits_for_due = false;
       } else {
         changed.wait(lock);
       }
@@ -153,9 +156,11 @@ struct ProgressReader::Impl {
 
   Options options;
   mutable std::mutex mutex;
-  std::condition_variable changed;
+  // One thread waits until the next job is due, the others until they are needed.
+  std::condition_variable due_changed, changed;
   // State below is protected by mutex.
   bool ending = false;
+  bool somebody_waits_for_due = false;
   std::map<api::ObjectKey, Job> jobs;
   // Jobs by their next turn: those who answered last time or were not asked yet, and those who did not answer.
   std::set<Due> answering, silent;
@@ -174,6 +179,7 @@ ProgressReader::~ProgressReader() {
     const std::lock_guard lock(impl_->mutex);
     impl_->ending = true;
   }
+  impl_->due_changed.notify_all();
   impl_->changed.notify_all();
   for (std::thread& thread : impl_->threads) thread.join();
 }
