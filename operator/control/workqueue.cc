@@ -53,7 +53,7 @@ struct Workqueue::Impl {
   uint64_t retries = 0;
   size_t in_flight = 0;
 
-  // Of two deadlines the earlier one stays. Who goes first is due now.
+  // Of two deadlines the earlier one stays. A key that goes first is due now.
   void schedule(const api::ObjectKey& key, Clock::time_point due, bool goes_first) {
     QueuedKey& entry = entries[key];
     if (entry.due) {

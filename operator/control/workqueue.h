@@ -1,11 +1,12 @@
 // Workqueue: keys to be reconciled, each at most once at a time.
 //
 // Level-triggered: a key says that an object must be reconciled, but not what happened to it. Equal keys collapse; of
-// two deadlines the earlier one stays; keys go in the order in which they became due, but for those that go first, as
-// in controller-runtime's priority queue; a key that is added while a worker holds it comes back when that worker is
-// done. Failures back off per key from 5 ms, doubling, to 1,000 s, and start again after `forget`. The terms are those
-// of client-go's workqueue. Threads: safe from all threads. Tests set `now`; a thread that waits in `get` reads it
-// again when a key is added.
+// two deadlines the earlier one stays; a key that is added while a worker holds it comes back when that worker is done.
+// Keys are handed out in the order in which they became due, except that some go first, as in controller-runtime's
+// priority queue. Failures back off per key from 5 ms, doubling, to 1,000 s, and start again after `forget`. The terms
+// are those of client-go's workqueue.
+//
+// Threads: safe from all threads. Tests set `now`; a thread that waits in `get` reads it again when a key is added.
 #pragma once
 
 #include <chrono>
@@ -37,7 +38,7 @@ class Workqueue {
   Workqueue& operator=(const Workqueue&) = delete;
 
   void add(const api::ObjectKey& key);
-  // Ahead of all keys that wait, but for those that were added so too.
+  // The key is due now, and is handed out before all that were not added in this way.
   void add_first(const api::ObjectKey& key);
   // The key becomes due after `delay`, or earlier if it has an earlier deadline already.
   void add_within(const api::ObjectKey& key, Clock::duration delay);

@@ -3,9 +3,9 @@
 // Reconcilers call follow() each time they look at a job, and newest() for what is known. A job that is new, or whose
 // pod 0 was replaced, is asked at once, and then periodically: with jitter, so that a thousand jobs are not asked
 // together, and more often while the job is not known to train, so that its first step shows soon, unless its answers
-// repeat themselves. An agent that does
-// not answer costs its thread kAgentTimeout at most; its period doubles each time, and agents that answer come first,
-// so that a namespace whose network is closed to the operator does not hold up the others.
+// repeat themselves. An agent that does not answer costs its thread kAgentTimeout at most; its period doubles each
+// time, and agents that answer come first, so that a namespace whose network is closed to the operator does not hold up
+// the others.
 //
 // Threads: safe from all threads; `threads` of its own, from the constructor to the destructor. `on_report` runs on
 // them, for an answer that says anything new; others only count as read.
