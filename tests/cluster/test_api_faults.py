@@ -229,6 +229,21 @@ def test_a_stale_operator_overwrites_nothing_of_a_job_that_changed_meanwhile(api
     assert history.names() == ["job-0-0", "job-1-0"]
 
 
+def test_a_pod_is_replaced_before_jobs_that_came_earlier_are_started(api, kubelet, proxy, operator, history):
+    operator(kubeconfig=proxy.kubeconfig_of_service_account(*OPERATOR), workers=1)
+    jobs = Jobs(api)
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    proxy.delay(lambda request: request.is_write and plural_of(request) == "services", 0.3, times=ALWAYS)
+    for number in range(12):
+        jobs.create(f"new-{number}", nodes=1)
+    kubelet.exit(api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for(lambda: "job-1-1" in history.made, "the replacement")
+    assert len(history.made) < 3 + 8, list(history.made)  # some were started before the pod ended
+    proxy.clear()
+    jobs.wait_for(lambda: len(history.made) == 3 + 12, "the pods of all jobs")
+
+
 # --- refusals
 
 
