@@ -95,7 +95,7 @@ struct ProgressReader::Impl {
     std::unique_lock lock(mutex);
     while (!ending) {
       if (const std::optional<api::ObjectKey> turn = next_turn()) {
-        changed.notify_one();  // who waits for the next time
+        changed.notify_one();  // another thread waits until the next job is due
         read(*turn, lock);
       } else if (const std::optional<Clock::time_point> due = next_due(); due && !somebody_waits_for_due) {
         somebody_waits_for_due = true;
@@ -190,8 +190,9 @@ void ProgressReader::follow(const api::ObjectKey& job, const Target& target) {
   Impl::Job& followed = at->second;
   if (!is_new && followed.target == target) return;
   const bool is_other = is_new || followed.target.pod_uid != target.pod_uid || followed.target.ip != target.ip;
+  const bool became_ready = target.is_ready && !followed.target.is_ready;
   followed.target = target;
-  if (!is_other) return;
+  if (!is_other && !became_ready) return;
   impl_->take_off(job, followed);
   followed.failures = 0;
   followed.repetitions = 0;

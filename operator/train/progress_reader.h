@@ -1,11 +1,11 @@
 // ProgressReader: reads /status of pod 0's agent of every running job, now and then, and keeps the newest answer.
 //
 // Reconcilers call follow() each time they look at a job, and newest() for what is known. A job that is new, or whose
-// pod 0 was replaced, is asked at once, and then periodically: with jitter, so that a thousand jobs are not asked
-// together, and more often while the job is not known to train, so that its first step shows soon, unless its answers
-// repeat themselves. An agent that does not answer costs its thread kAgentTimeout at most; its period doubles each
-// time, and agents that answer come first, so that a namespace whose network is closed to the operator does not hold up
-// the others.
+// pod 0 was replaced or became ready, is asked at once, and then periodically: with jitter, so that a thousand jobs are
+// not asked together, and more often while the job is not known to train, so that its first step shows soon, unless its
+// answers repeat themselves. An agent that does not answer costs its thread kAgentTimeout at most; its period doubles
+// each time, and agents that answer come first, so that a namespace whose network is closed to the operator does not
+// hold up the others.
 //
 // Threads: safe from all threads; `threads` of its own, from the constructor to the destructor. `on_report` runs on
 // them, for an answer that says anything new; others only count as read.
@@ -56,8 +56,9 @@ class ProgressReader {
 
   struct Target {
     std::string pod_uid;
-    std::string ip;       // empty: pod 0 is not asked, and its last report stays known
-    bool trains = false;  // it is known to train, and need not be asked so often
+    std::string ip;         // empty: pod 0 is not asked, and its last report stays known
+    bool is_ready = false;  // pod 0, which it is once its workers train
+    bool trains = false;    // it is known to train, and need not be asked so often
     bool operator==(const Target&) const = default;
   };
   void follow(const api::ObjectKey& job, const Target& target);

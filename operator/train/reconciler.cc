@@ -363,9 +363,10 @@ class Pass {
     const bool answers = pod0 != nullptr && pod0->phase == PodPhase::kRunning && !pod0->ip.empty() &&
                          observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
     if (!answers) return p_.progress.follow(key_, {});
-    p_.progress.follow(
-        key_,
-        {.pod_uid = pod0->meta.uid, .ip = pod0->ip, .trains = status.conditions.is_true(api::condition::kRunning)});
+    p_.progress.follow(key_, {.pod_uid = pod0->meta.uid,
+                              .ip = pod0->ip,
+                              .is_ready = pod0->ready,
+                              .trains = status.conditions.is_true(api::condition::kRunning)});
   }
 
   // ---- what is written ----

@@ -1,6 +1,6 @@
 // CUDA twins of the passes over a block's tokens. Sums over tokens are taken by runs of tokens and then added in the
-// order of the runs, without atomics, so that they are the same each time. Lengths of runs and unrolled loops are the
-// quickest of those tried on an H200 with rows of 768 values.
+// order of the runs, without atomics, so that they are the same each time. Lengths of runs and numbers of
+// unrolled iterations were chosen by measurements on an H200 with rows of 768 values.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>

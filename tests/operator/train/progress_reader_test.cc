@@ -194,6 +194,22 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
   EXPECT_EQ(failures, (std::vector<int>{1, 2, 3, 0}));
 }
 
+TEST(ProgressReader, asks_pod_0_at_once_when_it_becomes_ready) {
+  Agent agent;
+  ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+                         .on_report = [&](const api::ObjectKey&) { agent.reported(); },
+                         .period = [](const ReadHistory&) { return std::chrono::hours(1); },
+                         .threads = 1});
+  reader.follow(kJob, kPod0);
+  ASSERT_TRUE(agent.wait_for_reports(1));
+  agent.set(std::string(R"({"phase": "Running", "progress": {"step": 1}})"));
+  ProgressReader::Target ready = kPod0;
+  ready.is_ready = true;
+  reader.follow(kJob, ready);
+  ASSERT_TRUE(agent.wait_for_reports(2));
+  EXPECT_EQ(reader.newest(kJob)->progress->step, 1);
+}
+
 TEST(ProgressReader, tells_of_an_answer_that_says_something_new_only) {
   std::atomic<int> reads{0};
   std::mutex mutex;
