@@ -9,7 +9,7 @@ find_path(LOCKSTEP_GEMMI gemmi/cif.hpp REQUIRED)     # gemmi-dev (only runner/da
 find_path(LOCKSTEP_PEGTL tao/pegtl.hpp REQUIRED)     # tao-pegtl-dev (which gemmi includes)
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)  # libjpeg-dev (libjpeg-turbo)
 pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)    # libpng-dev
-pkg_check_modules(libdeflate REQUIRED IMPORTED_TARGET libdeflate)  # libdeflate-dev
+pkg_check_modules(libisal REQUIRED IMPORTED_TARGET libisal)  # libisal-dev
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # libssl-dev
 find_package(Boost 1.74 REQUIRED)      # libboost-dev (Asio, header-only)
 find_package(cpprestsdk REQUIRED)       # libcpprest-dev (only operator/kube/cpprest_transport.cc includes it)

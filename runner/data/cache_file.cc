@@ -1,7 +1,7 @@
 #include "runner/data/cache_file.h"
 
 #include <fcntl.h>
-#include <libdeflate.h>
+#include <isa-l/crc.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -62,6 +62,8 @@ Result<std::vector<SkippedFile>> parse_skipped(std::string_view text) {
   return skipped;
 }
 
-uint32_t crc32_of(std::string_view bytes) { return ::libdeflate_crc32(0, bytes.data(), bytes.size()); }
+uint32_t crc32_of(std::string_view bytes) {
+  return ::crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@
 //   static constexpr const char* kMany          "structures": in the file's name and in messages
 //   source                                      reference with summary(), size(), name(i), fingerprint() and
 //                                               read(i) → Result<std::vector<Piece>>, from any thread
-//   cache_bytes(pieces, skipped) const          → std::string
+//   writer(pieces) const                        for about that many: add(piece), finish(skipped) → a cache's bytes
 //   write_cache(parts, sink) const              → Status: one cache of all parts
 #pragma once
 
@@ -28,7 +28,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,7 +89,9 @@ class Preparation {
         path_(std::move(path)),
         parts_folder_(path_.empty() ? "" : preparation::parts_folder(path_)),
         options_(options),
-        part_pieces_(preparation::pieces_of_part(pieces_)),
+        // One thread has no use for parts in memory: they would be held twice when they are joined.
+        part_pieces_(in_memory() && preparation::threads_of(options) == 1 ? pieces_
+                                                                          : preparation::pieces_of_part(pieces_)),
         parts_((static_cast<size_t>(pieces_ + part_pieces_ - 1)) / static_cast<size_t>(part_pieces_)) {}
 
   Result<Cache> run() {
@@ -173,13 +174,13 @@ class Preparation {
         return {};
       }
     }
-    std::vector<typename Kind::Piece> pieces;
+    auto writer = kind_.writer(end_of(part) - begin_of(part));
     std::vector<SkippedFile> skipped;
     for (int64_t i = begin_of(part); i < end_of(part); ++i) {
       if (stopped()) return {};
       Result<std::vector<typename Kind::Piece>> read = kind_.source.read(i);
       if (read.ok()) {
-        std::move(read->begin(), read->end(), std::back_inserter(pieces));
+        for (typename Kind::Piece& piece : *read) writer.add(std::move(piece));
       } else if (read.error().code == ErrorCode::kUnavailable) {
         // The volume failed, not the file. Skipping the piece now would leave it out of the cache for good.
         return preparation::volume_failed(read.error(), kind_.source.name(i));
@@ -188,7 +189,7 @@ class Preparation {
       }
       count_pieces(1);
     }
-    auto bytes = std::make_shared<const std::string>(kind_.cache_bytes(pieces, skipped));
+    auto bytes = std::make_shared<const std::string>(std::move(writer).finish(skipped));
     if (in_memory()) {
       parts_bytes_ += bytes->size();
       TRY_ASSIGN(parts_[part], Cache::from_bytes(std::move(bytes), "memory"));
@@ -210,6 +211,7 @@ class Preparation {
       skipped.insert(skipped.end(), part->skipped().begin(), part->skipped().end());
     }
     if (size == 0) return preparation::nothing_read(kind_.source.summary(), skipped);
+    if (in_memory() && parts_.size() == 1) return *std::move(parts_[0]);
     if (in_memory()) {
       std::string bytes;
       bytes.reserve(parts_bytes_);

@@ -67,7 +67,7 @@ def files_of(images, name, folder, target):
 
 @pytest.mark.parametrize("name, component, bundled", [
     (OPERATOR, "operator", {"boost", "libcpprest2.10", "libssl3", "libtcmalloc-minimal4", "libc6"}),
-    (RUNNER, "runner", {"boost", "torch", "nvidia-cuda-runtime", "libdeflate0", "libjpeg62-turbo", "libpng16-16",
+    (RUNNER, "runner", {"boost", "torch", "nvidia-cuda-runtime", "libisal2", "libjpeg62-turbo", "libpng16-16",
                          "libtcmalloc-minimal4", "libyaml-cpp0.7", "libc6"}),
 ])
 def test_it_says_what_is_in_it_and_under_which_licence(images, tmp_path, name, component, bundled):

@@ -67,7 +67,10 @@ void check_image(const std::string& bytes, int64_t side) {
   }
   LOCKSTEP_CHECK(static_cast<int64_t>(image->rgb.size()) == image->width * image->height * 3, "all pixels");
   const lockstep::Image cut = lockstep::centre_crop(std::move(*image), side);
-  auto file = std::make_shared<const std::string>(lockstep::image_cache_bytes({{cut.rgb, 0}}, side, {}, {}));
+  const std::vector<std::string> no_classes;
+  lockstep::ImageCacheWriter writer(1, side, no_classes);
+  writer.add({cut.rgb, 0});
+  auto file = std::make_shared<const std::string>(std::move(writer).finish({}));
   const auto cache = lockstep::ImageCache::from_bytes(file, "fuzz");
   LOCKSTEP_CHECK(cache.ok() && cache->pixels(0).ok(), "what was written is read");
   const auto again = lockstep::decode_image(lockstep::png_bytes(cut.rgb, side, side), side);

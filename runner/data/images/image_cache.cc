@@ -26,27 +26,24 @@ struct ImageHeader {
   uint64_t file_bytes = 0;
   uint64_t num_images = 0;  // their pixels follow the header
   uint64_t side = 0;
-  uint64_t index_offset = 0;                 // num_images ImageEntry
+  uint64_t index_offset = 0;                 // num_images ImageCacheEntry
   uint64_t classes_bytes = 0;                // JSON: [name, …]; follow the index
   uint64_t skipped_bytes = 0;                // JSON: [[file, reason], …]; follow the classes
   std::array<char, kHexDigits> digest = {};  // SHA-256 of index and classes
 };
 static_assert(sizeof(ImageHeader) == 128 && std::is_trivially_copyable_v<ImageHeader>);
 
-struct ImageEntry {
-  uint32_t crc32 = 0;  // of its pixels
-  uint32_t label = 0;
-};
-static_assert(sizeof(ImageEntry) == 8 && std::is_trivially_copyable_v<ImageEntry>);
+static_assert(sizeof(ImageCacheEntry) == 8 && std::is_trivially_copyable_v<ImageCacheEntry>);
 
 template <typename T>
 std::string_view bytes_of_object(const T& object) {
   return {reinterpret_cast<const char*>(&object), sizeof(T)};
 }
 
-ImageEntry entry_at(std::string_view bytes, uint64_t index_offset, int64_t i) {
-  ImageEntry entry;
-  std::memcpy(&entry, bytes.data() + index_offset + static_cast<uint64_t>(i) * sizeof(ImageEntry), sizeof(ImageEntry));
+ImageCacheEntry entry_at(std::string_view bytes, uint64_t index_offset, int64_t i) {
+  ImageCacheEntry entry;
+  std::memcpy(&entry, bytes.data() + index_offset + static_cast<uint64_t>(i) * sizeof(ImageCacheEntry),
+              sizeof(ImageCacheEntry));
   return entry;
 }
 
@@ -60,10 +57,10 @@ struct Frame {
   std::string trailer;
 };
 
-Frame frame_of(const std::vector<ImageEntry>& index, int64_t side, const std::vector<std::string>& classes,
+Frame frame_of(const std::vector<ImageCacheEntry>& index, int64_t side, const std::vector<std::string>& classes,
                const std::vector<SkippedFile>& skipped) {
   Frame frame;
-  frame.trailer.assign(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(ImageEntry));
+  frame.trailer.assign(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(ImageCacheEntry));
   const std::string names = dump_line(Json(classes));
   frame.trailer += names;
   const std::string digest = sha256_hex(frame.trailer);
@@ -84,25 +81,31 @@ Frame frame_of(const std::vector<ImageEntry>& index, int64_t side, const std::ve
 
 }  // namespace
 
-std::string image_cache_bytes(const std::vector<LabelledImage>& images, int64_t side,
-                              const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped) {
-  std::vector<ImageEntry> index;
-  for (const LabelledImage& image : images) {
-    LOCKSTEP_CHECK(image.rgb.size() == static_cast<size_t>(side * side * 3) && image.label >= 0 &&
-                       image.label < std::max<int64_t>(1, static_cast<int64_t>(classes.size())),
-                   "an image of this side and these classes");
-    index.push_back({.crc32 = crc32_of(chars_of(image.rgb)), .label = static_cast<uint32_t>(image.label)});
-  }
-  const Frame frame = frame_of(index, side, classes, skipped);
-  std::string out = frame.header;
-  out.reserve(out.size() + images.size() * static_cast<size_t>(side * side * 3) + frame.trailer.size());
-  for (const LabelledImage& image : images) out += chars_of(image.rgb);
-  return out += frame.trailer;
+ImageCacheWriter::ImageCacheWriter(int64_t num_images, int64_t side, const std::vector<std::string>& classes)
+    : side_(side), classes_(classes) {
+  constexpr size_t kTrailerBytes = size_t{64} << 10;  // of most: classes and skipped files
+  bytes_.reserve(static_cast<size_t>(num_images) * (static_cast<size_t>(side * side * 3) + sizeof(ImageCacheEntry)) +
+                 kTrailerBytes);
+  bytes_.resize(sizeof(ImageHeader));
+}
+
+void ImageCacheWriter::add(const LabelledImage& image) {
+  LOCKSTEP_CHECK(image.rgb.size() == static_cast<size_t>(side_ * side_ * 3) && image.label >= 0 &&
+                     image.label < std::max<int64_t>(1, static_cast<int64_t>(classes_.size())),
+                 "an image of this side and these classes");
+  index_.push_back({.crc32 = crc32_of(chars_of(image.rgb)), .label = static_cast<uint32_t>(image.label)});
+  bytes_ += chars_of(image.rgb);
+}
+
+std::string ImageCacheWriter::finish(const std::vector<SkippedFile>& skipped) && {
+  const Frame frame = frame_of(index_, side_, classes_, skipped);
+  std::copy(frame.header.begin(), frame.header.end(), bytes_.begin());
+  return std::move(bytes_) + frame.trailer;
 }
 
 Status write_image_cache(const std::vector<const ImageCache*>& parts, const ByteSink& sink) {
   const ImageCache& first = *parts.at(0);
-  std::vector<ImageEntry> index;
+  std::vector<ImageCacheEntry> index;
   std::vector<SkippedFile> skipped;
   for (const ImageCache* part : parts) {
     if (part->side_ != first.side_ || part->classes_ != first.classes_) {
@@ -165,11 +168,11 @@ Status ImageCache::check() {
   if (header.side < 1 || header.side > static_cast<uint64_t>(kImageSideMax)) return corrupt("has a damaged header");
   side_ = static_cast<int64_t>(header.side);
   const uint64_t rest = bytes.size() - sizeof(ImageHeader);
-  if (header.num_images > rest / (image_bytes() + sizeof(ImageEntry)) ||
+  if (header.num_images > rest / (image_bytes() + sizeof(ImageCacheEntry)) ||
       header.index_offset != sizeof(ImageHeader) + header.num_images * image_bytes()) {
     return corrupt("has a damaged header");
   }
-  const uint64_t index_bytes = header.num_images * sizeof(ImageEntry);
+  const uint64_t index_bytes = header.num_images * sizeof(ImageCacheEntry);
   const uint64_t texts = bytes.size() - header.index_offset - index_bytes;
   if (header.classes_bytes > texts || header.skipped_bytes != texts - header.classes_bytes) {
     return corrupt("has a damaged header");

@@ -26,6 +26,12 @@ namespace lockstep {
 inline constexpr uint32_t kImageCacheVersion = 1;
 inline constexpr int64_t kImageSideMax = 4096;
 
+// Of one image, in the file's index.
+struct ImageCacheEntry {
+  uint32_t crc32 = 0;  // of its pixels
+  uint32_t label = 0;
+};
+
 class ImageCache {
  public:
   // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
@@ -67,9 +73,21 @@ class ImageCache {
   std::string digest_;
 };
 
-// The bytes of a cache. Every image has side × side pixels and one of the labels.
-std::string image_cache_bytes(const std::vector<LabelledImage>& images, int64_t side,
-                              const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped);
+// Makes the bytes of a cache, one image after the other.
+class ImageCacheWriter {
+ public:
+  // Reserves memory for num_images. `classes` outlive this.
+  ImageCacheWriter(int64_t num_images, int64_t side, const std::vector<std::string>& classes);
+
+  void add(const LabelledImage& image);  // of side × side pixels, with one of the labels
+  [[nodiscard]] std::string finish(const std::vector<SkippedFile>& skipped) &&;
+
+ private:
+  int64_t side_;
+  const std::vector<std::string>& classes_;
+  std::string bytes_;  // room for the header, and the pixels
+  std::vector<ImageCacheEntry> index_;
+};
 
 // One cache of all images and skipped files of `parts`, in their order; at least one part, all of one side and the same
 // classes.

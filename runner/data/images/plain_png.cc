@@ -1,10 +1,9 @@
 #include "runner/data/images/plain_png.h"
 
-#include <libdeflate.h>
+#include <isa-l/igzip_lib.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,6 +16,7 @@ namespace {
 
 constexpr size_t kSignatureBytes = 8;
 constexpr size_t kBytesAfter = 3;                           // see add_predicted
+constexpr size_t kBytesBefore = kVectorLanes;               // so that no vector of samples overwrites filtered ones
 constexpr uint64_t kInflatedBytesMax = uint64_t{64} << 20;  // more is inflated row by row, by zlib
 
 uint32_t big_endian(std::string_view bytes) {
@@ -114,15 +114,17 @@ std::optional<PlainPng> read_chunks(std::string_view file) {
   return png;
 }
 
-// Null: they are damaged, or have another size. kBytesAfter more bytes follow them.
-std::unique_ptr<uint8_t[]> inflate(const PlainPng& png) {
-  const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> decompressor(
-      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
-  if (decompressor == nullptr) return nullptr;
-  auto inflated = std::make_unique_for_overwrite<uint8_t[]>(png.inflated_bytes() + kBytesAfter);
-  const libdeflate_result result = libdeflate_zlib_decompress(
-      decompressor.get(), png.deflated.data(), png.deflated.size(), inflated.get(), png.inflated_bytes(), nullptr);
-  return result == LIBDEFLATE_SUCCESS ? std::move(inflated) : nullptr;
+// Writes png.inflated_bytes(). False: they are damaged, or have another size.
+bool inflate(const PlainPng& png, uint8_t* inflated) {
+  inflate_state state;
+  isal_inflate_init(&state);
+  state.crc_flag = ISAL_ZLIB;
+  // Only read.
+  state.next_in = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(png.deflated.data()));
+  state.avail_in = static_cast<uint32_t>(png.deflated.size());
+  state.next_out = inflated;
+  state.avail_out = static_cast<uint32_t>(png.inflated_bytes());
+  return isal_inflate_stateless(&state) == ISAL_DECOMP_OK && state.avail_out == 0;
 }
 
 struct Row {
@@ -134,7 +136,8 @@ struct Row {
 };
 
 // Adds predicted(left, above, above_left) to each pixel. Four bytes are read and written for each, however many
-// channels it has: kBytesAfter must follow all three rows.
+// channels it has: kBytesAfter must follow all three rows. The samples may lie kBytesBefore in front of what is
+// filtered.
 template <typename Predict>
 [[gnu::always_inline]] inline void add_predicted(Row row, const Predict& predicted) {
   FourSums left = {};
@@ -207,12 +210,12 @@ std::vector<uint8_t> coloured(const PlainPng& png, const std::vector<uint8_t>& v
 std::optional<PngSamples> plain_png_samples(std::string_view file) {
   const std::optional<PlainPng> png = read_chunks(file);
   if (!png) return std::nullopt;
-  const std::unique_ptr<uint8_t[]> inflated = inflate(*png);
-  if (inflated == nullptr) return std::nullopt;
   const int64_t row_bytes = png->row_bytes();
-  std::vector<uint8_t> values(static_cast<size_t>(png->height * row_bytes) + kBytesAfter);
+  std::vector<uint8_t> values(kBytesBefore + png->inflated_bytes() + kBytesAfter);
+  uint8_t* inflated = values.data() + kBytesBefore;
+  if (!inflate(*png, inflated)) return std::nullopt;
   const std::vector<uint8_t> zeros(static_cast<size_t>(row_bytes) + kBytesAfter);
-  Row row = {inflated.get(), zeros.data(), values.data(), png->width, png->channels};
+  Row row = {inflated, zeros.data(), values.data(), png->width, png->channels};
   for (int64_t y = 0; y < png->height; ++y) {
     const int filter = *row.filtered++;
     if (!unfilter(filter, row)) return std::nullopt;
@@ -220,7 +223,7 @@ std::optional<PngSamples> plain_png_samples(std::string_view file) {
     row.filtered += row_bytes;
     row.samples += row_bytes;
   }
-  values.resize(values.size() - kBytesAfter);
+  values.resize(static_cast<size_t>(png->height * row_bytes));
   if (png->channels > 2) return PngSamples{png->width, png->height, png->channels, std::move(values)};
   return PngSamples{png->width, png->height, 4, coloured(*png, values)};
 }

@@ -16,9 +16,8 @@ struct ImageKind {
   static constexpr const char* kMany = "images";
   const ImageSource& source;
 
-  [[nodiscard]] std::string cache_bytes(const std::vector<LabelledImage>& images,
-                                        const std::vector<SkippedFile>& skipped) const {
-    return image_cache_bytes(images, source.side(), source.classes(), skipped);
+  [[nodiscard]] ImageCacheWriter writer(int64_t num_images) const {
+    return {num_images, source.side(), source.classes()};
   }
   static Status write_cache(const std::vector<const ImageCache*>& parts, const ByteSink& sink) {
     return write_image_cache(parts, sink);

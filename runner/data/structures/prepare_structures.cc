@@ -15,10 +15,14 @@ struct StructureKind {
   static constexpr const char* kMany = "structures";
   const StructureSource& source;
 
-  [[nodiscard]] static std::string cache_bytes(const std::vector<Structure>& structures,
-                                               const std::vector<SkippedFile>& skipped) {
-    return structure_cache_bytes(structures, skipped);
-  }
+  struct Writer {
+    std::vector<Structure> structures;
+    void add(Structure structure) { structures.push_back(std::move(structure)); }
+    [[nodiscard]] std::string finish(const std::vector<SkippedFile>& skipped) && {
+      return structure_cache_bytes(structures, skipped);
+    }
+  };
+  [[nodiscard]] static Writer writer(int64_t /*num_structures*/) { return {}; }
   static Status write_cache(const std::vector<const StructureCache*>& parts, const ByteSink& sink) {
     return write_structure_cache(parts, sink);
   }

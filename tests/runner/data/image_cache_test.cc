@@ -31,6 +31,13 @@ constexpr size_t kHeaderBytes = 128;
 
 LabelledImage labelled(int seed, int64_t label) { return {test_image(kSide, kSide, seed).rgb, label}; }
 
+std::string image_cache_bytes(const std::vector<LabelledImage>& images, int64_t side,
+                              const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped) {
+  ImageCacheWriter writer(static_cast<int64_t>(images.size()), side, classes);
+  for (const LabelledImage& image : images) writer.add(image);
+  return std::move(writer).finish(skipped);
+}
+
 std::string cache_bytes() { return image_cache_bytes({labelled(1, 0), labelled(2, 1)}, kSide, kClasses, kSkipped); }
 
 Result<ImageCache> opened(std::string bytes) {

@@ -160,6 +160,12 @@ TEST(DecodeImage, of_a_png_libpng_says_what_is_damaged) {
   const std::string head = whole.substr(0, pixels - 4);
   const std::string end = png_chunk("IEND", "");
   EXPECT_THAT(decode_image(head + png_chunk("IDAT", "no zlib stream") + end, 64).error().message, HasSubstr("IDAT: "));
+  // Of pixels whose own checksum, the last four bytes of the zlib stream, is wrong.
+  const size_t size = whole.size() - pixels - 4 - 4 - 12;
+  std::string data = whole.substr(pixels + 4, size);
+  data.back() ^= 1;
+  EXPECT_EQ(decode_image(head + png_chunk("IDAT", data) + end, 64).error().message,
+            "cannot be decoded: IDAT: incorrect data check");
   const std::string small = test_png(40, 29);
   const std::string too_few = small.substr(small.find("IDAT") - 4);
   EXPECT_EQ(decode_image(head + too_few, 64).error().message, "cannot be decoded: Not enough image data");
