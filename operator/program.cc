@@ -70,7 +70,8 @@ struct OperatorProgram::Impl {
           return train::send_coordinator_address(ip, train::kStatusPort, token, address);
         },
         .logger = logger});
-    job_metrics = std::make_unique<train::JobMetrics>(metrics.registry());
+    job_metrics = std::make_shared<train::JobMetrics>();
+    metrics.add(job_metrics);
     train::Settings settings;
     settings.token_key = token_key;
     settings.operator_namespace = connection->operator_namespace;
@@ -218,7 +219,7 @@ struct OperatorProgram::Impl {
   std::unique_ptr<Caches> caches;
   std::unique_ptr<CrdCheck> crd_check;
   std::unique_ptr<train::ProgressReader> progress;
-  std::unique_ptr<train::JobMetrics> job_metrics;
+  std::shared_ptr<train::JobMetrics> job_metrics;
   std::unique_ptr<control::LeaderElector> elector;
   std::unique_ptr<train::CoordinatorAnnouncer> announcer;
   std::unique_ptr<train::Reconciler> reconciler;

@@ -178,21 +178,26 @@ void ControllerMetrics::caught() { impl_->panics.Increment(); }
 struct Metrics::Impl {
   prometheus::Registry registry;
   std::shared_ptr<QueueFigures> queues = std::make_shared<QueueFigures>();
-  ProcessMetrics process;
 
   std::mutex mutex;
   // State below is protected by mutex.
+  std::vector<std::shared_ptr<const prometheus::Collectable>> others{queues, std::make_shared<ProcessMetrics>()};
   std::map<std::string, std::unique_ptr<ControllerMetrics>> controllers;
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
 Metrics::~Metrics() = default;
 
-prometheus::Registry& Metrics::registry() { return impl_->registry; }
+void Metrics::add(std::shared_ptr<const prometheus::Collectable> families) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->others.push_back(std::move(families));
+}
 
 std::string Metrics::text() const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
-  for (const std::vector<prometheus::MetricFamily>& more : {impl_->queues->Collect(), impl_->process.Collect()}) {
+  const std::lock_guard lock(impl_->mutex);
+  for (const std::shared_ptr<const prometheus::Collectable>& other : impl_->others) {
+    const std::vector<prometheus::MetricFamily> more = other->Collect();
     families.insert(families.end(), more.begin(), more.end());
   }
   return prometheus::TextSerializer().Serialize(families);

@@ -24,6 +24,7 @@
 #include "operator/kube/client.h"
 
 namespace prometheus {
+class Collectable;
 class Registry;
 }
 
@@ -54,8 +55,8 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // For families of other rooms.
-  [[nodiscard]] prometheus::Registry& registry();
+  // Families of another room; their names are none of those above.
+  void add(std::shared_ptr<const prometheus::Collectable> families);
   // Prometheus text format 0.0.4.
   [[nodiscard]] std::string text() const;
 

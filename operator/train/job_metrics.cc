@@ -5,9 +5,10 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
+#include <string>
 
 #include "runner/base/check.h"
 
@@ -31,13 +32,27 @@ auto& family(Builder builder, const MetricName& metric, prometheus::Registry& re
   return builder.Name(std::string(metric.name)).Help(std::string(metric.help)).Register(registry);
 }
 
+using Labels = std::map<std::string, std::string>;
+
+prometheus::MetricFamily empty_family(const MetricName& metric, prometheus::MetricType type) {
+  return {std::string(metric.name), std::string(metric.help), type, {}};
+}
+
+prometheus::ClientMetric series_of(const api::ObjectKey& job, const Labels& labels) {
+  prometheus::ClientMetric series;
+  for (const auto& [name, value] : labels) series.label.push_back({name, value});
+  series.label.push_back({"trainjob", job.name});
+  series.label.push_back({"trainjob_namespace", job.ns});
+  return series;
+}
+
 }  // namespace
 
+// prometheus::Family searches all its series to remove one. The series of a job, which change with its phase, are
+// therefore no family's: they are made from `shown` when they are collected.
 struct JobMetrics::Impl {
-  explicit Impl(prometheus::Registry& registry)
+  Impl()
       : jobs(family(prometheus::BuildGauge(), metric::kTrainJobs, registry)),
-        infos(family(prometheus::BuildGauge(), metric::kTrainJobInfo, registry)),
-        restarts(family(prometheus::BuildCounter(), metric::kTrainJobRestarts, registry)),
         failures(family(prometheus::BuildCounter(), metric::kTrainJobFailures, registry)),
         histograms{
             {&metric::kTrainJobTimeToPodsReady,
@@ -53,38 +68,28 @@ struct JobMetrics::Impl {
 
   prometheus::Gauge& gauge(api::JobPhase phase) { return jobs.Add({{"phase", to_string(phase)}}); }
 
-  static std::map<std::string, std::string> labels_of(const api::ObjectKey& job) {
-    return {{"trainjob_namespace", job.ns}, {"trainjob", job.name}};
-  }
-
-  // The series that one TrainJob has at present.
-  struct Shown {
+  struct Job {
     std::optional<api::JobPhase> phase;
-    prometheus::Gauge* info = nullptr;
-    std::set<prometheus::Counter*> restarts;
+    std::string failure_reason;
+    std::map<Labels, double> restarts;
   };
 
+  prometheus::Registry registry;
   prometheus::Family<prometheus::Gauge>& jobs;
-  prometheus::Family<prometheus::Gauge>& infos;
-  prometheus::Family<prometheus::Counter>& restarts;
   prometheus::Family<prometheus::Counter>& failures;
   std::map<const MetricName*, prometheus::Family<prometheus::Histogram>*> histograms;
-  std::mutex mutex;
-  std::map<api::ObjectKey, Shown> shown;  // protected by mutex
+  mutable std::mutex mutex;
+  std::map<api::ObjectKey, Job> shown;  // protected by mutex
 };
 
-JobMetrics::JobMetrics(prometheus::Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
+JobMetrics::JobMetrics() : impl_(std::make_unique<Impl>()) {}
 JobMetrics::~JobMetrics() = default;
 
 void JobMetrics::count(const api::ObjectKey& job, const Measurement& m) {
   if (m.metric == &metric::kTrainJobFailures) return impl_->failures.Add(m.labels).Increment(m.value);
   if (m.metric == &metric::kTrainJobRestarts) {
-    std::map<std::string, std::string> labels = Impl::labels_of(job);
-    labels.insert(m.labels.begin(), m.labels.end());
     const std::lock_guard lock(impl_->mutex);
-    prometheus::Counter& counter = impl_->restarts.Add(labels);
-    counter.Increment(m.value);
-    impl_->shown[job].restarts.insert(&counter);
+    impl_->shown[job].restarts[m.labels] += m.value;
     return;
   }
   const auto at = impl_->histograms.find(m.metric);
@@ -95,17 +100,12 @@ void JobMetrics::count(const api::ObjectKey& job, const Measurement& m) {
 void JobMetrics::show(const api::ObjectKey& job, const api::TrainJobStatus& status) {
   if (!status.phase) return;
   const std::lock_guard lock(impl_->mutex);
-  Impl::Shown& shown = impl_->shown[job];
+  Impl::Job& shown = impl_->shown[job];
   if (shown.phase == status.phase) return;
   if (shown.phase) impl_->gauge(*shown.phase).Decrement();
-  if (shown.info != nullptr) impl_->infos.Remove(shown.info);
   shown.phase = status.phase;
+  shown.failure_reason = failure_reason(status);
   impl_->gauge(*shown.phase).Increment();
-  std::map<std::string, std::string> labels = Impl::labels_of(job);
-  labels["phase"] = to_string(*status.phase);
-  labels["reason"] = failure_reason(status);
-  shown.info = &impl_->infos.Add(labels);
-  shown.info->Set(1);
 }
 
 void JobMetrics::forget(const api::ObjectKey& job) {
@@ -113,9 +113,27 @@ void JobMetrics::forget(const api::ObjectKey& job) {
   const auto at = impl_->shown.find(job);
   if (at == impl_->shown.end()) return;
   if (at->second.phase) impl_->gauge(*at->second.phase).Decrement();
-  if (at->second.info != nullptr) impl_->infos.Remove(at->second.info);
-  for (prometheus::Counter* counter : at->second.restarts) impl_->restarts.Remove(counter);
   impl_->shown.erase(at);
+}
+
+std::vector<prometheus::MetricFamily> JobMetrics::Collect() const {
+  std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  prometheus::MetricFamily infos = empty_family(metric::kTrainJobInfo, prometheus::MetricType::Gauge);
+  prometheus::MetricFamily restarts = empty_family(metric::kTrainJobRestarts, prometheus::MetricType::Counter);
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& [key, job] : impl_->shown) {
+    if (job.phase) {
+      prometheus::ClientMetric& info =
+          infos.metric.emplace_back(series_of(key, {{"phase", to_string(*job.phase)}, {"reason", job.failure_reason}}));
+      info.gauge.value = 1;
+    }
+    for (const auto& [labels, count] : job.restarts) {
+      restarts.metric.emplace_back(series_of(key, labels)).counter.value = count;
+    }
+  }
+  families.push_back(std::move(infos));
+  families.push_back(std::move(restarts));
+  return families;
 }
 
 }  // namespace lockstep::train

@@ -3,7 +3,6 @@
 #include "operator/train/reconciler.h"
 
 #include <gtest/gtest.h>
-#include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
@@ -129,8 +128,7 @@ class ReconcilerFixture {
           return {};
         },
         .threads = 1});
-    registry = std::make_unique<prometheus::Registry>();
-    metrics = std::make_unique<JobMetrics>(*registry);
+    metrics = std::make_unique<JobMetrics>();
     Reconciler::Options options;
     options.settings.token_key = "key";
     options.send_num_nodes = [this](const std::string& ip, const std::string& token, int num_nodes) -> Status {
@@ -236,7 +234,6 @@ class ReconcilerFixture {
   std::unique_ptr<control::Cache> services = std::make_unique<control::Cache>(trim_service);
   std::unique_ptr<control::Cache> policies = std::make_unique<control::Cache>(trim_network_policy);
   control::EventRecorder events{client, {}};
-  std::unique_ptr<prometheus::Registry> registry;
   std::unique_ptr<JobMetrics> metrics;
   std::string report;  // before the operator is made to read it
   std::atomic<int> reports{0};
@@ -995,7 +992,7 @@ TEST_F(ReconcilerTest, the_time_to_live_deletes_the_job_and_only_this_one) {
 TEST_F(ReconcilerTest, jobs_are_counted_by_phase_until_they_are_gone) {
   make_job();
   settle();
-  const auto text = [&] { return prometheus::TextSerializer().Serialize(registry->Collect()); };
+  const auto text = [&] { return prometheus::TextSerializer().Serialize(metrics->Collect()); };
   EXPECT_NE(text().find("lockstep_trainjobs{phase=\"Starting\"} 1"), std::string::npos) << text();
   server->remove(kube::train_jobs(), kJob);
   sync();
@@ -1007,7 +1004,7 @@ TEST_F(ReconcilerTest, the_metrics_name_a_job_its_restarts_and_why_it_failed_unt
   make_job();
   settle();
   const auto has = [&](const std::string& line) {
-    const std::string text = prometheus::TextSerializer().Serialize(registry->Collect());
+    const std::string text = prometheus::TextSerializer().Serialize(metrics->Collect());
     return text.find(line + "\n") != std::string::npos;
   };
   const std::string name = R"(trainjob="sim",trainjob_namespace="ns")";
@@ -1023,7 +1020,7 @@ TEST_F(ReconcilerTest, the_metrics_name_a_job_its_restarts_and_why_it_failed_unt
   server->remove(kube::train_jobs(), kJob);
   sync();
   ASSERT_TRUE(reconcile().ok());
-  EXPECT_EQ(prometheus::TextSerializer().Serialize(registry->Collect()).find("trainjob="), std::string::npos);
+  EXPECT_EQ(prometheus::TextSerializer().Serialize(metrics->Collect()).find("trainjob="), std::string::npos);
 }
 
 TEST_F(ReconcilerTest, a_job_that_cannot_be_read_is_an_error_with_its_field) {
