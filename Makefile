@@ -151,7 +151,8 @@ cluster-queues: ## tests against Kueue's own controller (KUEUE_BIN: another) and
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev --target lockstep-operator
 	@KUEUE_BIN=$${KUEUE_BIN:-$$(ls $(LOCKSTEP_CACHE)/kueue-*/kueue)} GANG_SCHEDULERS=$(LOCKSTEP_CACHE)/gang-schedulers \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest tests/cluster/test_queues.py tests/cluster/test_gang_schedulers.py --scenario=all
+	  $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -rs -o "markers=long: left to make e2e" --scenario=all \
+	  tests/cluster/test_queues.py tests/cluster/test_gang_schedulers.py
 
 images: ## the operator's image, the runner's for CPUs, and the one for compiling models of one's own, by podman or docker
 	@scripts/setup

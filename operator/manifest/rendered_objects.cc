@@ -50,7 +50,7 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
 
   std::vector<Json> objects;
   if (train::has_queue(observed.job)) {
-    TRY_ASSIGN(const Json pod, train::unadmitted_pod(observed, {}));
+    TRY_ASSIGN(const Json pod, train::unadmitted_pod(observed));
     objects.push_back(train::desired_workload(observed.job, spec.trainer.num_nodes, pod, {}));
     if (meta.created == 0) objects.back()["metadata"]["name"] = std::string(kWorkloadNamePlaceholder);
     if (spec.managed_by == train::kMultiKueue) return objects;  // the pods are made in another cluster

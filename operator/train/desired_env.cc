@@ -30,20 +30,20 @@ class List {
   std::vector<Json> entries_;
 };
 
-void add_foreign(const api::TrainJob& job, const EnvironmentParameters& parameters, List& list) {
+void add_foreign(const api::TrainJob& job, int num_proc_per_node, List& list) {
   const std::string address = pod0_address(job.meta);
   const int num_nodes = job.spec.trainer.num_nodes;
   list.add(env::kMasterAddr, address);
   list.add(env::kMasterPort, kMasterPort);
-  list.add(env::kForeignNodeRank, parameters.node_rank);
+  list.add(env::kForeignNodeRank, 0);
   list.add(env::kForeignNumNodes, num_nodes);
-  if (parameters.num_proc_per_node == 1) {
+  if (num_proc_per_node == 1) {
     list.add(env::kWorldSize, num_nodes);
-    list.add(env::kRank, parameters.node_rank);
+    list.add(env::kRank, 0);
   }
   list.add(env::kPetNumNodes, num_nodes);
-  list.add(env::kPetNprocPerNode, parameters.num_proc_per_node);
-  list.add(env::kPetNodeRank, parameters.node_rank);
+  list.add(env::kPetNprocPerNode, num_proc_per_node);
+  list.add(env::kPetNodeRank, 0);
   list.add(env::kPetMasterAddr, address);
   list.add(env::kPetMasterPort, kMasterPort);
 }
@@ -56,7 +56,7 @@ uint64_t run_number(const api::ObjectMeta& job) {
   return (static_cast<uint64_t>(std::max<api::UnixSeconds>(job.created, 0)) << kUidBits) | uid_bits;
 }
 
-std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParameters& parameters) {
+std::vector<Json> desired_env(const api::TrainJob& job, int num_proc_per_node, const std::string& token) {
   const api::TrainJobSpec& spec = job.spec;
   const int num_nodes = spec.trainer.num_nodes;
   List list;
@@ -64,21 +64,33 @@ std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParamet
   list.add(env::kNamespace, job.meta.ns);
   list.add(env::kJobUid, job.meta.uid);
   list.add(env::kRun, std::to_string(run_number(job.meta)));
-  list.add(env::kNodeRank, parameters.node_rank);
+  list.add(env::kNodeRank, 0);
   list.add(env::kNumNodes, num_nodes);
   list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : num_nodes);
   list.add(env::kMaxNodes, spec.elastic ? spec.elastic->max_nodes : num_nodes);
-  list.add(env::kNprocPerNode, parameters.num_proc_per_node);
+  list.add(env::kNprocPerNode, num_proc_per_node);
   list.add(env::kCoordinator, pod0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
-  list.add(env::kPodAttempt, parameters.attempt);
+  list.add(env::kPodAttempt, 0);
   if (spec.checkpoint) list.add(env::kCheckpointDir, spec.checkpoint->mount_path);
   if (spec.checkpoint) list.add(env::kResume, api::to_string(spec.checkpoint->resume));
-  list.add(env::kToken, parameters.token);
+  list.add(env::kToken, token);
   if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
   list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);
   if (spec.checkpoint) list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
-  if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, parameters, list);
+  if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, num_proc_per_node, list);
   return list.take();
+}
+
+void set_rank(api::Launcher launcher, int node_rank, int attempt, Json& env) {
+  const bool is_foreign = launcher != api::Launcher::kLockstep;  // else these names are the user's
+  for (Json& variable : env) {
+    const std::string& name = variable.at("name").get_ref<const std::string&>();
+    if (name == env::kPodAttempt) variable["value"] = std::to_string(attempt);
+    if (name == env::kNodeRank ||
+        (is_foreign && (name == env::kForeignNodeRank || name == env::kRank || name == env::kPetNodeRank))) {
+      variable["value"] = std::to_string(node_rank);
+    }
+  }
 }
 
 bool is_reserved(std::string_view name, api::Launcher launcher) {

@@ -11,16 +11,12 @@
 
 namespace lockstep::train {
 
-struct EnvironmentParameters {
-  int node_rank = 0;
-  int attempt = 0;
-  int num_proc_per_node = 1;
-  std::string token;
-};
+// core/v1 EnvVars of the first pod of rank 0. All pods of a job have the same names, also where a rank does not use
+// one, so that each pod shows what the others have.
+std::vector<Json> desired_env(const api::TrainJob& job, int num_proc_per_node, const std::string& token);
 
-// core/v1 EnvVars. All pods of a job have the same names, also where a rank does not use one, so that each pod shows
-// what the others have.
-std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParameters& parameters);
+// Changes those of desired_env that differ between the pods of a job. env: a list of EnvVars.
+void set_rank(api::Launcher launcher, int node_rank, int attempt, Json& env);
 
 // LOCKSTEP_RUN: (seconds of its creation << 20) | 20 bits of its UID. Higher for a TrainJob that was made later; below
 // 2^53, so that every reader of JSON keeps it exact.

@@ -152,19 +152,18 @@ bool mounts_path(const Json& trainer, std::string_view path) {
                      [&](const Json& mount) { return text_field(mount, {"mountPath"}) == path; });
 }
 
-void add_volumes(const api::TrainJobSpec& spec, int node_rank, Json& pod_spec, Json& trainer) {
-  // Without a limit of its own it counts against the container's memory limit; 64 MiB, the runtimes' default, is too
-  // little for NCCL.
-  if (!mounts_path(trainer, kSharedMemoryPath)) {
-    add_volume(pod_spec, trainer, {{"name", std::string(kSharedMemoryVolume)}, {"emptyDir", {{"medium", "Memory"}}}},
-               std::string(kSharedMemoryPath));
-  }
-  // A claim that one node at a time may mount (ReadWriteOnce) must not hold up the others: pod 0 alone writes.
-  if (spec.checkpoint && node_rank == 0) {
-    Json volume = spec.checkpoint->volume;
-    volume["name"] = std::string(kCheckpointVolume);
-    add_volume(pod_spec, trainer, std::move(volume), spec.checkpoint->mount_path);
-  }
+// Without a limit of its own it counts against the container's memory limit; 64 MiB, the runtimes' default, is too
+// little for NCCL.
+void add_shared_memory(Json& pod_spec, Json& trainer) {
+  if (mounts_path(trainer, kSharedMemoryPath)) return;
+  add_volume(pod_spec, trainer, {{"name", std::string(kSharedMemoryVolume)}, {"emptyDir", {{"medium", "Memory"}}}},
+             std::string(kSharedMemoryPath));
+}
+
+void add_checkpoint(const api::Checkpoint& checkpoint, Json& pod_spec, Json& trainer) {
+  Json volume = checkpoint.volume;
+  volume["name"] = std::string(kCheckpointVolume);
+  add_volume(pod_spec, trainer, std::move(volume), checkpoint.mount_path);
 }
 
 // The terms of a node selector are alternatives, so each of them must exclude the nodes.
@@ -190,41 +189,42 @@ Status avoid_nodes(Json& pod_spec, const std::set<std::string>& nodes) {
   return {};
 }
 
-Json pod_metadata(const Observed& o, const PodParameters& parameters) {
+Json common_metadata(const Observed& o) {
   const api::TrainJob& job = o.job;
   Json metadata = Json::object();
   if (const Json* given = field(job.spec.trainer.pod_template, {"metadata"}); given != nullptr && given->is_object()) {
     metadata = *given;
   }
-  metadata["name"] = pod_name(job.meta.name, parameters.node_rank, parameters.attempt);
   metadata["namespace"] = job.meta.ns;
   Json labels = owned_labels(job.meta);
   if (const Json* given = field(metadata, {"labels"}); given != nullptr && given->is_object()) labels.update(*given);
-  labels[std::string(kNodeRankLabel)] = std::to_string(parameters.node_rank);
-  labels[std::string(kAttemptLabel)] = std::to_string(parameters.attempt);
   labels[std::string(kServingLabel)] = "true";
   metadata["labels"] = std::move(labels);
   Json& annotations = metadata["annotations"];
   if (!annotations.is_object()) annotations = Json::object();
   annotations[std::string(kNumNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
-  std::string avoids;
-  for (const std::string& node : parameters.avoided_nodes) avoids.append(avoids.empty() ? "" : ",").append(node);
-  if (!avoids.empty()) annotations[std::string(kAvoidsAnnotation)] = avoids;
   put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
   metadata["ownerReferences"] = owner_references(job.meta);
   return metadata;
 }
 
-void fill_trainer(const Observed& o, const PodParameters& parameters, Json& trainer) {
+void name_pod(const api::TrainJob& job, const PodParameters& parameters, Json& metadata) {
+  metadata["name"] = pod_name(job.meta.name, parameters.node_rank, parameters.attempt);
+  Json& labels = metadata["labels"];
+  labels[std::string(kNodeRankLabel)] = std::to_string(parameters.node_rank);
+  labels[std::string(kAttemptLabel)] = std::to_string(parameters.attempt);
+  std::string avoids;
+  for (const std::string& node : parameters.avoided_nodes) avoids.append(avoids.empty() ? "" : ",").append(node);
+  if (!avoids.empty()) metadata["annotations"][std::string(kAvoidsAnnotation)] = avoids;
+}
+
+void fill_trainer(const Observed& o, Json& trainer) {
   const api::Trainer& fields = o.job.spec.trainer;
   put(trainer, "name", std::string(kTrainerContainer));
   put(trainer, "image", fields.image);
   if (!fields.command.empty()) put(trainer, "command", fields.command);
   if (!fields.args.empty()) put(trainer, "args", fields.args);
-  const std::vector<Json> contract = desired_env(o.job, {.node_rank = parameters.node_rank,
-                                                         .attempt = parameters.attempt,
-                                                         .num_proc_per_node = num_proc_per_node(o.job.spec),
-                                                         .token = o.token()});
+  const std::vector<Json> contract = desired_env(o.job, num_proc_per_node(o.job.spec), o.token());
   const Json template_env = list_field(trainer, {"env"});
   put(trainer, "env", merge_env(contract, template_env, fields.env));
   if (Json resources = trainer_resources(o.job.spec); !resources.empty())
@@ -235,10 +235,9 @@ void fill_trainer(const Observed& o, const PodParameters& parameters, Json& trai
   restrict_trainer(trainer, fields.launcher);
 }
 
-void fill_pod_spec(const Observed& o, const PodParameters& parameters, Json& pod_spec) {
+void fill_pod_spec(const Observed& o, Json& pod_spec) {
   const api::TrainJobSpec& spec = o.job.spec;
   put(pod_spec, "restartPolicy", "Never");
-  put(pod_spec, "hostname", pod_hostname(o.job.meta.name, parameters.node_rank));
   put(pod_spec, "subdomain", o.job.meta.name);
   const char* const grace = "terminationGracePeriodSeconds";
   put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
@@ -251,21 +250,8 @@ void fill_pod_spec(const Observed& o, const PodParameters& parameters, Json& pod
   if (bool_field(pod_spec, {"hostNetwork"})) put_if_absent(pod_spec, "dnsPolicy", "ClusterFirstWithHostNet");
 }
 
-}  // namespace
-
-int num_proc_per_node(const api::TrainJobSpec& spec) {
-  if (spec.trainer.num_proc_per_node) return *spec.trainer.num_proc_per_node;
-  constexpr int64_t kMost = 1024;  // as for a number that is given
-  return static_cast<int>(std::clamp<int64_t>(gpus_in(trainer_resources(spec)), 1, kMost));
-}
-
-Result<Json> desired_pod(const Observed& o, const PodParameters& parameters) {
-  TRY_ASSIGN(Json pod, unadmitted_pod(o, parameters));
-  if (!o.admitted_pod.empty()) TRY(add_to_pod(o.admitted_pod, pod));
-  return pod;
-}
-
-Result<Json> unadmitted_pod(const Observed& o, const PodParameters& parameters) {
+// common_pod without what a queue's admission adds.
+Result<Json> unadmitted_common_pod(const Observed& o) {
   const api::TrainJobSpec& spec = o.job.spec;
   TRY(check_pod_template(spec));
   TRY(check_scheduling(o.job));
@@ -279,19 +265,49 @@ Result<Json> unadmitted_pod(const Observed& o, const PodParameters& parameters) 
   // template's.
   const int index = trainer_index(spec.trainer.pod_template);
   if (index < 0) containers.push_back(Json::object());
-  Json trainer = index < 0 ? Json::object() : containers[static_cast<size_t>(index)];
-
-  fill_trainer(o, parameters, trainer);
-  fill_pod_spec(o, parameters, pod_spec);
-  add_volumes(spec, parameters.node_rank, pod_spec, trainer);
+  Json& trainer = index < 0 ? containers.back() : containers[static_cast<size_t>(index)];
+  fill_trainer(o, trainer);
+  fill_pod_spec(o, pod_spec);
+  add_shared_memory(pod_spec, trainer);
   restrict_pod(pod_spec, trainer, spec.trainer.launcher);
+  return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", common_metadata(o)}, {"spec", std::move(pod_spec)}};
+}
+
+}  // namespace
+
+int num_proc_per_node(const api::TrainJobSpec& spec) {
+  if (spec.trainer.num_proc_per_node) return *spec.trainer.num_proc_per_node;
+  constexpr int64_t kMost = 1024;  // as for a number that is given
+  return static_cast<int>(std::clamp<int64_t>(gpus_in(trainer_resources(spec)), 1, kMost));
+}
+
+Result<Json> common_pod(const Observed& o) {
+  TRY_ASSIGN(Json pod, unadmitted_common_pod(o));
+  if (!o.admitted_pod.empty()) TRY(add_to_pod(o.admitted_pod, pod));
+  return pod;
+}
+
+Result<Json> pod_of_rank(const Observed& o, Json pod, const PodParameters& parameters) {
+  name_pod(o.job, parameters, pod["metadata"]);
+  Json& pod_spec = pod["spec"];
+  put(pod_spec, "hostname", pod_hostname(o.job.meta.name, parameters.node_rank));
+  Json& trainer = pod_spec["containers"][static_cast<size_t>(trainer_index(pod))];
+  set_rank(o.job.spec.trainer.launcher, parameters.node_rank, parameters.attempt, trainer["env"]);
+  // A claim that one node at a time may mount (ReadWriteOnce) must not hold up the others: pod 0 alone writes.
+  if (o.job.spec.checkpoint && parameters.node_rank == 0) add_checkpoint(*o.job.spec.checkpoint, pod_spec, trainer);
   TRY(avoid_nodes(pod_spec, parameters.avoided_nodes));
-  pod_spec["containers"][index < 0 ? pod_spec["containers"].size() - 1 : static_cast<size_t>(index)] =
-      std::move(trainer);
-  Json pod{
-      {"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, parameters)}, {"spec", std::move(pod_spec)}};
   join_pod_group(o.job, parameters.pod_group, pod);
   return pod;
+}
+
+Result<Json> desired_pod(const Observed& o, const PodParameters& parameters) {
+  TRY_ASSIGN(Json common, common_pod(o));
+  return pod_of_rank(o, std::move(common), parameters);
+}
+
+Result<Json> unadmitted_pod(const Observed& o) {
+  TRY_ASSIGN(Json common, unadmitted_common_pod(o));
+  return pod_of_rank(o, std::move(common), {});
 }
 
 }  // namespace lockstep::train

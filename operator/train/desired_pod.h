@@ -24,10 +24,15 @@ struct PodParameters {
   std::set<std::string> avoided_nodes = {};  // Kubernetes nodes where it must not run
 };
 
-// kInvalid names the field of the TrainJob.
+// What all pods have in common: the template is checked and merged once for as many as are made in a pass. kInvalid
+// names the field of the TrainJob.
+Result<Json> common_pod(const Observed& observed);
+// kInvalid as above.
+Result<Json> pod_of_rank(const Observed& observed, Json common, const PodParameters& parameters);
+// Both.
 Result<Json> desired_pod(const Observed& observed, const PodParameters& parameters);
-// The same without what a queue's admission adds. The Workload asks the queue for pods like this one.
-Result<Json> unadmitted_pod(const Observed& observed, const PodParameters& parameters);
+// Pod 0 without what a queue's admission adds. The Workload asks the queue for pods like this one.
+Result<Json> unadmitted_pod(const Observed& observed);
 
 // spec.trainer.numProcPerNode; for auto the GPUs that the pod asks for, at least 1.
 int num_proc_per_node(const api::TrainJobSpec& spec);

@@ -63,7 +63,7 @@ void finish(PlanState& state, int pods_left, const std::string& message) {
 void ask_queue(PlanState& state) {
   const bool has_workloads = !state.observed.kueue.workloads.empty();
   if (!has_queue(state.observed.job) && !has_workloads) return;
-  const Result<Json> pod = unadmitted_pod(state.observed, {});
+  const Result<Json> pod = unadmitted_pod(state.observed);
   if (!pod.ok() && !has_workloads) return refuse_spec(state, pod.error().message);
   const bool wants_to_run = !state.spec.suspend && !state.book.held;
   apply(state, {.node_ranks_with_pods = state.node_ranks_with_pods,
@@ -111,7 +111,7 @@ void plan_dispatched(PlanState& state) {
   if (is_complete(state) || state.status.conditions.is_true(api::condition::kFailed)) {
     return finish(state, 0, state.status.message);
   }
-  const Result<Json> pod = unadmitted_pod(state.observed, {});
+  const Result<Json> pod = unadmitted_pod(state.observed);
   apply(state, {.was_stopped = true,
                 .wants_to_run = !state.spec.suspend,
                 .wanted_pods = state.observed.wanted_pods,

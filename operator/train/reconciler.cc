@@ -705,6 +705,7 @@ class Pass {
   // 1, 2, 4, … at a time, as Kubernetes' Job controller makes them: a quota that is used up refuses only about as many
   // as it has admitted, and after an error no more are sent.
   Status create_pods(const Observed& observed, std::span<const Action> actions) {
+    TRY_ASSIGN(const Json common, common_pod(observed));
     Status first;
     bool are_all_refused = false;
     for (; !actions.empty() && first.ok() && !are_all_refused;
@@ -714,7 +715,7 @@ class Pass {
       actions = actions.subspan(batch.size());
       std::vector<kube::Request> requests;
       for (const Action& action : batch) {
-        TRY_ASSIGN(Json pod, desired_pod(observed, std::get<CreatePod>(action.what).parameters));
+        TRY_ASSIGN(Json pod, pod_of_rank(observed, common, std::get<CreatePod>(action.what).parameters));
         requests.emplace_back(kube::Create{kube::pods(), std::move(pod)});
       }
       std::vector<Result<Json>> answers = p_.client.send_all(requests);

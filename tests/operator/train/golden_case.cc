@@ -325,7 +325,7 @@ Status add_workload(const Json& yaml, const Json& job, api::UnixSeconds now, Kue
   const std::string is = given->is_string() ? given->get<std::string>() : text_field(*given, {"is"});
   TRY_ASSIGN(Observed o, observe({.job = job}, now));
   o.settings = golden_settings();
-  TRY_ASSIGN(const Json pod, unadmitted_pod(o, {}));
+  TRY_ASSIGN(const Json pod, unadmitted_pod(o));
   Json workload = desired_workload(o.job, o.wanted_pods, pod, kueue);
   workload["metadata"]["uid"] = "uid-of-the-workload";
   workload["metadata"]["resourceVersion"] = "200";

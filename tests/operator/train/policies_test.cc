@@ -259,9 +259,9 @@ TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
   job.spec.trainer.num_nodes = 3;
   job.spec.elastic = api::Elastic{.min_nodes = 2, .max_nodes = 5};
   Environment environment;
-  for (const Json& variable : desired_env(job, {.node_rank = 2, .attempt = 4, .num_proc_per_node = 8, .token = "t"})) {
-    environment[variable["name"]] = variable["value"];
-  }
+  Json env = desired_env(job, 8, "t");
+  set_rank(api::Launcher::kLockstep, 2, 4, env);
+  for (const Json& variable : env) environment[variable["name"]] = variable["value"];
   const Result<AgentPlace> place = derive_agent_place(environment, "sasrec-2", {});
   ASSERT_TRUE(place.ok()) << place.error().message;
   EXPECT_EQ(place->node_rank, 2);
@@ -289,7 +289,7 @@ TEST(DesiredEnv, tells_the_runner_which_job_it_is_and_what_it_may_go_on_from) {
   job.meta = {.name = "sasrec", .ns = "team-a", .uid = "u", .created = 1'795'255'200};
   job.spec.checkpoint = api::Checkpoint{.resume = api::Resume::kSameJob};
   Environment environment;
-  for (const Json& variable : desired_env(job, {.token = "t"})) environment[variable["name"]] = variable["value"];
+  for (const Json& variable : desired_env(job, 1, "t")) environment[variable["name"]] = variable["value"];
   const Result<JobIdentity> identity = job_identity(environment);
   ASSERT_TRUE(identity.ok()) << identity.error().message;
   EXPECT_EQ(identity->name, "team-a/sasrec");
@@ -298,13 +298,22 @@ TEST(DesiredEnv, tells_the_runner_which_job_it_is_and_what_it_may_go_on_from) {
   EXPECT_EQ(identity->resume, ResumePolicy::kSameJob);
 }
 
+TEST(DesiredEnv, leaves_the_names_of_other_launchers_to_the_user) {
+  Json env = {{{"name", "RANK"}, {"value", "mine"}}, {{"name", "LOCKSTEP_NODE_RANK"}, {"value", "0"}}};
+  set_rank(api::Launcher::kLockstep, 2, 0, env);
+  EXPECT_EQ(env[0]["value"], "mine");
+  EXPECT_EQ(env[1]["value"], "2");
+}
+
 TEST(DesiredEnv, of_another_launcher_is_a_world_of_its_own) {
   api::TrainJob job;
   job.meta = {.name = "j", .ns = "n", .uid = "u"};
   job.spec.trainer.launcher = api::Launcher::kNone;
   job.spec.trainer.num_nodes = 3;
   Environment environment;
-  for (const Json& variable : desired_env(job, {.node_rank = 2, .attempt = 0, .num_proc_per_node = 1, .token = "t"})) {
+  Json env = desired_env(job, 1, "t");
+  set_rank(api::Launcher::kNone, 2, 0, env);
+  for (const Json& variable : env) {
     environment[variable["name"]] = variable["value"];
     EXPECT_TRUE(is_reserved(variable["name"].get<std::string>(), api::Launcher::kNone)) << variable;
   }
