@@ -13,11 +13,7 @@
 // With --repeats N the work is done so often, and seconds [N] is written too.
 #include <torch/types.h>
 
-#include <chrono>
-#include <cstdio>
-#include <exception>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -29,24 +25,15 @@
 #include "runner/models/gpt2rec/generated_movies.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
 #include "runner/models/gpt2rec/text_encoder.h"
+#include "tests/tools/dump_program.h"
 
 namespace lockstep {
 namespace {
-
-using Flags = std::map<std::string, std::string>;
 
 std::string flag(const Flags& flags, const std::string& name) {
   return flags.contains(name) ? flags.at(name) : std::string();
 }
 
-at::Tensor named(const NamedTensors& tensors, const std::string& name) {
-  for (const NamedTensor& tensor : tensors) {
-    if (tensor.name == name) return tensor.tensor;
-  }
-  LOCKSTEP_CHECK(false, "a tensor of the input is missing");
-}
-
-// Copies the weights that Python's peft has written for a GPT2Model into `adapters`.
 Status read_peft_folder(const std::string& folder, const NamedTensors& adapters) {
   constexpr std::string_view kPrefix = "base_model.model.";
   const std::string path = join_path(folder, kPeftWeightsFile);
@@ -85,14 +72,15 @@ NamedTensors movies() {
 NamedTensors hidden(const TextEncoder& encoder, const NamedTensors& in) {
   const at::NoGradGuard no_grad;
   Dropouts off;
-  return {{"hidden", encoder.gpt2().hidden({.tokens_NT = named(in, "tokens"), .rows_S = {}, .is_seen_NT = {}}, off)},
-          {"pooled", encoder.encode(named(in, "tokens"), named(in, "lengths"))}};
+  return {
+      {"hidden", encoder.gpt2().hidden({.tokens_NT = tensor_of(in, "tokens"), .rows_S = {}, .is_seen_NT = {}}, off)},
+      {"pooled", encoder.encode(tensor_of(in, "tokens"), tensor_of(in, "lengths"))}};
 }
 
 NamedTensors gradients(const TextEncoder& encoder, const NamedTensors& in) {
   for (const NamedTensor& adapter : encoder.adapters()) adapter.tensor.mutable_grad().reset();
-  const at::Tensor pooled_ND = encoder.encode(named(in, "tokens"), named(in, "lengths"));
-  (pooled_ND * named(in, "of_pooled")).sum().backward();
+  const at::Tensor pooled_ND = encoder.encode(tensor_of(in, "tokens"), tensor_of(in, "lengths"));
+  (pooled_ND * tensor_of(in, "of_pooled")).sum().backward();
   NamedTensors out = {{"pooled", pooled_ND}};
   for (const NamedTensor& adapter : encoder.adapters()) out.push_back({"grad/" + adapter.name, adapter.tensor.grad()});
   return out;
@@ -113,9 +101,8 @@ Status export_adapters(const TextEncoder& encoder, const NamedTensors& in, const
 
 Status run(const std::string& what, const Flags& flags) {
   PosixFileSystem files;
-  NamedTensors out;
   if (what == "tokens") {
-    TRY_ASSIGN(out, tokens(flags));
+    TRY_ASSIGN(const NamedTensors out, tokens(flags));
     return save_weights(files, flags.at("out"), out);
   }
   if (what == "movies") return save_weights(files, flags.at("out"), movies());
@@ -130,30 +117,11 @@ Status run(const std::string& what, const Flags& flags) {
   TRY_ASSIGN(const NamedTensors in, load_weights(files, flags.at("input")));
   if (what == "export") return export_adapters(*encoder, in, flags.at("out"));
   LOCKSTEP_CHECK(what == "hidden" || what == "gradients", "expected tokens, movies, hidden, gradients or export");
-  const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    out = what == "hidden" ? hidden(*encoder, in) : gradients(*encoder, in);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  }
-  out.push_back({"seconds", at::tensor(seconds, at::kDouble)});
-  for (NamedTensor& tensor : out) tensor.tensor = tensor.tensor.detach().contiguous();
-  return save_weights(files, flags.at("out"), out);
+  const auto work = [&] { return what == "hidden" ? hidden(*encoder, in) : gradients(*encoder, in); };
+  return save_weights(files, flags.at("out"), repeated(flags, work));
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  try {
-    lockstep::Flags flags;
-    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-    const lockstep::Status done = lockstep::run(argc > 1 ? argv[1] : "", flags);
-    if (done.ok()) return 0;
-    std::fprintf(stderr, "gpt2_dump: %s\n", done.error().message.c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "gpt2_dump: %s (flags: --input --out are needed)\n", error.what());
-  }
-  return 2;
-}
+int main(int argc, char** argv) { return lockstep::dump_main(argc, argv, lockstep::run); }

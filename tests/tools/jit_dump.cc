@@ -11,10 +11,6 @@
 // 0.1).
 #include <torch/types.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -28,17 +24,13 @@
 #include "runner/models/jit/jit_workload.h"
 #include "runner/models/workload_flags.h"
 #include "runner/optim/fused_adam.h"
+#include "tests/tools/dump_program.h"
 
 namespace lockstep {
 namespace {
 
 NamedTensors work(const std::string& what, const JitModel& model, const NamedTensors& tensors) {
-  const auto in = [&](const std::string& name) {
-    const auto found =
-        std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
-    LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
-    return found->tensor;
-  };
+  const auto in = [&](const std::string& name) { return tensor_of(tensors, name); };
   if (what == "samples") {
     return {{"image_BCHH", sample_images(model, in("noise_BCHH"), in("classes_B"),
                                          {.steps = 5, .guidance = 2.0, .noise_scale = 2.0})}};
@@ -54,7 +46,7 @@ NamedTensors work(const std::string& what, const JitModel& model, const NamedTen
   return out;
 }
 
-Status step(const std::map<std::string, std::string>& flags) {
+Status step(const Flags& flags) {
   PosixFileSystem files;
   TRY_ASSIGN(const RunConfig config, parse_run_config({"jit", "--data_path", "generated:12:3", "--img_size", "16",
                                                        "--model", "6x128/4", "--noise_scale", "2", "--t_eps", "0.1"},
@@ -76,7 +68,7 @@ Status step(const std::map<std::string, std::string>& flags) {
   return save_weights(files, flags.at("out"), out);
 }
 
-Status run(const std::string& what, const std::map<std::string, std::string>& flags) {
+Status run(const std::string& what, const Flags& flags) {
   if (what == "step") return step(flags);
   PosixFileSystem files;
   const JitModel model({.image_size = 16,
@@ -97,15 +89,4 @@ Status run(const std::string& what, const std::map<std::string, std::string>& fl
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  try {
-    std::map<std::string, std::string> flags;
-    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-    const lockstep::Status status = lockstep::run(argc > 1 ? argv[1] : "", flags);
-    if (status.ok()) return 0;
-    std::fprintf(stderr, "jit_dump: %s\n", status.error().message.c_str());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "jit_dump: %s\n", e.what());
-  }
-  return 1;
-}
+int main(int argc, char** argv) { return lockstep::dump_main(argc, argv, lockstep::run); }

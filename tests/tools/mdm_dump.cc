@@ -10,11 +10,6 @@
 #include <ATen/core/Reduction.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,17 +19,13 @@
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
 #include "runner/models/protein/mdm_model.h"
+#include "tests/tools/dump_program.h"
 
 namespace lockstep {
 namespace {
 
 NamedTensors work(const std::string& what, const MdmModel& model, const NamedTensors& tensors) {
-  const auto in = [&](const std::string& name) {
-    const auto found =
-        std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
-    LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
-    return found->tensor;
-  };
+  const auto in = [&](const std::string& name) { return tensor_of(tensors, name); };
   if (what == "features") {
     const MdmInput input{.X_BL4C = in("X_BL4C"),
                          .is_residue_BL = in("is_residue_BL"),
@@ -62,37 +53,16 @@ NamedTensors work(const std::string& what, const MdmModel& model, const NamedTen
   return out;
 }
 
-Status run(const std::string& what, const std::map<std::string, std::string>& flags) {
+Status run(const std::string& what, const Flags& flags) {
   PosixFileSystem files;
   const MdmModel model({}, at::Device(at::kCPU));
   TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
   TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
   TRY_ASSIGN(const NamedTensors input, load_weights(files, flags.at("input")));
-  const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
-  std::vector<double> seconds;
-  NamedTensors out;
-  for (int i = 0; i < repeats; ++i) {
-    const auto began = std::chrono::steady_clock::now();
-    out = work(what, model, input);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  }
-  if (what == "features") out.push_back({"seconds", at::tensor(seconds, at::kDouble)});
-  for (NamedTensor& tensor : out) tensor.tensor = tensor.tensor.contiguous();
-  return save_weights(files, flags.at("out"), out);
+  return save_weights(files, flags.at("out"), repeated(flags, [&] { return work(what, model, input); }));
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  try {
-    std::map<std::string, std::string> flags;
-    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-    const lockstep::Status status = lockstep::run(argc > 1 ? argv[1] : "", flags);
-    if (status.ok()) return 0;
-    std::fprintf(stderr, "mdm_dump: %s\n", status.error().message.c_str());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "mdm_dump: %s\n", e.what());
-  }
-  return 1;
-}
+int main(int argc, char** argv) { return lockstep::dump_main(argc, argv, lockstep::run); }

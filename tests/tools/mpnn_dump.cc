@@ -13,10 +13,6 @@
 // --repeats the work is done so often, and seconds [N] is written too.
 #include <torch/types.h>
 
-#include <chrono>
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,11 +26,10 @@
 #include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/mpnn_model.h"
 #include "runner/models/protein/mpnn_sampling.h"
+#include "tests/tools/dump_program.h"
 
 namespace lockstep {
 namespace {
-
-using Flags = std::map<std::string, std::string>;
 
 class Tensors {
  public:
@@ -154,32 +149,10 @@ Status run(const std::string& what, const Flags& flags) {
     input.insert(input.begin(), of_file.begin(), of_file.end());  // found before those of the same name
   }
   const Tensors in(std::move(input));
-  const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
-  std::vector<double> seconds;
-  NamedTensors out;
-  for (int i = 0; i < repeats; ++i) {
-    out.clear();
-    const auto began = std::chrono::steady_clock::now();
-    out = work(what, model, in);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-  }
-  out.push_back({"seconds", at::tensor(seconds, at::kDouble).to(at::kFloat)});
-  for (NamedTensor& tensor : out) tensor.tensor = tensor.tensor.detach().contiguous();
-  return save_weights(files, flags.at("out"), out);
+  return save_weights(files, flags.at("out"), repeated(flags, [&] { return work(what, model, in); }));
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  try {
-    lockstep::Flags flags;
-    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-    const lockstep::Status done = lockstep::run(argc > 1 ? argv[1] : "", flags);
-    if (done.ok()) return 0;
-    std::fprintf(stderr, "mpnn_dump: %s\n", done.error().message.c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "mpnn_dump: %s (flags: --weights --input --out are needed)\n", error.what());
-  }
-  return 2;
-}
+int main(int argc, char** argv) { return lockstep::dump_main(argc, argv, lockstep::run); }

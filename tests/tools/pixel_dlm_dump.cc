@@ -13,9 +13,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -30,11 +27,10 @@
 #include "runner/models/jit/pixel_dlm_model.h"
 #include "runner/models/jit/pixel_dlm_workload.h"
 #include "runner/models/workload_flags.h"
+#include "tests/tools/dump_program.h"
 
 namespace lockstep {
 namespace {
-
-using Flags = std::map<std::string, std::string>;
 
 PixelDlmShape shape_of(const std::string& text) {
   std::vector<int64_t> numbers;
@@ -48,12 +44,7 @@ PixelDlmShape shape_of(const std::string& text) {
 }
 
 NamedTensors work(const std::string& what, const PixelDlmModel& model, const NamedTensors& tensors) {
-  const auto in = [&](const std::string& name) {
-    const auto found =
-        std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
-    LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
-    return found->tensor;
-  };
+  const auto in = [&](const std::string& name) { return tensor_of(tensors, name); };
   const at::Tensor is_token_BHH = in("is_token_BHH") != 0;
   const at::Tensor predicted_BCHH = model(in("z_BCHH"), in("t_B"), is_token_BHH);
   if (what == "images") return {{"image_BCHH", predicted_BCHH}};
@@ -122,17 +113,8 @@ Status run_tokens(const Flags& flags) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  try {
-    lockstep::Flags flags;
-    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-    const std::string what = argc > 1 ? argv[1] : "";
-    const lockstep::Status status = what == "tokens" ? lockstep::run_tokens(flags)
-                                    : what == "step" ? lockstep::run_step(flags)
-                                                     : lockstep::run_model(what, flags);
-    if (status.ok()) return 0;
-    std::fprintf(stderr, "pixel_dlm_dump: %s\n", status.error().message.c_str());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "pixel_dlm_dump: %s\n", e.what());
-  }
-  return 1;
+  return lockstep::dump_main(argc, argv, [](const std::string& what, const lockstep::Flags& flags) {
+    if (what == "tokens") return lockstep::run_tokens(flags);
+    return what == "step" ? lockstep::run_step(flags) : lockstep::run_model(what, flags);
+  });
 }

@@ -7,6 +7,8 @@
 #include <csignal>
 #include <random>
 
+#include "tests/runner/recovery/outputs.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,25 +17,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 using Outputs = std::vector<NodeLadderOutput>;
-
-template <typename T>
-const T* find(const Outputs& outputs) {
-  for (const NodeLadderOutput& output : outputs) {
-    if (const T* found = std::get_if<T>(&output)) return found;
-  }
-  return nullptr;
-}
-template <typename T>
-int count(const Outputs& outputs) {
-  return static_cast<int>(std::count_if(outputs.begin(), outputs.end(),
-                                        [](const auto& output) { return std::holds_alternative<T>(output); }));
-}
-template <typename T>
-T get(const Outputs& outputs) {
-  const T* found = find<T>(outputs);
-  EXPECT_NE(found, nullptr);
-  return found != nullptr ? *found : T{};
-}
 
 class Nodes {
  public:

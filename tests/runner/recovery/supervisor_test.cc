@@ -9,6 +9,8 @@
 #include <random>
 #include <utility>
 
+#include "tests/runner/recovery/outputs.h"
+
 namespace lockstep {
 namespace {
 
@@ -17,28 +19,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 using Outputs = std::vector<SupervisorOutput>;
-
-template <typename T>
-const T* find(const Outputs& outputs) {
-  for (const SupervisorOutput& output : outputs) {
-    if (const T* found = std::get_if<T>(&output)) return found;
-  }
-  return nullptr;
-}
-
-template <typename T>
-int count(const Outputs& outputs) {
-  return static_cast<int>(std::count_if(outputs.begin(), outputs.end(),
-                                        [](const auto& output) { return std::holds_alternative<T>(output); }));
-}
-
-// For the message of a failed expectation; an output that is not there has no fields to look at.
-template <typename T>
-T get(const Outputs& outputs) {
-  const T* found = find<T>(outputs);
-  EXPECT_NE(found, nullptr);
-  return found != nullptr ? *found : T{};
-}
 
 Placed placed(uint64_t generation, int first_rank, int world_size) {
   Placement placement;
