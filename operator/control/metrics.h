@@ -26,7 +26,7 @@
 namespace prometheus {
 class Collectable;
 class Registry;
-}
+}  // namespace prometheus
 
 namespace lockstep::control {
 
