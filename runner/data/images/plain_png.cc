@@ -119,7 +119,7 @@ bool inflate(const PlainPng& png, uint8_t* inflated) {
   inflate_state state;
   isal_inflate_init(&state);
   state.crc_flag = ISAL_ZLIB;
-  // Only read.
+  // isal_inflate_stateless does not write to it.
   state.next_in = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(png.deflated.data()));
   state.avail_in = static_cast<uint32_t>(png.deflated.size());
   state.next_out = inflated;
@@ -136,8 +136,8 @@ struct Row {
 };
 
 // Adds predicted(left, above, above_left) to each pixel. Four bytes are read and written for each, however many
-// channels it has: kBytesAfter must follow all three rows. The samples may lie kBytesBefore in front of what is
-// filtered.
+// channels it has: kBytesAfter must follow all three rows. The samples may lie in
+// the same memory as what is filtered, if they begin at least kBytesBefore earlier.
 template <typename Predict>
 [[gnu::always_inline]] inline void add_predicted(Row row, const Predict& predicted) {
   FourSums left = {};

@@ -1,8 +1,8 @@
 // A plain PNG file, as most are (8 bits a channel, not interlaced) → its samples, in a third of the time that zlib and
 // libpng take: Intel's ISA-L inflates it, and vector instructions undo the filters of its rows.
 //
-// Threads: a pure function. Memory: the file's size, its inflated pixels, which are at most 64 MiB, and of grey
-// or indexed ones 4 bytes a pixel.
+// Threads: a pure function. Memory: the file's size, its inflated pixels, which are at most 64 MiB, and 4 more bytes a
+// pixel where the file is grey or has a palette.
 #pragma once
 
 #include <cstdint>
