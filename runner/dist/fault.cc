@@ -103,8 +103,8 @@ std::optional<NcclResult> nccl_result_of(const std::exception& exception) {
 Failure classify_fault(const std::exception& exception) {
   const std::string text = first_paragraph(exception);
   const ExitCode code = meaning_of(exception, text);
-  const bool is_told = contains_any(text, {"out of memory"});
-  return {code, code == ExitCode::kOutOfMemory && !is_told ? "out of memory: " + text : text};
+  const bool says_so = contains_any(text, {"out of memory"});
+  return {code, code == ExitCode::kOutOfMemory && !says_so ? "out of memory: " + text : text};
 }
 
 }  // namespace lockstep

@@ -127,9 +127,9 @@ Result<std::string> broadcast_from_rank_zero(const StoreHandle& store, const Wor
   c10d::Store& keys = *store.get();
   try {
     if (world.rank == 0) keys.set(topic, bytes(document));
-    std::string told = world.rank == 0 ? document : text(keys.get(topic));
+    std::string received = world.rank == 0 ? document : text(keys.get(topic));
     wait_until_all_have_read(keys, world, topic);
-    return told;
+    return received;
   } catch (const std::exception& e) {
     return store_fault("waiting for rank 0's document \"" + topic + "\"", e);
   }

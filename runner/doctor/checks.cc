@@ -59,8 +59,6 @@ Check fail(std::string name, std::string found, std::string remedy) {
 
 bool build_has_cuda(const Facts& facts) { return facts.worker.build && !facts.worker.build->cuda.empty(); }
 
-bool several_nodes(const Facts& facts) { return facts.request.nnodes > 1 || !facts.request.coordinator_host.empty(); }
-
 // The number of GPUs on which the ranks will compute; 0: they train on the CPU.
 int usable_gpus(const Facts& facts) {
   return build_has_cuda(facts) && facts.driver.has_cuda ? static_cast<int>(facts.driver.visible.size()) : 0;
@@ -315,7 +313,7 @@ Check check_limits(const Facts& facts) {
     return fail("limits", std::to_string(machine.files_max) + " open files are too few",
                 "ulimit -n 65536 (hard limit " + std::to_string(machine.files_hard_max) + ")");
   }
-  if (machine.files_max < kFilesWanted && several_nodes(facts)) {
+  if (machine.files_max < kFilesWanted && facts.request.several_nodes()) {
     return warn("limits", std::to_string(machine.files_max) + " open files; many ranks need more", "ulimit -n 65536");
   }
   if (machine.threads_left && *machine.threads_left < kThreadsMin) {
@@ -350,7 +348,7 @@ std::string taken_text(const PortFacts& port) { return port.holder.empty() ? por
 
 // True on node 0, whose agent listens for the other nodes: --coordinator is this machine, or was not given.
 bool is_coordinator(const Facts& facts) {
-  if (!several_nodes(facts)) return false;
+  if (!facts.request.several_nodes()) return false;
   return facts.request.coordinator_host.empty() || facts.network.coordinator == Reach::kOurs;
 }
 
@@ -414,7 +412,7 @@ bool is_loopback(const std::string& address) { return address.starts_with("127."
 // run` the agent gives each rank its address.
 Check check_host_name(const Facts& facts) {
   const NetworkFacts& network = facts.network;
-  if (!several_nodes(facts)) return skip("host name", "one node needs none");
+  if (!facts.request.several_nodes()) return skip("host name", "one node needs none");
   const std::string remedy = "map " + network.host_name +
                              " to this machine's address in DNS or /etc/hosts, or set "
                              "GLOO_SOCKET_IFNAME (it matters under torchrun, not under lockstep run)";

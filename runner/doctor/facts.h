@@ -21,6 +21,8 @@ struct Request {
   std::string coordinator_host;  // empty: not given
   int coordinator_port = 0;
   int status_port = 0;  // 0: none
+
+  [[nodiscard]] bool several_nodes() const { return nnodes > 1 || !coordinator_host.empty(); }
 };
 
 struct WorkerFacts {

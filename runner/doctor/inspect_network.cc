@@ -209,7 +209,7 @@ NetworkFacts inspect_network(const Request& request, const Environment& environm
   facts.gloo_interface = variable(environment, env::kGlooInterface);
   facts.nccl_interface = variable(environment, env::kNcclInterface);
   inspect_interfaces(facts);
-  if (request.nnodes > 1 || !request.coordinator_host.empty()) facts.host_addresses = resolve(facts.host_name);
+  if (request.several_nodes()) facts.host_addresses = resolve(facts.host_name);
   inspect_coordinator(facts, request);
   return facts;
 }

@@ -52,17 +52,14 @@ Error not_loaded(const std::string& path, const std::string& said) {
 }
 
 Status check_record(const std::string& path, const PluginRecord& record) {
-  const struct {
-    const char* what;
-    std::string found;
-    std::string expected;
-  } parts[] = {{"Lockstep", record.lockstep, LOCKSTEP_PLUGIN_VERSION},
-               {"a record of the size", std::to_string(record.size), std::to_string(sizeof(PluginRecord))}};
-  for (const auto& part : parts) {
-    if (part.found != part.expected) {
-      return refused(path, std::string("was compiled for ") + part.what + " " + part.found + ", and this is " +
-                               part.expected + kCompileAgain);
-    }
+  const auto compiled_for = [&](const std::string& other, const std::string& own) {
+    return refused(path, "was compiled for " + other + ", and this is " + own + kCompileAgain);
+  };
+  if (std::string_view(record.lockstep) != LOCKSTEP_PLUGIN_VERSION) {
+    return compiled_for(std::string("Lockstep ") + record.lockstep, LOCKSTEP_PLUGIN_VERSION);
+  }
+  if (record.size != sizeof(PluginRecord)) {
+    return compiled_for("a record of the size " + std::to_string(record.size), std::to_string(sizeof(PluginRecord)));
   }
   // The other fields of the record are read only when `size` and `lockstep` are right.
   if (std::string_view(record.headers) != LOCKSTEP_PLUGIN_HEADERS) {
@@ -70,11 +67,10 @@ Status check_record(const std::string& path, const PluginRecord& record) {
                              ") than this lockstep-worker (" + LOCKSTEP_PLUGIN_HEADERS + ")" + kCompileAgain);
   }
   if (std::string_view(record.torch) != TORCH_VERSION) {
-    return refused(
-        path, std::string("was compiled for torch ") + record.torch + ", and this is " + TORCH_VERSION + kCompileAgain);
+    return compiled_for(std::string("torch ") + record.torch, TORCH_VERSION);
   }
   if (std::string_view(record.abi) != kPluginAbi) {
-    return refused(path, std::string("was compiled for ") + record.abi + ", and this is " + kPluginAbi + kCompileAgain);
+    return compiled_for(record.abi, kPluginAbi);
   }
   return {};
 }
@@ -171,11 +167,11 @@ WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, co
   } catch (const std::exception& e) {
     const Failure failure = classify_fault(e);
     if (failure.code != ExitCode::kCrash) throw;
-    return Failure{ExitCode::kUsage, context + "make() threw an exception: " + failure.message};
+    return usage_failure(context + "make() threw an exception: " + failure.message);
   } catch (...) {
-    return Failure{ExitCode::kUsage, context + "make() threw something that is no std::exception"};
+    return usage_failure(context + "make() threw something that is no std::exception");
   }
-  if (!workload) return Failure{ExitCode::kUsage, context + "make() gave neither a workload nor a Failure"};
+  if (!workload) return usage_failure(context + "make() gave neither a workload nor a Failure");
   return make_checked_workload(std::move(workload), plugin_->path, plugin_->sha256);
 }
 

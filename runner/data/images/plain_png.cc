@@ -136,8 +136,8 @@ struct Row {
 };
 
 // Adds predicted(left, above, above_left) to each pixel. Four bytes are read and written for each, however many
-// channels it has: kBytesAfter must follow all three rows. The samples may lie in
-// the same memory as what is filtered, if they begin at least kBytesBefore earlier.
+// channels it has: kBytesAfter must follow all three rows. The samples may lie in the same memory as what is filtered,
+// if they begin at least kBytesBefore earlier.
 template <typename Predict>
 [[gnu::always_inline]] inline void add_predicted(Row row, const Predict& predicted) {
   FourSums left = {};

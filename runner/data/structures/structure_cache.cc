@@ -85,14 +85,13 @@ T read_at(std::string_view bytes, uint64_t offset) {
   return value;
 }
 
-template <typename T>
-std::string_view bytes_of_value(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof(T)};
+IndexEntry entry_of(std::string_view bytes, uint64_t index_offset, int64_t structure) {
+  return read_at<IndexEntry>(bytes, index_offset + static_cast<uint64_t>(structure) * sizeof(IndexEntry));
 }
 
 template <typename T>
 void append_value(std::string& out, const T& value) {
-  out.append(bytes_of_value(value));
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
 // The structure's bytes, after which the next may begin.
@@ -133,22 +132,21 @@ std::string encode(const Structure& structure, IndexEntry& entry) {
   return out;
 }
 
+std::string_view bytes_of_index(const std::vector<IndexEntry>& index) {
+  return {reinterpret_cast<const char*>(index.data()), index.size() * sizeof(IndexEntry)};
+}
+
 Header header_of(const std::vector<IndexEntry>& index, uint64_t index_offset, size_t skipped_bytes) {
   Header header;
   header.header_bytes = sizeof(Header);
   header.num_structures = index.size();
   header.index_offset = index_offset;
-  const size_t index_bytes = index.size() * sizeof(IndexEntry);
-  header.skipped_offset = index_offset + index_bytes;
+  header.skipped_offset = index_offset + bytes_of_index(index).size();
   header.skipped_bytes = skipped_bytes;
   header.file_bytes = header.skipped_offset + skipped_bytes;
-  const std::string digest = sha256_hex({reinterpret_cast<const char*>(index.data()), index_bytes});
+  const std::string digest = sha256_hex(bytes_of_index(index));
   std::copy(digest.begin(), digest.end(), header.digest.begin());
   return header;
-}
-
-std::string_view bytes_of_index(const std::vector<IndexEntry>& index) {
-  return {reinterpret_cast<const char*>(index.data()), index.size() * sizeof(IndexEntry)};
 }
 
 }  // namespace
@@ -176,8 +174,7 @@ Status write_structure_cache(const std::vector<const StructureCache*>& parts, co
   for (const StructureCache* part : parts) {
     skipped.insert(skipped.end(), part->skipped_.begin(), part->skipped_.end());
     for (int64_t i = 0; i < part->num_structures_; ++i) {
-      index.push_back(
-          read_at<IndexEntry>(part->bytes_, part->index_offset_ + static_cast<uint64_t>(i) * sizeof(IndexEntry)));
+      index.push_back(entry_of(part->bytes_, part->index_offset_, i));
       index.back().offset = offset;
       offset += index.back().bytes;
     }
@@ -188,8 +185,7 @@ Status write_structure_cache(const std::vector<const StructureCache*>& parts, co
   for (const StructureCache* part : parts) {
     for (int64_t i = 0; i < part->num_structures_; ++i) {
       TRY(part->structure(i));  // with its checksum
-      const auto entry =
-          read_at<IndexEntry>(part->bytes_, part->index_offset_ + static_cast<uint64_t>(i) * sizeof(IndexEntry));
+      const IndexEntry entry = entry_of(part->bytes_, part->index_offset_, i);
       TRY(sink(part->bytes_.data() + entry.offset, entry.bytes));
     }
   }
@@ -252,8 +248,8 @@ Status StructureCache::check() {
   index_offset_ = header.index_offset;
   digest_ = sha256_hex(bytes_.substr(index_offset_, header.num_structures * sizeof(IndexEntry)));
   if (digest_ != std::string_view(header.digest.data(), kHexDigest)) return corrupt("has a damaged index");
-  for (uint64_t i = 0; i < header.num_structures; ++i) {
-    const auto entry = read_at<IndexEntry>(bytes_, index_offset_ + i * sizeof(IndexEntry));
+  for (int64_t i = 0; i < num_structures_; ++i) {
+    const IndexEntry entry = entry_of(bytes_, index_offset_, i);
     if (entry.offset < sizeof(Header) || entry.offset % kAlignment != 0 || entry.offset > index_offset_ ||
         entry.bytes > index_offset_ - entry.offset || entry.positions == 0 || entry.positions > kPositionsMax ||
         entry.chains == 0 || entry.chains > kChainsMax || entry.name_bytes > entry.text_bytes ||
@@ -269,12 +265,12 @@ Status StructureCache::check() {
 
 int64_t StructureCache::length(int64_t i) const {
   LOCKSTEP_CHECK(i >= 0 && i < num_structures_, "no structure of this cache");
-  return read_at<IndexEntry>(bytes_, index_offset_ + static_cast<uint64_t>(i) * sizeof(IndexEntry)).positions;
+  return entry_of(bytes_, index_offset_, i).positions;
 }
 
 Result<StructureView> StructureCache::structure(int64_t i) const {
   LOCKSTEP_CHECK(i >= 0 && i < num_structures_, "no structure of this cache");
-  const auto entry = read_at<IndexEntry>(bytes_, index_offset_ + static_cast<uint64_t>(i) * sizeof(IndexEntry));
+  const IndexEntry entry = entry_of(bytes_, index_offset_, i);
   const std::string_view bytes = bytes_.substr(entry.offset, entry.bytes);
   const auto damaged = [&] { return corrupt("structure " + std::to_string(i) + " is damaged"); };
   if (crc32_of(bytes) != entry.crc32) return damaged();
