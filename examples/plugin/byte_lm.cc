@@ -190,9 +190,7 @@ class ByteWorkload final : public Workload {
   // A rank whose text differs from the others' is refused.
   Json shared_facts() const override { return {{"sha256 of the text", sha256_hex(text_)}}; }
   double flops_per_sample() const override {
-    double parameters = 0.0;
-    for (const NamedTensor& entry : model_.parameters()) parameters += static_cast<double>(entry.tensor.numel());
-    return 6.0 * parameters * static_cast<double>(options_.context);
+    return 6.0 * static_cast<double>(count_elements(model_.parameters())) * static_cast<double>(options_.context);
   }
   std::vector<std::pair<std::string, std::string>> describe() const override {
     return {{"text", options_.text + ", " + std::to_string(text_.size()) + " bytes"},

@@ -29,20 +29,21 @@
 namespace lockstep {
 namespace {
 
-Result<Dataset> load_interactions(const SasrecOptions& options, const OnDataProgress& on_progress) {
-  return load_dataset(options.dataset, options.data_dir,
-                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines},
-                      [&] { on_progress(0, 0); });
+template <typename Made>
+WorkloadOrFailure workload_or_failure(Result<std::unique_ptr<Made>> workload) {
+  if (!workload.ok()) return data_failure(workload.error().message);
+  return std::unique_ptr<Workload>(std::move(workload).value());
 }
 
 WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = sasrec_flags().check(config);
   if (!flags.ok()) return usage_failure(flags.error().message);
-  Result<Dataset> dataset = load_interactions(sasrec_options(config), on_progress);
-  if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
-  Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
-  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
-  return std::unique_ptr<Workload>(std::move(workload).value());
+  const SasrecOptions& options = sasrec_options(config);
+  Result<Dataset> dataset = load_dataset(options.dataset, options.data_dir,
+                                         {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines},
+                                         [&] { on_progress(0, 0); });
+  if (!dataset.ok()) return data_failure(dataset.error().message);
+  return workload_or_failure(SasrecWorkload::create(config, std::move(dataset).value(), device));
 }
 
 WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
@@ -50,15 +51,12 @@ WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const
   if (!flags.ok()) return usage_failure(flags.error().message);
   const Gpt2recOptions& options = gpt2rec_options(config);
   Result<RatingData> ratings = load_rating_data(options.data_path, [&] { on_progress(0, 0); });
-  if (!ratings.ok()) return Failure{ExitCode::kData, ratings.error().message};
+  if (!ratings.ok()) return data_failure(ratings.error().message);
   on_progress(0, 0);
   Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), device);
-  if (!encoder.ok()) return Failure{ExitCode::kData, encoder.error().message};
+  if (!encoder.ok()) return data_failure(encoder.error().message);
   on_progress(0, 0);
-  Result<std::unique_ptr<Gpt2recWorkload>> workload =
-      Gpt2recWorkload::create(config, *ratings, std::move(encoder).value(), device);
-  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
-  return std::unique_ptr<Workload>(std::move(workload).value());
+  return workload_or_failure(Gpt2recWorkload::create(config, *ratings, std::move(encoder).value(), device));
 }
 
 // The ranks of a node prepare the data together, each starting at another part of it. Each rank uses as many threads as
@@ -74,21 +72,18 @@ WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, con
   const JitOptions& options = jit_options(config);
   const std::string& folder = options.tokenizer_path;
   Result<BytePairEncoding> tokenizer = folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(folder);
-  if (!tokenizer.ok()) return Failure{ExitCode::kData, "--tokenizer_path: " + tokenizer.error().message};
+  if (!tokenizer.ok()) return data_failure("--tokenizer_path: " + tokenizer.error().message);
   const std::string tokenizer_text =
       folder.empty() ? "bytes (no --tokenizer_path)" : folder + ", " + std::to_string(tokenizer->size()) + " tokens";
   const int64_t tokens_max = options.max_tokens.value_or(options.image_size * options.image_size);
   Result<std::unique_ptr<ImageSource>> source = find_token_images(options.data_path, options.image_size, tokens_max,
                                                                   std::move(*tokenizer), [&] { on_progress(0, 0); });
-  if (!source.ok()) return Failure{ExitCode::kData, source.error().message};
+  if (!source.ok()) return data_failure(source.error().message);
   PosixFileSystem fs;
   Result<PreparedImages> prepared =
       prepare_images(fs, **source, image_cache_folder(options), prepare_options(on_progress));
-  if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
-  Result<std::unique_ptr<PixelDlmWorkload>> workload =
-      PixelDlmWorkload::create(config, std::move(*prepared), tokenizer_text, device);
-  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
-  return std::unique_ptr<Workload>(std::move(workload).value());
+  if (!prepared.ok()) return data_failure(prepared.error().message);
+  return workload_or_failure(PixelDlmWorkload::create(config, std::move(*prepared), tokenizer_text, device));
 }
 
 WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
@@ -98,15 +93,13 @@ WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnD
   const bool is_tokens = options.data_format == JitData::kTokens;
   const Status fits = check_format(is_tokens ? DataFormat::kTokens : DataFormat::kImages,
                                    look_at_files(options.data_path), options.data_path);
-  if (!fits.ok()) return Failure{ExitCode::kData, fits.error().message};
+  if (!fits.ok()) return data_failure(fits.error().message);
   if (is_tokens) return make_pixel_dlm(config, device, on_progress);
   PosixFileSystem fs;
   Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
                                                    image_cache_folder(options), prepare_options(on_progress));
-  if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
-  Result<std::unique_ptr<JitWorkload>> workload = JitWorkload::create(config, std::move(*prepared), device);
-  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
-  return std::unique_ptr<Workload>(std::move(workload).value());
+  if (!prepared.ok()) return data_failure(prepared.error().message);
+  return workload_or_failure(JitWorkload::create(config, std::move(*prepared), device));
 }
 
 WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
@@ -116,17 +109,11 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
   PosixFileSystem fs;
   Result<PreparedStructures> prepared =
       prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare_options(on_progress));
-  if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+  if (!prepared.ok()) return data_failure(prepared.error().message);
   if (options.variant == ProteinVariant::kMdm) {
-    Result<std::unique_ptr<MdmWorkload>> workload =
-        MdmWorkload::create(config, std::move(prepared->cache), device, prepared->summary);
-    if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
-    return std::unique_ptr<Workload>(std::move(workload).value());
+    return workload_or_failure(MdmWorkload::create(config, std::move(prepared->cache), device, prepared->summary));
   }
-  Result<std::unique_ptr<MpnnWorkload>> workload =
-      MpnnWorkload::create(config, std::move(prepared->cache), device, prepared->summary);
-  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
-  return std::unique_ptr<Workload>(std::move(workload).value());
+  return workload_or_failure(MpnnWorkload::create(config, std::move(prepared->cache), device, prepared->summary));
 }
 
 }  // namespace
@@ -136,8 +123,7 @@ WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, cons
   if (config.workload == "gpt2rec") return make_gpt2rec(config, device, on_progress);
   if (config.workload == "protein") return make_protein(config, device, on_progress);
   if (config.workload == "jit") return make_jit(config, device, on_progress);
-  return Failure{ExitCode::kUsage,
-                 "workload " + config.workload + " is not known, expected sasrec, gpt2rec, protein or jit"};
+  return usage_failure("workload " + config.workload + " is not known, expected sasrec, gpt2rec, protein or jit");
 }
 
 std::optional<Failure> run_task(const TaskInput& input) {
@@ -145,22 +131,21 @@ std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "gpt2rec" && input.config.task.name == "recommend") return recommend_films(input);
   if (input.config.workload == "jit" && input.config.task.name == "sample") {
     if (jit_options(input.config).data_format == JitData::kTokens) {
-      return Failure{ExitCode::kUsage, "lockstep jit sample makes images, and " + input.config.task.checkpoint +
-                                           " is of --data_format tokens: give a checkpoint of --data_format images"};
+      return usage_failure("lockstep jit sample makes images, and " + input.config.task.checkpoint +
+                           " is of --data_format tokens: give a checkpoint of --data_format images");
     }
     return sample_jit(input);
   }
   if (input.config.workload == "protein") {
     const std::string& task = input.config.task.name;
     if (protein_options(input.config).variant != ProteinVariant::kMpnn) {
-      return Failure{ExitCode::kUsage, "lockstep protein " + task + " is of ProteinMPNN, and " +
-                                           input.config.task.checkpoint +
-                                           " is of --variant mdm: give a checkpoint of --variant mpnn"};
+      return usage_failure("lockstep protein " + task + " is of ProteinMPNN, and " + input.config.task.checkpoint +
+                           " is of --variant mdm: give a checkpoint of --variant mpnn");
     }
     if (task == "score") return mpnn_score(input);
     if (task == "design") return mpnn_design(input);
   }
-  return Failure{ExitCode::kUsage, "workload " + input.config.workload + " has no task " + input.config.task.name};
+  return usage_failure("workload " + input.config.workload + " has no task " + input.config.task.name);
 }
 
 }  // namespace lockstep

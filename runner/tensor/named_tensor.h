@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,11 @@ struct NamedTensor {
 };
 
 using NamedTensors = std::vector<NamedTensor>;
+
+inline int64_t count_elements(const NamedTensors& tensors) {
+  int64_t sum = 0;
+  for (const NamedTensor& entry : tensors) sum += entry.tensor.numel();
+  return sum;
+}
 
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
-#include <numeric>
 #include <string>
 
 namespace lockstep {
@@ -21,17 +21,12 @@ double on_grid(double value) {
 
 double discount(int64_t place) { return 1.0 / std::log2(static_cast<double>(place) + 2.0); }
 
-// The figures at one cutoff, summed over users.
-struct CutoffSums {
-  RankingFigures sums;
-
-  void add(const RankingFigures& figures) {
-    sums.ndcg += figures.ndcg;
-    sums.recall += figures.recall;
-    sums.precision += figures.precision;
-    sums.hit += figures.hit;
-  }
-};
+void add(RankingFigures& sums, const RankingFigures& figures) {
+  sums.ndcg += figures.ndcg;
+  sums.recall += figures.recall;
+  sums.precision += figures.precision;
+  sums.hit += figures.hit;
+}
 
 class RankingSums {
  public:
@@ -45,7 +40,7 @@ class RankingSums {
       if (!valid_seen_) set_candidates(data_.trained().of(user), false);
       const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
       if (!valid_seen_) set_candidates(data_.trained().of(user), true);
-      for (size_t i = 0; i < kCutoffs.size(); ++i) valid_[i].add(ranking_figures(ranking, valid, kCutoffs[i]));
+      for (size_t i = 0; i < kCutoffs.size(); ++i) add(valid_[i], ranking_figures(ranking, valid, kCutoffs[i]));
       valid_users_ += 1.0;
     }
     if (test.empty()) return;
@@ -57,14 +52,14 @@ class RankingSums {
     std::vector<MetricSum> list;
     for (size_t i = 0; i < kCutoffs.size(); ++i) {
       const std::string at = "@" + std::to_string(kCutoffs[i]);
-      list.push_back({"valid_ndcg" + at, valid_[i].sums.ndcg, valid_users_});
-      list.push_back({"valid_hr" + at, valid_[i].sums.hit, valid_users_});
+      list.push_back({"valid_ndcg" + at, valid_[i].ndcg, valid_users_});
+      list.push_back({"valid_hr" + at, valid_[i].hit, valid_users_});
     }
     for (size_t i = 0; i < kCutoffs.size(); ++i) {
       const std::string at = "@" + std::to_string(kCutoffs[i]);
-      list.push_back({"test_recall" + at, test_[i].sums.recall, test_users_});
-      list.push_back({"test_precision" + at, test_[i].sums.precision, test_users_});
-      list.push_back({"test_ndcg" + at, test_[i].sums.ndcg, test_users_});
+      list.push_back({"test_recall" + at, test_[i].recall, test_users_});
+      list.push_back({"test_precision" + at, test_[i].precision, test_users_});
+      list.push_back({"test_ndcg" + at, test_[i].ndcg, test_users_});
     }
     list.push_back({"test_cold_ndcg@10", cold_ndcg_, cold_users_});
     return list;
@@ -83,7 +78,7 @@ class RankingSums {
     const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
     set_candidates(trained, true);
     set_candidates(valid, true);
-    for (size_t i = 0; i < kCutoffs.size(); ++i) test_[i].add(ranking_figures(ranking, test, kCutoffs[i]));
+    for (size_t i = 0; i < kCutoffs.size(); ++i) add(test_[i], ranking_figures(ranking, test, kCutoffs[i]));
     test_users_ += 1.0;
 
     std::vector<int32_t> cold;
@@ -97,9 +92,9 @@ class RankingSums {
 
   const RecommenderData& data_;
   bool valid_seen_;
-  std::vector<bool> is_candidate_;  // all true between two users
-  std::array<CutoffSums, kCutoffs.size()> valid_;
-  std::array<CutoffSums, kCutoffs.size()> test_;
+  std::vector<bool> is_candidate_;                     // all true between two users
+  std::array<RankingFigures, kCutoffs.size()> valid_;  // summed over users
+  std::array<RankingFigures, kCutoffs.size()> test_;
   double valid_users_ = 0.0;
   double test_users_ = 0.0;
   double cold_ndcg_ = 0.0;
@@ -165,20 +160,20 @@ at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_part
 }
 
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
-                                         const at::Tensor& user_parts, const at::Tensor& item_parts, bool valid_seen,
-                                         const EvaluationShard& shard) {
+                                         const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH,
+                                         bool valid_seen, const EvaluationShard& shard) {
   const torch::NoGradGuard no_grad;
   const std::vector<int64_t> users = evaluated_users(data);
   const auto total = static_cast<int64_t>(users.size());
   RankingSums sums(data, valid_seen);
-  const auto films = static_cast<size_t>(item_parts.size(0));
+  const auto films = static_cast<size_t>(item_parts_IH.size(0));
   for (int64_t begin = shard.rank * kUsersAtOnce; begin < total && shard.goes_on();
        begin += shard.world_size * kUsersAtOnce) {
     const int64_t n = std::min(kUsersAtOnce, total - begin);
     const at::Tensor chunk_U = at::empty({n}, at::kLong);
     std::copy_n(users.begin() + begin, n, chunk_U.mutable_data_ptr<int64_t>());
     const at::Tensor scores_UI =
-        all_scores(model, user_parts.index_select(0, chunk_U.to(user_parts.device())), item_parts);
+        all_scores(model, user_parts_UH.index_select(0, chunk_U.to(user_parts_UH.device())), item_parts_IH);
     for (int64_t i = 0; i < n; ++i) {
       const auto at = static_cast<size_t>(i);
       sums.add_user(users[static_cast<size_t>(begin + i)], {scores_UI.const_data_ptr<float>() + at * films, films});

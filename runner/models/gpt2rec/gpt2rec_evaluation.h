@@ -46,9 +46,9 @@ RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const
 // layer (RecommenderModel::user_part and item_part).
 at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH);
 
-// `user_parts`, `item_parts`: those of all users and all films.
+// user_parts_UH, item_parts_IH: those of all users and all films.
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
-                                         const at::Tensor& user_parts, const at::Tensor& item_parts, bool valid_seen,
-                                         const EvaluationShard& shard);
+                                         const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH,
+                                         bool valid_seen, const EvaluationShard& shard);
 
 }  // namespace lockstep

@@ -89,8 +89,8 @@ void add_gpt2_flags(FlagTableBuilder& table) {
   Flag& size = table.custom("gpt2_config", kMaths, "LAYERSxWIDTH, as 2x64, or auto",
                             "size of a random GPT-2, or the size that --gpt2_path must have; auto: any, or 2x64");
   size.set = [](std::string_view text, RunConfig& config) {
-    std::optional<Gpt2ConfigFlag>& value = gpt2rec_options(config).gpt2_config;
-    Gpt2ConfigFlag given;
+    std::optional<Gpt2Size>& value = gpt2rec_options(config).gpt2_config;
+    Gpt2Size given;
     const size_t x = text.find('x');
     if (text == "auto") return value.reset(), true;
     if (x == std::string_view::npos || !parse_whole(text.substr(0, x), given.num_layers)) return false;
@@ -102,7 +102,7 @@ void add_gpt2_flags(FlagTableBuilder& table) {
     return true;
   };
   size.get = [](const RunConfig& config) {
-    const std::optional<Gpt2ConfigFlag>& value = gpt2rec_options(config).gpt2_config;
+    const std::optional<Gpt2Size>& value = gpt2rec_options(config).gpt2_config;
     return value ? std::to_string(value->num_layers) + "x" + std::to_string(value->width) : std::string("auto");
   };
   table.integer("max_length", kMaths, 1, 1024, OPTION(max_length), "tokens of a text; longer texts are cut");

@@ -21,14 +21,15 @@ struct SplitRatio {
 // When the negatives of each rating (films that the user has not rated) are drawn: once, or anew in each epoch.
 enum class NegativeDraw { kStatic, kResample };
 
-// The places over which the mean of a text's hidden states is taken: its own tokens, or, as in the guide, also the
-// padding.
-enum class PoolFlag { kMean, kPadded };
-
 // --gpt2_config LAYERSxWIDTH
-struct Gpt2ConfigFlag {
-  int64_t num_layers = 0;
-  int64_t width = 0;
+struct Gpt2Size {
+  int64_t num_layers = 2;
+  int64_t width = 64;  // below 64, or a multiple of it: there is one attention head for each 64
+};
+
+enum class TextPool {
+  kMaskedMean,  // mean over the text's own tokens
+  kPadded,      // mean over all places of the batch, including padding, as in the guide's code
 };
 
 // Flags of one of the two phases of --preset two_phase.
@@ -46,12 +47,12 @@ struct Gpt2recOptions {
 
   std::string gpt2_path;       // a folder; empty: a small random one
   std::string tokenizer_path;  // a folder; empty: gpt2_path, and if that is empty too, bytes are tokens
-  std::optional<Gpt2ConfigFlag> gpt2_config;
+  std::optional<Gpt2Size> gpt2_config;
   int64_t lora_rank = 8;
   double lora_alpha = 32.0;
   double lora_dropout = 0.1;
   int64_t max_length = 128;  // tokens of a text
-  PoolFlag pool = PoolFlag::kMean;
+  TextPool pool = TextPool::kMaskedMean;
 
   int64_t embed_dim = 64;
   bool use_attention = true;

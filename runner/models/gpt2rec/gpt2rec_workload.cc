@@ -46,9 +46,7 @@ at::Tensor numbers_of_texts(int64_t count, at::Device device, const std::functio
 }
 
 at::Tensor to_tensor(const std::vector<int64_t>& values, bool pinned) {
-  const at::Tensor tensor = at::empty({std::ssize(values)}, at::TensorOptions(at::kLong).pinned_memory(pinned));
-  std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
-  return tensor;
+  return at::tensor(values, at::TensorOptions(at::kLong).pinned_memory(pinned));
 }
 
 // Returns the distinct values, ascending, and replaces each of `values` by its index in that list. Values are below
@@ -65,11 +63,6 @@ std::vector<int64_t> take_distinct(std::vector<int64_t>& values, int64_t count) 
   }
   for (int64_t& value : values) value = index_of[static_cast<size_t>(value)];
   return distinct;
-}
-
-int64_t values_in(const NamedTensors& tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
-                         [](int64_t sum, const NamedTensor& tensor) { return sum + tensor.tensor.numel(); });
 }
 
 bool trains_adapters(const std::vector<RecommenderPhase>& phases) {
@@ -110,15 +103,11 @@ at::Tensor encode_groups(const TextEncoder& encoder, const DeviceBatch& batch) {
 }  // namespace
 
 TextEncoderOptions text_encoder_options(const Gpt2recOptions& options) {
-  std::optional<Gpt2Size> size;
-  if (options.gpt2_config) {
-    size = Gpt2Size{.num_layers = options.gpt2_config->num_layers, .width = options.gpt2_config->width};
-  }
   return {.gpt2_folder = options.gpt2_path,
           .tokenizer_folder = options.tokenizer_path,
-          .size = size,
+          .size = options.gpt2_config,
           .lora = {.rank = options.lora_rank, .alpha = options.lora_alpha, .dropout = options.lora_dropout},
-          .pool = options.pool == PoolFlag::kPadded ? TextPool::kPadded : TextPool::kMaskedMean,
+          .pool = options.pool,
           .max_length = options.max_length};
 }
 
@@ -247,9 +236,10 @@ std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() con
     lengths += ", " + text(texts_.cut_texts()) + " of them reach --max_length " + text(options_.max_length);
   }
   lines.emplace_back("texts", lengths);
-  lines.emplace_back("parameters",
-                     text(values_in(model_.parameters())) + " beside GPT-2" +
-                         (trains_adapters(phases_) ? ", " + text(values_in(encoder_->adapters())) + " in LoRA" : ""));
+  lines.emplace_back(
+      "parameters",
+      text(count_elements(model_.parameters())) + " beside GPT-2" +
+          (trains_adapters(phases_) ? ", " + text(count_elements(encoder_->adapters())) + " in LoRA" : ""));
   std::string trained;
   for (const RecommenderPhase& phase : phases_) {
     trained += (trained.empty() ? "" : "; ") + (phases_.size() > 1 ? phase.name + ": " : "") +

@@ -15,16 +15,15 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kGpt2 = "gpt2.";
-constexpr std::string_view kWrapped = "base_model.model.";
 constexpr char kTokenTable[] = "wte.weight";
 
 // "h.0.ln_1.weight" → "gpt2.base_model.model.transformer.h.0.ln_1.weight"
 std::string guide_name_of_gpt2(const std::string& name) {
   const std::string in_peft = peft_state_name(name);
-  return std::string(kGpt2) + std::string(kWrapped) + "transformer." + in_peft.substr(kWrapped.size());
+  return std::string(kGpt2) + std::string(kPeftPrefix) + "transformer." + in_peft.substr(kPeftPrefix.size());
 }
 
-std::string head_name() { return std::string(kGpt2) + std::string(kWrapped) + "lm_head.weight"; }
+std::string head_name() { return std::string(kGpt2) + std::string(kPeftPrefix) + "lm_head.weight"; }
 
 }  // namespace
 

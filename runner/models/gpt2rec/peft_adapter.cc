@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPeftPrefix = "base_model.model.";
-
 // A whole number as an integer: 32, not 32.0.
 Json plain_number(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "runner/base/result.h"
 #include "runner/models/gpt2rec/gpt2.h"
@@ -14,6 +15,7 @@
 
 namespace lockstep {
 
+inline constexpr std::string_view kPeftPrefix = "base_model.model.";  // of every name in a PeftModel's state dict
 inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 inline constexpr const char* kPeftWeightsFile = "adapter_model.safetensors";
 

@@ -27,12 +27,6 @@ std::string millions(double count) {
   return text.data();
 }
 
-double elements_of(const NamedTensors& tensors) {
-  double sum = 0;
-  for (const NamedTensor& tensor : tensors) sum += static_cast<double>(tensor.tensor.numel());
-  return sum;
-}
-
 // SHA-256 of names, shapes and fp32 values.
 std::string digest_of(const NamedTensors& tensors) {
   Sha256 sha;
@@ -153,13 +147,13 @@ at::Tensor TextEncoder::encode(const at::Tensor& tokens_NT, const at::Tensor& le
 std::vector<std::pair<std::string, std::string>> TextEncoder::describe() const {
   const Gpt2Shape& shape = gpt2_.shape();
   const std::string size = "GPT-2 " + size_text(shape.num_layers, shape.width);
-  const std::string weights = millions(elements_of(gpt2_.weights())) + " weights, frozen";
+  const std::string weights = millions(static_cast<double>(count_elements(gpt2_.weights()))) + " weights, frozen";
   std::array<char, 96> lora{};
   static_cast<void>(std::snprintf(
       lora.data(), lora.size(), "LoRA of rank %lld, alpha %g, dropout %g: ", static_cast<long long>(options_.lora.rank),
       options_.lora.alpha, options_.lora.dropout));
   return {{"text encoder", size + (options_.gpt2_folder.empty() ? ", random (no --gpt2_path), " : ", ") + weights},
-          {"adapters", lora.data() + millions(elements_of(adapters())) + " weights, trained"},
+          {"adapters", lora.data() + millions(static_cast<double>(count_elements(adapters()))) + " weights, trained"},
           {"tokens of a text", (tokenizer_.is_of_bytes() ? std::string("its bytes (no tokenizer files)")
                                                          : "byte pairs of " + std::to_string(tokenizer_.size())) +
                                    ", the first " + std::to_string(options_.max_length)}};

@@ -24,21 +24,11 @@
 #include "runner/base/result.h"
 #include "runner/data/text/byte_pair_encoding.h"
 #include "runner/models/gpt2rec/gpt2.h"
+#include "runner/models/gpt2rec/gpt2rec_flags.h"
 #include "runner/models/workload.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
-
-// --gpt2_config LAYERSxWIDTH
-struct Gpt2Size {
-  int64_t num_layers = 2;
-  int64_t width = 64;  // below 64, or a multiple of it: there is one attention head for each 64
-};
-
-enum class TextPool {
-  kMaskedMean,  // mean over the text's own tokens
-  kPadded,      // mean over all places of the batch, including padding, as in the guide's code
-};
 
 struct TextEncoderOptions {
   std::string gpt2_folder;       // --gpt2_path; empty: random weights

@@ -118,13 +118,11 @@ Status JitWorkload::restore_progress(const Json& state) {
 
 std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
   const ImageCache& cache = images_.cache;
-  int64_t weights = 0;
-  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
   const int64_t tokens = model_.shape().grid() * model_.shape().grid();
   std::vector<std::pair<std::string, std::string>> rows = {
       {"model", options_.model.name + ": " + std::to_string(tokens) + " patches of " +
                     std::to_string(options_.model.patch_size) + " x " + std::to_string(options_.model.patch_size) +
-                    " pixels, " + std::to_string(weights) + " parameters"},
+                    " pixels, " + std::to_string(count_elements(model_.parameters())) + " parameters"},
       {"data", images_.summary},
       {"images", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) + " validate, " +
                      std::to_string(cache.side()) + " x " + std::to_string(cache.side()) + " pixels"},
@@ -175,8 +173,8 @@ std::vector<at::Tensor> JitWorkload::loss(const DeviceBatch& batch) {
   }
   const at::Tensor predicted_BCHH = model_(z_BCHH, batch["t_B"], batch["classes_B"], dropouts).to(at::kFloat);
   // v = (x − z) / (1 − t): the z of the predicted and the true velocity cancel in their difference.
-  const at::Tensor difference = (predicted_BCHH - image_BCHH) / (1.0 - t_B111).clamp_min(options_.t_eps);
-  return {difference.square().flatten(1).mean(1).sum()};
+  const at::Tensor difference_BCHH = (predicted_BCHH - image_BCHH) / (1.0 - t_B111).clamp_min(options_.t_eps);
+  return {difference_BCHH.square().flatten(1).mean(1).sum()};
 }
 
 at::Tensor JitWorkload::sampled_pixels(SlotRange samples, int64_t at_once, const std::function<bool()>& goes_on) const {
@@ -239,7 +237,7 @@ OutputContent JitWorkload::output(const std::string& name, const OutputState& st
   const auto part = state.parts.find(kSamplesPart);
   if (part == state.parts.end())
     return std::string();  // to make them again would take minutes; the next sheet will come
-  at::Tensor pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, 3}, at::kByte);
+  at::Tensor pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, kChannels}, at::kByte);
   LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have made all samples");
   std::copy(part->second.begin(), part->second.end(), static_cast<char*>(pixels_NHHC.mutable_data_ptr()));
   const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));

@@ -97,14 +97,12 @@ std::string PixelDlmWorkload::memory_advice() const { return jit_memory_advice(o
 
 std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() const {
   const ImageCache& cache = pictures_.cache;
-  int64_t weights = 0;
-  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
   const int64_t side = options_.image_size;
   const int64_t patch = options_.model.patch_size;
   std::vector<std::pair<std::string, std::string>> rows = {
       {"model", options_.model.name + " for tokens: " + std::to_string(side / patch * (side / patch)) + " patches of " +
-                    std::to_string(patch) + " x " + std::to_string(patch) + " pixels, " + std::to_string(weights) +
-                    " parameters"},
+                    std::to_string(patch) + " x " + std::to_string(patch) + " pixels, " +
+                    std::to_string(count_elements(model_.parameters())) + " parameters"},
       {"data", pictures_.summary},
       {"tokenizer", tokenizer_},
       {"texts", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) +

@@ -88,11 +88,6 @@ NamedTensors part_of(const NamedTensors& model, std::string_view prefix) {
   return part;
 }
 
-int64_t count_of(const NamedTensors& tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
-                         [](int64_t sum, const NamedTensor& tensor) { return sum + tensor.tensor.numel(); });
-}
-
 PickleValue list_of(const std::vector<double>& values) {
   PickleList list;
   for (const double value : values) list.emplace_back().value = value;
@@ -112,10 +107,7 @@ double mean_of(const EvaluationMetrics& means, std::string_view name) {
 }
 
 at::Tensor indices(const std::vector<int64_t>& values, bool pinned) {
-  const at::Tensor out =
-      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kLong).pinned_memory(pinned));
-  std::copy(values.begin(), values.end(), out.mutable_data_ptr<int64_t>());
-  return out;
+  return at::tensor(values, at::TensorOptions(at::kLong).pinned_memory(pinned));
 }
 
 Result<std::vector<double>> losses_of(const Json& state, const char* name) {
@@ -272,8 +264,8 @@ std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
   const bool is_block = options_.mdm.masking_strategy == MaskingStrategy::kBlock;
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", "mdm"},
-      {"parameters", text(count_of(all)) + ": encoder " + text(count_of(part_of(all, kEncoderPrefix))) + ", decoder " +
-                         text(count_of(part_of(all, kDecoderPrefix)))},
+      {"parameters", text(count_elements(all)) + ": encoder " + text(count_elements(part_of(all, kEncoderPrefix))) +
+                         ", decoder " + text(count_elements(part_of(all, kDecoderPrefix)))},
       {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
                          (unusable_ > 0 ? ", " + text(unusable_) + " without side chains" : "")},
       {"trained on", text(num_train_)},

@@ -1,25 +1,15 @@
 #include "runner/models/protein/mpnn_positions.h"
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <set>
+
+#include "runner/models/protein/mpnn_task_flags.h"
 
 namespace lockstep {
 namespace {
 
 std::string quote(std::string_view text) { return "\"" + std::string(text) + "\""; }
-
-// Splits the text at each of the `separators`, and leaves out empty parts.
-std::vector<std::string_view> parts_of(std::string_view text, std::string_view separators) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find_first_of(separators), text.size());
-    if (end > 0) parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
 
 std::string chain_list(const StructureView& view) {
   std::string list;

@@ -11,17 +11,6 @@
 namespace lockstep {
 namespace {
 
-// The words between spaces and commas.
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find_first_of(" ,"), text.size());
-    if (end > 0) words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
-}
-
 #define OPTION(member) \
   [](auto& config) -> auto& { return mpnn_task_options(config).member; }
 
@@ -165,9 +154,19 @@ WorkloadTask mpnn_design_task() {
           .check = check_design};
 }
 
+std::vector<std::string_view> parts_of(std::string_view text, std::string_view separators) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(separators), text.size());
+    if (end > 0) parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
   std::vector<double> temperatures;
-  for (const std::string_view word : words_of(options.temperature)) {
+  for (const std::string_view word : parts_of(options.temperature, " ,")) {
     double value = 0.0;
     if (!parse_whole(word, value) || !(value >= kTemperatureMin) || !std::isfinite(value)) {
       return Error{ErrorCode::kInvalid, "--temperature: \"" + std::string(word) + "\" is no number of at least " +
@@ -181,7 +180,7 @@ Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
 
 Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& options) {
   std::vector<std::pair<char, double>> biases;
-  for (const std::string_view part : words_of(options.bias)) {
+  for (const std::string_view part : parts_of(options.bias, " ,")) {
     double value = 0.0;
     const bool has_form = part.size() >= 3 && part[1] == ':' && kResidueAlphabet.find(part[0]) != std::string::npos;
     const auto [end, error] = has_form ? std::from_chars(part.data() + 2, part.data() + part.size(), value)

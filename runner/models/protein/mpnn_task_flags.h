@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct MpnnTaskOptions {
 
 WorkloadTask mpnn_score_task();
 WorkloadTask mpnn_design_task();
+
+// Splits the text at each of the `separators`, and leaves out empty parts.
+std::vector<std::string_view> parts_of(std::string_view text, std::string_view separators);
 
 // Parses --temperature: at least one number, each above 0. Error: kInvalid.
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options);

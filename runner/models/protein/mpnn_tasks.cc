@@ -181,14 +181,14 @@ class MpnnTask {
     if (!only.ok()) return usage_failure(only.error().message);
     const std::string& path = protein_options(input_.config).pdb_path;
     const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", with_progress());
-    if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+    if (!prepared.ok()) return data_failure(prepared.error().message);
     const StructureCache& cache = prepared->cache;
     for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
 
     std::vector<StructureView> views;
     for (int64_t i = 0; i < cache.size(); ++i) {
       auto view = cache.structure(i);
-      if (!view.ok()) return Failure{ExitCode::kData, view.error().message};
+      if (!view.ok()) return data_failure(view.error().message);
       if (options_.only.empty() || only->contains(view->name)) views.push_back(std::move(*view));
     }
     if (views.empty()) return usage_failure("--only " + options_.only + " names no structure of " + path);

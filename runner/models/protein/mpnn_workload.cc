@@ -150,12 +150,10 @@ std::string MpnnWorkload::memory_advice() const {
 
 std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
-  int64_t weights = 0;
-  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
   const bool holds_out = validation_.front().sample != train_.front().sample || validation_.size() != train_.size();
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", "mpnn, " + text(options_.mpnn.num_neighbors) + " neighbours"},
-      {"parameters", text(weights)},
+      {"parameters", text(count_elements(model_.parameters()))},
       {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
                          (too_long_ > 0 ? ", " + text(too_long_) + " too long" : "")},
       {"trained on", text(static_cast<int64_t>(train_.size())) + " of " + text(residues_) + " residues"},

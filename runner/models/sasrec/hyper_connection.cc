@@ -3,7 +3,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/types.h>
 
-#include "runner/models/sasrec/sequence_layers.h"
+#include "runner/layers/initial_values.h"
 
 namespace lockstep {
 namespace {

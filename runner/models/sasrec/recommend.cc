@@ -23,6 +23,7 @@
 #include "runner/data/dataset.h"
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_data.h"
+#include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_model.h"
 
@@ -160,7 +161,9 @@ class Recommender {
     std::vector<float> scores;
   };
   [[nodiscard]] std::vector<Row> rows_of(std::span<const int64_t> users) const {
-    const at::Tensor scores_BI = score_all_items(users);
+    const at::Tensor scores_BI =
+        score_all_items(model_, data_, users, maxlen_,
+                        [&](int64_t user, auto seq, auto times) { data_.fill_history_row(user, seq, times); });
     const auto width = static_cast<size_t>(scores_BI.size(1));
     auto* const scores = scores_BI.mutable_data_ptr<float>();
     std::vector<Row> rows(users.size());
@@ -174,24 +177,6 @@ class Recommender {
   }
 
  private:
-  // Returns scores_BI on the host: [users, I + 1], fp32.
-  [[nodiscard]] at::Tensor score_all_items(std::span<const int64_t> users) const {
-    const auto b = static_cast<int64_t>(users.size());
-    const int64_t t = maxlen_;
-    const bool has_times = data_.has_times();
-    const at::Tensor rows_RBT = at::empty({has_times ? 2 : 1, b, t}, at::kLong);
-    const auto row = [&](int64_t role, int64_t i) {
-      return std::span<int64_t>(rows_RBT.mutable_data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
-    };
-    for (int64_t i = 0; i < b; ++i) {
-      data_.fill_history_row(users[static_cast<size_t>(i)], row(0, i), has_times ? row(1, i) : std::span<int64_t>());
-    }
-    const at::Tensor& item_emb = model_.item_embedding();
-    const at::Tensor here_RBT = rows_RBT.to(item_emb.device());
-    const at::Tensor h_BD = model_.encode(here_RBT[0], has_times ? here_RBT[1] : at::Tensor()).select(1, t - 1);
-    return at::mm(h_BD, item_emb.t()).to(at::kCPU).contiguous();
-  }
-
   [[nodiscard]] Row best_of(int64_t user, std::span<float> scores) const {
     scores[0] = kNoCandidate;  // padding
     for (const int64_t item : absent_) scores[static_cast<size_t>(item)] = kNoCandidate;

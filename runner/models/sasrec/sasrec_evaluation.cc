@@ -56,10 +56,12 @@ class ShardEvaluation {
         candidates_(static_cast<size_t>(options.candidates)) {}
 
   void add_chunk(std::span<const int64_t> users, EvaluationPass pass, PassSums& sums) {
-    const at::Tensor scores = score_all_items(users, pass);
-    const auto items = static_cast<size_t>(scores.size(1));
+    const at::Tensor scores_BI =
+        score_all_items(model_, data_, users, options_.maxlen,
+                        [&](int64_t user, auto seq, auto times) { data_.fill_evaluation_row(user, pass, seq, times); });
+    const auto items = static_cast<size_t>(scores_BI.size(1));
     for (size_t i = 0; i < users.size(); ++i) {
-      const std::span<const float> row(scores.const_data_ptr<float>() + i * items, items);
+      const std::span<const float> row(scores_BI.const_data_ptr<float>() + i * items, items);
       const int64_t user = users[i];
       const UserSplit split = data_.split(user);
       const bool is_test = pass == EvaluationPass::kTest;
@@ -73,25 +75,6 @@ class ShardEvaluation {
   }
 
  private:
-  // Returns the scores on the host: [users, I + 1].
-  at::Tensor score_all_items(std::span<const int64_t> users, EvaluationPass pass) const {
-    const int64_t t = options_.maxlen;
-    const auto b = static_cast<int64_t>(users.size());
-    const at::Tensor items_and_times_2BT = at::zeros({data_.has_times() ? 2 : 1, b, t}, at::kLong);
-    for (int64_t i = 0; i < b; ++i) {
-      const auto row = [&](int64_t role) {
-        return std::span<int64_t>(items_and_times_2BT.data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
-      };
-      data_.fill_evaluation_row(users[static_cast<size_t>(i)], pass, row(0),
-                                data_.has_times() ? row(1) : std::span<int64_t>());
-    }
-    const at::Tensor& item_emb = model_.item_embedding();
-    const at::Tensor inputs_2BT = items_and_times_2BT.to(item_emb.device());
-    const at::Tensor times_BT = data_.has_times() ? inputs_2BT[1] : at::Tensor();
-    const at::Tensor h_BD = model_.encode(inputs_2BT[0], times_BT).select(1, t - 1);
-    return at::mm(h_BD.to(item_emb.scalar_type()), item_emb.t()).to(at::kCPU, at::kFloat).contiguous();
-  }
-
   const SequenceModel& model_;
   const SasrecData& data_;
   SasrecEvaluationOptions options_;
@@ -105,6 +88,24 @@ double ndcg_at_10(int64_t rank) {
   constexpr double kGrain = 1073741824.0;  // 2^30: sums of a million users stay exact in a double
   if (rank >= kTopK) return 0.0;
   return std::round(kGrain / std::log2(static_cast<double>(rank) + 2.0)) / kGrain;
+}
+
+at::Tensor score_all_items(const SequenceModel& model, const SasrecData& data, std::span<const int64_t> users,
+                           int64_t maxlen, const FillRow& fill_row) {
+  const auto b = static_cast<int64_t>(users.size());
+  const int64_t t = maxlen;
+  const bool has_times = data.has_times();
+  const at::Tensor rows_RBT = at::empty({has_times ? 2 : 1, b, t}, at::kLong);
+  const auto row = [&](int64_t role, int64_t i) {
+    return std::span<int64_t>(rows_RBT.mutable_data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
+  };
+  for (int64_t i = 0; i < b; ++i) {
+    fill_row(users[static_cast<size_t>(i)], row(0, i), has_times ? row(1, i) : std::span<int64_t>());
+  }
+  const at::Tensor& item_emb = model.item_embedding();
+  const at::Tensor here_RBT = rows_RBT.to(item_emb.device());
+  const at::Tensor h_BD = model.encode(here_RBT[0], has_times ? here_RBT[1] : at::Tensor()).select(1, t - 1);
+  return at::mm(h_BD.to(item_emb.scalar_type()), item_emb.t()).to(at::kCPU, at::kFloat).contiguous();
 }
 
 std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecData& data,

@@ -8,7 +8,11 @@
 // Threads: one.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "runner/models/sasrec/sasrec_data.h"
@@ -16,6 +20,12 @@
 #include "runner/models/workload.h"
 
 namespace lockstep {
+
+// Writes a user's items, and their times (empty: they have none), as SasrecData's fill_… functions do.
+using FillRow = std::function<void(int64_t user, std::span<int64_t> seq, std::span<int64_t> times)>;
+// Returns scores_BI on the host: [users, I + 1], fp32.
+at::Tensor score_all_items(const SequenceModel& model, const SasrecData& data, std::span<const int64_t> users,
+                           int64_t maxlen, const FillRow& fill_row);
 
 inline constexpr int64_t kUsersPerChunk = 64;  // at most
 inline constexpr int64_t kTopK = 10;

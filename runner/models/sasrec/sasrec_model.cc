@@ -33,10 +33,8 @@ SasrecModel::SasrecModel(const SasrecShape& shape, at::Device device) : shape_(s
   pos_emb_ = trained({shape.maxlen + 1, d}, device);
   for (int64_t i = 0; i < shape.num_blocks; ++i) {
     blocks_.push_back(Block{.attention_norm = make_norm(d, device),
-                            .in_proj_weight = trained({3 * d, d}, device),
-                            .in_proj_bias = trained({3 * d}, device),
-                            .out_proj_weight = trained({d, d}, device),
-                            .out_proj_bias = trained({d}, device),
+                            .in_proj = trained_linear(d, 3 * d, device),
+                            .out_proj = trained_linear(d, d, device),
                             .forward_norm = make_norm(d, device),
                             .forward = make_feed_forward(d, device)});
   }
@@ -62,10 +60,9 @@ void SasrecModel::name_parameters() {
     add_layer_norm(parameters_, name, block.attention_norm);
   });
   for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
-    add(name + ".in_proj_weight", block.in_proj_weight);
-    add(name + ".in_proj_bias", block.in_proj_bias);
-    add(name + ".out_proj.weight", block.out_proj_weight);
-    add(name + ".out_proj.bias", block.out_proj_bias);
+    add(name + ".in_proj_weight", block.in_proj.weight);
+    add(name + ".in_proj_bias", block.in_proj.bias);
+    add_linear(parameters_, name + ".out_proj", block.out_proj);
   });
   for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
     add_layer_norm(parameters_, name, block.forward_norm);
@@ -142,10 +139,10 @@ at::Tensor SasrecModel::attend(const Block& block, const at::Tensor& query_BTD, 
   };
   std::vector<at::Tensor> qkv;
   if (query_BTD.is_same(memory_BTD)) {
-    qkv = at::linear(query_BTD, block.in_proj_weight, block.in_proj_bias).split(d, -1);
+    qkv = block.in_proj(query_BTD).split(d, -1);
   } else {
-    const auto weights = block.in_proj_weight.split({d, 2 * d});
-    const auto biases = block.in_proj_bias.split({d, 2 * d});
+    const auto weights = block.in_proj.weight.split({d, 2 * d});
+    const auto biases = block.in_proj.bias.split({d, 2 * d});
     const auto kv = at::linear(memory_BTD, weights[1], biases[1]).split(d, -1);
     qkv = {at::linear(query_BTD, weights[0], biases[0]), kv[0], kv[1]};
   }
@@ -156,7 +153,7 @@ at::Tensor SasrecModel::attend(const Block& block, const at::Tensor& query_BTD, 
   attention_NTT = dropouts(attention_NTT.view({b, h, t, t})).view({b * h, t, t});  // the sample is dimension 0
   const at::Tensor heads_NTE = at::bmm(attention_NTT, split_heads(qkv[2]));
   const at::Tensor joined_BTD = heads_NTE.view({b, h, t, d / h}).transpose(1, 2).reshape({b, t, d});
-  return at::linear(joined_BTD, block.out_proj_weight, block.out_proj_bias);
+  return block.out_proj(joined_BTD);
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runner/layers/linear.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_layers.h"
 #include "runner/models/sasrec/sequence_model.h"
@@ -49,10 +50,8 @@ class SasrecModel final : public SequenceModel {
  private:
   struct Block {
     LayerNorm attention_norm;
-    at::Tensor in_proj_weight;  // [3D, D]: query, key, value
-    at::Tensor in_proj_bias;
-    at::Tensor out_proj_weight;
-    at::Tensor out_proj_bias;
+    Linear in_proj;  // D → 3D: query, key, value
+    Linear out_proj;
     LayerNorm forward_norm;
     FeedForward forward;
   };

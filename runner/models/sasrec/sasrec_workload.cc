@@ -111,14 +111,12 @@ std::string SasrecWorkload::memory_advice() const {
 
 std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() const {
   const InteractionsReport& report = data_.report();
-  int64_t weights = 0;
-  for (const NamedTensor& parameter : model_->parameters()) weights += parameter.tensor.numel();
   const auto evaluable = data_.evaluable_users();
   const auto evaluated = options_.eval_users == 0 ? evaluable : std::min(options_.eval_users, evaluable);
   const auto text = [](int64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", variant_text(options_)},
-      {"parameters", text(weights)},
+      {"parameters", text(count_elements(model_->parameters()))},
       {"data set", report.path + " (" + to_string(report.format) + ")"},
       {"users", text(data_.num_users())},
       {"items", text(data_.num_items())},

@@ -8,22 +8,18 @@ LayerNorm make_norm(int64_t hidden_units, at::Device device) { return trained_la
 
 FeedForward make_feed_forward(int64_t hidden_units, at::Device device) {
   const int64_t d = hidden_units;
-  return {.conv1_weight = trained({d, d, 1}, device),
-          .conv1_bias = trained({d}, device),
-          .conv2_weight = trained({d, d, 1}, device),
-          .conv2_bias = trained({d}, device)};
+  return {.conv1 = {.weight = trained({d, d, 1}, device), .bias = trained({d}, device)},
+          .conv2 = {.weight = trained({d, d, 1}, device), .bias = trained({d}, device)}};
 }
 
 at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts) {
-  const at::Tensor inner_BTD = dropouts.of_relu(at::linear(x_BTD, layer.conv1_weight.squeeze(-1), layer.conv1_bias));
-  return dropouts(at::linear(inner_BTD, layer.conv2_weight.squeeze(-1), layer.conv2_bias));
+  const at::Tensor inner_BTD = dropouts.of_relu(at::linear(x_BTD, layer.conv1.weight.squeeze(-1), layer.conv1.bias));
+  return dropouts(at::linear(inner_BTD, layer.conv2.weight.squeeze(-1), layer.conv2.bias));
 }
 
 void add_parameters(NamedTensors& all, const std::string& name, const FeedForward& layer) {
-  all.push_back({name + ".conv1.weight", layer.conv1_weight});
-  all.push_back({name + ".conv1.bias", layer.conv1_bias});
-  all.push_back({name + ".conv2.weight", layer.conv2_weight});
-  all.push_back({name + ".conv2.bias", layer.conv2_bias});
+  add_linear(all, name + ".conv1", layer.conv1);
+  add_linear(all, name + ".conv2", layer.conv2);
 }
 
 at::Tensor pair_logits(const at::Tensor& item_emb, const at::Tensor& ids_3BT,

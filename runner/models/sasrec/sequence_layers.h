@@ -13,6 +13,7 @@
 #include "runner/layers/dropouts.h"
 #include "runner/layers/initial_values.h"
 #include "runner/layers/layer_norm.h"
+#include "runner/layers/linear.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
@@ -24,10 +25,8 @@ LayerNorm make_norm(int64_t hidden_units, at::Device device);
 
 // Two convolutions of width 1, which are linear layers, with a ReLU between them.
 struct FeedForward {
-  at::Tensor conv1_weight;  // [D, D, 1]
-  at::Tensor conv1_bias;
-  at::Tensor conv2_weight;
-  at::Tensor conv2_bias;
+  Linear conv1;  // weight: [D, D, 1]
+  Linear conv2;
 };
 FeedForward make_feed_forward(int64_t hidden_units, at::Device device);
 at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts);
