@@ -66,9 +66,9 @@ torch::autograd::variable_list sum_gradients(const at::Tensor& grad_NKD, const a
 #ifdef LOCKSTEP_CUDA
   if (sum_NKD.is_cuda()) {
     sum_backward_cuda(grad_NKD, sum_NKD, grad_sum_NKD, grad_own_ND);
-    const at::Tensor grad_table = at::embedding_dense_backward(grad_sum_NKD, rows_NK, table_rows, /*padding_idx=*/-1,
-                                                               /*scale_grad_by_freq=*/false);
-    return {grad_sum_NKD, grad_own_ND, grad_table};
+    const at::Tensor grad_table_RD = at::embedding_dense_backward(grad_sum_NKD, rows_NK, table_rows, /*padding_idx=*/-1,
+                                                                  /*scale_grad_by_freq=*/false);
+    return {grad_sum_NKD, grad_own_ND, grad_table_RD};
   }
 #endif
   const at::Tensor grad_table_RD = at::zeros({table_rows, sizes.width}, sum_NKD.options());

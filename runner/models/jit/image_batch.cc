@@ -13,9 +13,10 @@ Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t>
                                bool pinned) {
   const auto b = static_cast<int64_t>(images.size());
   const int64_t h = cache.side();
-  const int64_t values = 3 * h * h;
-  const ImageBatch batch{.pixels_BHHC = at::empty({b, h, h, 3}, at::TensorOptions(at::kByte).pinned_memory(pinned)),
-                         .noise_BCHH = at::empty({b, 3, h, h}, at::TensorOptions(at::kFloat).pinned_memory(pinned))};
+  const int64_t values = kChannels * h * h;
+  const ImageBatch batch{
+      .pixels_BHHC = at::empty({b, h, h, kChannels}, at::TensorOptions(at::kByte).pinned_memory(pinned)),
+      .noise_BCHH = at::empty({b, kChannels, h, h}, at::TensorOptions(at::kFloat).pinned_memory(pinned))};
   for (int64_t i = 0; i < b; ++i) {
     const int64_t image = images[static_cast<size_t>(i)];
     TRY_ASSIGN(const std::span<const uint8_t> pixels, cache.pixels(image));

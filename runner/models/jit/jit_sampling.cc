@@ -6,6 +6,7 @@
 
 #include "runner/base/philox.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/jit/image_batch.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +33,7 @@ at::Tensor velocity(const JitModel& model, const at::Tensor& z_BCHH, double t, c
 }  // namespace
 
 at::Tensor image_noise(uint64_t seed, int64_t number, int64_t image_size) {
-  at::Tensor noise = at::empty({3, image_size, image_size}, at::kFloat);
+  at::Tensor noise = at::empty({kChannels, image_size, image_size}, at::kFloat);
   fill_normals({seed, static_cast<uint32_t>(RandomPlace::kImageNoise), kSampleStep, static_cast<uint32_t>(number)},
                noise.mutable_data_ptr<float>(), noise.numel());
   return noise;
@@ -41,22 +42,22 @@ at::Tensor image_noise(uint64_t seed, int64_t number, int64_t image_size) {
 at::Tensor sample_images(const JitModel& model, const at::Tensor& noise_BCHH, const at::Tensor& classes_B,
                          const JitSampling& sampling) {
   const torch::NoGradGuard no_grad;
-  at::Tensor z = noise_BCHH * sampling.noise_scale;
+  at::Tensor z_BCHH = noise_BCHH * sampling.noise_scale;
   for (int64_t step = 0; step < sampling.steps; ++step) {
     if (!sampling.goes_on()) return {};
     const auto steps = static_cast<double>(sampling.steps);
     const double t = static_cast<double>(step) / steps;
     const double next_t = static_cast<double>(step + 1) / steps;
-    const at::Tensor v = velocity(model, z, t, classes_B, sampling);
-    const at::Tensor euler = z + (next_t - t) * v;
+    const at::Tensor v_BCHH = velocity(model, z_BCHH, t, classes_B, sampling);
+    const at::Tensor euler_BCHH = z_BCHH + (next_t - t) * v_BCHH;
     if (step + 1 == sampling.steps) {
-      z = euler;
+      z_BCHH = euler_BCHH;
     } else {
       if (!sampling.goes_on()) return {};
-      z = z + (next_t - t) * 0.5 * (v + velocity(model, euler, next_t, classes_B, sampling));
+      z_BCHH = z_BCHH + (next_t - t) * 0.5 * (v_BCHH + velocity(model, euler_BCHH, next_t, classes_B, sampling));
     }
   }
-  return z.clamp(-1.0, 1.0);
+  return z_BCHH.clamp(-1.0, 1.0);
 }
 
 at::Tensor to_pixels(const at::Tensor& images_BCHH) {

@@ -27,6 +27,7 @@
 #include "runner/data/images/image_source.h"
 #include "runner/data/images/prepare_images.h"
 #include "runner/models/jit/frechet_distance.h"
+#include "runner/models/jit/image_batch.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_sampling.h"
 #include "runner/models/jit/jit_workload.h"
@@ -141,7 +142,7 @@ Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Devi
   FeatureSums sums;
   for (int64_t first = 0; first < cache.size(); first += kImagesAtOnce) {
     const int64_t count = std::min(kImagesAtOnce, cache.size() - first);
-    const at::Tensor pixels_BHHC = at::empty({count, jit.image_size, jit.image_size, 3}, at::kByte);
+    const at::Tensor pixels_BHHC = at::empty({count, jit.image_size, jit.image_size, kChannels}, at::kByte);
     for (int64_t i = 0; i < count; ++i) {
       TRY_ASSIGN(const std::span<const uint8_t> pixels, cache.pixels(first + i));
       std::copy(pixels.begin(), pixels.end(), pixels_BHHC[i].mutable_data_ptr<uint8_t>());
@@ -228,15 +229,15 @@ class Sampling {
         noise.push_back(image_noise(options_.seed, i, jit_.image_size));
         numbers.push_back(classes_[static_cast<size_t>(i % std::ssize(classes_))]);
       }
-      const at::Tensor images =
+      const at::Tensor images_BCHH =
           sample_images(model, torch::stack(noise).to(device), torch::tensor(numbers, torch::kLong).to(device),
                         {.steps = options_.steps,
                          .guidance = num_classes_ > 1 ? options_.guidance : 1.0,
                          .t_eps = jit_.t_eps,
                          .noise_scale = jit_.noise_scale,
                          .goes_on = [&] { return !has_failed_; }});
-      if (!images.defined()) return {};  // another rank failed and returns the error
-      const at::Tensor pixels_BHHC = to_pixels(images).cpu();
+      if (!images_BCHH.defined()) return {};  // another rank failed and returns the error
+      const at::Tensor pixels_BHHC = to_pixels(images_BCHH).cpu();
       if (!options_.folder.empty()) TRY(write_images(fs, options_.folder, first, pixels_BHHC));
       for (int64_t i = 0; i < pixels_BHHC.size(0) && first + i < std::ssize(sheet_pixels_); ++i) {
         sheet_pixels_[static_cast<size_t>(first + i)] = pixels_BHHC[i];

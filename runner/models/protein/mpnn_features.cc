@@ -14,12 +14,13 @@ constexpr int64_t kAlphaCarbon = 1;
 
 // Adds a Cβ to the four atoms of each residue, where an ideal residue has it; glycine gets one, too.
 at::Tensor with_beta_carbon(const at::Tensor& X_BL4C) {
-  const auto atoms = X_BL4C.unbind(2);
-  const at::Tensor to_alpha = atoms[1] - atoms[0];
-  const at::Tensor from_alpha = atoms[2] - atoms[1];
-  const at::Tensor normal = at::linalg_cross(to_alpha, from_alpha);
-  const at::Tensor beta = -0.58273431 * normal + 0.56802827 * to_alpha - 0.54067466 * from_alpha + atoms[1];
-  return at::stack({atoms[0], atoms[1], atoms[2], atoms[3], beta}, 2);
+  const auto atoms_BLC = X_BL4C.unbind(2);
+  const at::Tensor to_alpha_BLC = atoms_BLC[1] - atoms_BLC[0];
+  const at::Tensor from_alpha_BLC = atoms_BLC[2] - atoms_BLC[1];
+  const at::Tensor normal_BLC = at::linalg_cross(to_alpha_BLC, from_alpha_BLC);
+  const at::Tensor beta_BLC =
+      -0.58273431 * normal_BLC + 0.56802827 * to_alpha_BLC - 0.54067466 * from_alpha_BLC + atoms_BLC[1];
+  return at::stack({atoms_BLC[0], atoms_BLC[1], atoms_BLC[2], atoms_BLC[3], beta_BLC}, 2);
 }
 
 // values_BL of each neighbour: [B, L, K].

@@ -240,9 +240,9 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
   for (const MpnnDecoderLayer& layer : decoder_layers_) {
     const MpnnMessage& message = layer.to_nodes;
     const at::Tensor amino_acids_BLD = at::embedding(at::linear(W_s_, message_columns(message, 2)), S_BL);
-    const at::Tensor node_weight = message_columns(message, 3);
+    const at::Tensor node_weight_DD = message_columns(message, 3);
     const at::Tensor table_ND =
-        at::cat({amino_acids_BLD + at::linear(nodes_BLD, node_weight), at::linear(encoded_BLD, node_weight)}, 1)
+        at::cat({amino_acids_BLD + at::linear(nodes_BLD, node_weight_DD), at::linear(encoded_BLD, node_weight_DD)}, 1)
             .flatten(0, 1);
     const at::Tensor inner_BLKD =
         along_edges(message, encoding.edges_BLKD, of_node(message, nodes_BLD), table_ND, rows_BLK);
