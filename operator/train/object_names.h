@@ -45,5 +45,7 @@ std::string pod_selector(const std::string& job);
 Json owned_labels(const api::ObjectMeta& job);
 // metadata.ownerReferences: the job controls the object, which the garbage collector deletes with it.
 Json owner_references(const api::ObjectMeta& job);
+// The metadata of such an object.
+Json owned_metadata(const api::ObjectMeta& job, const std::string& name);
 
 }  // namespace lockstep::train
