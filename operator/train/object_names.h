@@ -1,4 +1,4 @@
-// Names, labels and ports of what a TrainJob owns. Pure. (architecture §7)
+// Names, labels and ports of what a TrainJob owns. Pure.
 //
 // Names are deterministic, so that a create that is sent twice makes one object.
 #pragma once
