@@ -12,11 +12,6 @@ constexpr const char* kPort = "KUBERNETES_SERVICE_PORT";
 constexpr const char* kConfig = "KUBECONFIG";
 constexpr const char* kHome = "HOME";
 
-std::string variable(const Environment& environment, const char* name) {
-  const auto at = environment.find(name);
-  return at == environment.end() ? std::string() : at->second;
-}
-
 std::string how_to_make_the_key(const std::string& operator_namespace) {
   std::string text = "make it with:\n  head -c 32 /dev/urandom | kubectl create secret generic lockstep-token-key -n ";
   return text.append(operator_namespace).append(" --from-file=key=/dev/stdin");
@@ -49,9 +44,8 @@ Result<std::string> read_token_key(const std::string& path, const std::string& o
   }
   std::string key{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (key.size() < kTokenKeyBytesMin) {
-    return Error{ErrorCode::kInvalid, path + " holds " + std::to_string(key.size()) + " bytes, expected 32 (at least " +
-                                          std::to_string(kTokenKeyBytesMin) + "); " +
-                                          how_to_make_the_key(operator_namespace)};
+    return invalid(path + " holds " + std::to_string(key.size()) + " bytes, expected 32 (at least " +
+                   std::to_string(kTokenKeyBytesMin) + "); " + how_to_make_the_key(operator_namespace));
   }
   return key;
 }

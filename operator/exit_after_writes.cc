@@ -5,14 +5,10 @@
 namespace lockstep {
 namespace {
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 bool is_counted(const kube::HttpRequest& request) {
   if (request.method == "GET") return false;
-  const bool is_event = ends_with(request.path, "/events") || request.path.find("/events/") != std::string::npos;
-  const bool is_lease = ends_with(request.path, "/leases") || request.path.find("/leases/") != std::string::npos;
+  const bool is_event = request.path.ends_with("/events") || request.path.find("/events/") != std::string::npos;
+  const bool is_lease = request.path.ends_with("/leases") || request.path.find("/leases/") != std::string::npos;
   return !is_event && !is_lease;
 }
 

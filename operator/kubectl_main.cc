@@ -41,11 +41,6 @@ int fail(const Error& error, int code) {
   return code;
 }
 
-std::string variable(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  return it == environment.end() ? std::string() : it->second;
-}
-
 // A client and the token source that it uses.
 struct Connection {
   std::unique_ptr<kube::TokenSource> tokens;
@@ -59,10 +54,9 @@ Result<kube::ServerAccess> access_of(const KubectlOptions& options, const Enviro
   if (access.ok()) return kube::with_exec_credential(*std::move(access), environment);
   const bool is_about_user = access.error().message.find(": users[") != std::string::npos;
   if (!is_about_user) return access;
-  return Error{ErrorCode::kInvalid,
-               access.error().message +
-                   "\nor let kubectl log in for you: kubectl proxy --port=8001 & kubectl lockstep -s "
-                   "http://127.0.0.1:8001 -n NAMESPACE why JOB"};
+  return invalid(access.error().message +
+                 "\nor let kubectl log in for you: kubectl proxy --port=8001 & kubectl lockstep -s "
+                 "http://127.0.0.1:8001 -n NAMESPACE why JOB");
 }
 
 Result<Connection> connect(const KubectlOptions& options, const Environment& environment) {

@@ -55,39 +55,38 @@ Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arg
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {
-    return Error{ErrorCode::kInvalid, std::string(error.what()) + "; see kubectl lockstep --help"};
+    return invalid(std::string(error.what()) + "; see kubectl lockstep --help");
   }
   if (wants_help || (!words.empty() && words.front() == "help")) {
     options.command = "help";
     options.help = kHelp;
     return options;
   }
-  if (words.empty()) return Error{ErrorCode::kInvalid, std::string("no command given\n\n") + kHelp};
+  if (words.empty()) return invalid(std::string("no command given\n\n") + kHelp);
   options.command = words.front();
   if (options.command != "why" && options.command != "status") {
     const std::string nearest =
         nearest_name(options.command, {"why", "status", "validate", "render", "version", "help"});
-    return Error{ErrorCode::kInvalid, "unknown command \"" + options.command + "\"" +
-                                          (nearest.empty() ? "" : ", did you mean \"" + nearest + "\"?") +
-                                          "; see kubectl lockstep --help"};
+    return invalid("unknown command \"" + options.command + "\"" +
+                   (nearest.empty() ? "" : ", did you mean \"" + nearest + "\"?") + "; see kubectl lockstep --help");
   }
   if (words.size() > 2) {
-    return Error{ErrorCode::kInvalid, options.command + ": unexpected \"" + words[2] + "\"; expected one TrainJob"};
+    return invalid(options.command, "unexpected \"" + words[2] + "\"; expected one TrainJob");
   }
   if (words.size() == 2) options.job = words[1];
   // As kubectl writes it: kubectl lockstep why tj/sasrec
   if (const size_t slash = options.job.find('/'); slash != std::string::npos) {
     const std::string kind = options.job.substr(0, slash);
     if (kind != "tj" && kind != "trainjob" && kind != "trainjobs" && kind != "trainjobs.lockstep.dev") {
-      return Error{ErrorCode::kInvalid, options.command + ": found " + options.job + ", expected a TrainJob's name"};
+      return invalid(options.command, "found " + options.job + ", expected a TrainJob's name");
     }
     options.job = options.job.substr(slash + 1);
   }
   if (options.command == "why" && options.job.empty()) {
-    return Error{ErrorCode::kInvalid, "why: expected the name of a TrainJob (kubectl lockstep status lists them)"};
+    return invalid("why: expected the name of a TrainJob (kubectl lockstep status lists them)");
   }
   if (!options.job.empty() && options.all_namespaces) {
-    return Error{ErrorCode::kInvalid, "-A goes with status of all jobs; name the job's namespace with -n"};
+    return invalid("-A goes with status of all jobs; name the job's namespace with -n");
   }
   return options;
 }

@@ -1,4 +1,4 @@
-// lockstep-operator: turns TrainJobs into pods (architecture §7). `lockstep-operator try`: creates one and follows it.
+// lockstep-operator: turns TrainJobs into pods. `lockstep-operator try`: creates one and follows it.
 #include <csignal>
 #include <cstdio>
 #include <cstring>

@@ -58,7 +58,7 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
       app.exit(error);
       return std::optional<OperatorOptions>();
     }
-    return Error{ErrorCode::kInvalid, std::string(error.what()) + " (lockstep-operator --help)"};
+    return invalid(std::string(error.what()) + " (lockstep-operator --help)");
   }
   return std::optional<OperatorOptions>(std::move(options));
 }

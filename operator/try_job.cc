@@ -189,15 +189,12 @@ Result<Json> read_job(const std::string& path) {
   TRY_ASSIGN(const std::string text, kube::read_small_file(path));
   TRY_ASSIGN(const OrderedJson document, api::parse_yaml(text, path));
   Json job = document;
-  const auto word = [&job](const char* name) {
-    return job.is_object() && job.contains(name) && job[name].is_string() ? job[name].get<std::string>() : "";
-  };
+  const auto word = [&job](const char* name) { return text_field(job, {name}); };
   if (word("apiVersion") != api::kApiVersion || word("kind") != api::kKind) {
-    return Error{ErrorCode::kInvalid, path + ": is apiVersion \"" + word("apiVersion") + "\", kind \"" + word("kind") +
-                                          "\", expected " + std::string(api::kApiVersion) + ", " +
-                                          std::string(api::kKind)};
+    return invalid(path, "is apiVersion \"" + word("apiVersion") + "\", kind \"" + word("kind") + "\", expected " +
+                             std::string(api::kApiVersion) + ", " + std::string(api::kKind));
   }
-  if (api::key_of(job).name.empty()) return Error{ErrorCode::kInvalid, path + ": metadata.name is missing"};
+  if (api::key_of(job).name.empty()) return invalid(path, "metadata.name is missing");
   return job;
 }
 
@@ -225,7 +222,7 @@ Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::strin
       app.exit(error);
       return std::optional<TryOptions>();
     }
-    return Error{ErrorCode::kInvalid, std::string(error.what()) + " (lockstep-operator try --help)"};
+    return invalid(std::string(error.what()) + " (lockstep-operator try --help)");
   }
   options.timeout = seconds{timeout};
   return std::optional<TryOptions>(std::move(options));

@@ -68,14 +68,12 @@ Conditions conditions_from_json(const Json& list) {
   if (!list.is_array()) return conditions;
   for (const Json& entry : list) {
     if (!entry.is_object()) continue;
-    const auto generation = entry.find("observedGeneration");
     // Each type is new here, so set() keeps the time that it is given: the stored lastTransitionTime.
     conditions.set({.type = text_field(entry, {"type"}),
                     .status = status_of_word(text_field(entry, {"status"})),
                     .reason = text_field(entry, {"reason"}),
                     .message = text_field(entry, {"message"}),
-                    .observed_generation =
-                        generation != entry.end() && generation->is_number_integer() ? generation->get<int64_t>() : 0},
+                    .observed_generation = number_field(entry, {"observedGeneration"}).value_or(0)},
                    parse_time(text_field(entry, {"lastTransitionTime"})).value_or(0));
   }
   return conditions;

@@ -16,9 +16,8 @@ constexpr UnixSeconds kLastTime = 253'402'300'799;   // 9999-12-31T23:59:59Z
 
 // The member if it exists and is an object, else nullptr.
 const Json* object_in(const Json& parent, const char* name) {
-  if (!parent.is_object()) return nullptr;
-  const auto it = parent.find(name);
-  return it != parent.end() && it->is_object() ? &*it : nullptr;
+  const Json* const member = field(parent, {name});
+  return member != nullptr && member->is_object() ? member : nullptr;
 }
 
 std::map<std::string, std::string> strings_in(const Json& parent, const char* name) {
@@ -33,16 +32,13 @@ std::map<std::string, std::string> strings_in(const Json& parent, const char* na
 
 std::vector<OwnerReference> owners_in(const Json& metadata) {
   std::vector<OwnerReference> owners;
-  const auto list = metadata.find("ownerReferences");
-  if (list == metadata.end() || !list->is_array()) return owners;
-  for (const Json& entry : *list) {
+  for (const Json& entry : list_field(metadata, {"ownerReferences"})) {
     if (!entry.is_object()) continue;
-    const auto controller = entry.find("controller");
     owners.push_back({.api_version = text_field(entry, {"apiVersion"}),
                       .kind = text_field(entry, {"kind"}),
                       .name = text_field(entry, {"name"}),
                       .uid = text_field(entry, {"uid"}),
-                      .controller = controller != entry.end() && controller->is_boolean() && controller->get<bool>()});
+                      .controller = bool_field(entry, {"controller"})});
   }
   return owners;
 }
@@ -108,18 +104,14 @@ ObjectMeta meta_of(const Json& object) {
   meta.labels = strings_in(*metadata, "labels");
   meta.annotations = strings_in(*metadata, "annotations");
   meta.owners = owners_in(*metadata);
-  if (const auto list = metadata->find("finalizers"); list != metadata->end() && list->is_array()) {
-    for (const Json& entry : *list) {
-      if (entry.is_string()) meta.finalizers.push_back(entry.get<std::string>());
-    }
+  for (const Json& entry : list_field(*metadata, {"finalizers"})) {
+    if (entry.is_string()) meta.finalizers.push_back(entry.get<std::string>());
   }
   return meta;
 }
 
 ObjectKey key_of(const Json& object) {
-  const Json* metadata = object_in(object, "metadata");
-  if (metadata == nullptr) return {};
-  return {text_field(*metadata, {"namespace"}), text_field(*metadata, {"name"})};
+  return {text_field(object, {"metadata", "namespace"}), text_field(object, {"metadata", "name"})};
 }
 
 std::string format_time(UnixSeconds time) {

@@ -41,7 +41,7 @@ constexpr std::array kKeywords = {"additionalProperties",
 constexpr size_t kMatchedLengthMax = 4096;
 
 Error unusable(const std::string& keyword, const std::string& why) {
-  return Error{ErrorCode::kInvalid, "the schema's " + keyword + " " + why};
+  return invalid("the schema's " + keyword + " " + why);
 }
 
 std::string text_or_empty(const Json& json, const char* name) { return json.value(name, std::string()); }
@@ -199,10 +199,6 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-std::string did_you_mean(const std::string& nearest) {
-  return nearest.empty() ? std::string() : std::string("; did you mean ").append(nearest).append("?");
-}
-
 // "has 1 entry", "has 65 entries".
 std::string has(size_t count, const char* one, const char* many) {
   return std::string("has ").append(std::to_string(count)).append(" ").append(count == 1 ? one : many);
@@ -254,7 +250,7 @@ class StructureCheck {
     std::vector<std::string> known;
     for (const auto& [property, unused] : schema.properties) known.push_back(property);
     std::string message = "is not a field of ";
-    message.append(path.empty() ? "a TrainJob" : path).append(did_you_mean(nearest_name(name, known)));
+    message.append(path.empty() ? "a TrainJob" : path).append(did_you_mean(name, known));
     add(field_below(path, name), std::move(message));
   }
 
@@ -287,8 +283,8 @@ class StructureCheck {
   void check_string(const Schema& schema, const Json& value, const std::string& path) {
     const auto& text = value.get_ref<const std::string&>();
     if (!schema.words.empty() && std::find(schema.words.begin(), schema.words.end(), text) == schema.words.end()) {
-      return add(path, "is " + shown(value) + ", expected one of " + joined(schema.words) +
-                           did_you_mean(nearest_name(text, schema.words)));
+      return add(path,
+                 "is " + shown(value) + ", expected one of " + joined(schema.words) + did_you_mean(text, schema.words));
     }
     const size_t length = num_characters(text);
     if (length < schema.length_min.value_or(0)) {
@@ -341,10 +337,9 @@ Result<Schema> Schema::parse(const Json& json) {
   try {
     return parse_node(json);
   } catch (const Json::exception& e) {
-    return Error{ErrorCode::kInvalid,
-                 std::string("a keyword of the schema has another type than it must have: ") + e.what()};
+    return invalid("a keyword of the schema has another type than it must have", e.what());
   } catch (const std::regex_error& e) {
-    return Error{ErrorCode::kInvalid, std::string("a pattern of the schema is no regular expression: ") + e.what()};
+    return invalid("a pattern of the schema is no regular expression", e.what());
   }
 }
 
@@ -371,6 +366,11 @@ std::vector<Problem> check_structure(const Schema& schema, const Json& value, co
   std::vector<Problem> problems;
   StructureCheck(problems).check(schema, value, path);
   return problems;
+}
+
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(name, known);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
 }
 
 std::string field_below(const std::string& path, const std::string& name) {

@@ -83,6 +83,9 @@ std::vector<Problem> check_structure(const Schema& schema, const Json& value, co
 // The value as a 64-bit integer; nullopt: it is no whole number, or too large. 2.0 counts as 2, as in the API server.
 std::optional<int64_t> whole_number(const Json& value);
 
+// "; did you mean image?", the known name that is nearest to `name`; "" when none is near.
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& known);
+
 // "spec.trainer" and "image" → "spec.trainer.image".
 std::string field_below(const std::string& path, const std::string& name);
 std::string field_below(const std::string& path, size_t index);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/api/schema.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::api {
 namespace {
@@ -73,7 +74,7 @@ class Fields {
   // Notes the absence of a field that has no default.
   void require(const char* name, const char* expected) const {
     if (object_ == nullptr || has(name) || fault_) return;
-    fault_ = Error{ErrorCode::kInvalid, child(name).append(": is missing, expected ").append(expected)};
+    fault_ = invalid(child(name), std::string("is missing, expected ") + expected);
   }
 
   void read(const char* name, std::string& out) const {
@@ -166,11 +167,7 @@ class Fields {
   void refuse(const std::string& path, const Json& found, const char* expected) const {
     if (fault_) return;
     constexpr size_t kShownMax = 80;
-    std::string shown = dump_line(found);
-    if (shown.size() > kShownMax) shown = shown.substr(0, kShownMax).append("…");
-    std::string message = path;
-    message.append(": is ").append(shown).append(", expected ").append(expected);
-    fault_ = Error{ErrorCode::kInvalid, std::move(message)};
+    fault_ = invalid(path, "is " + shortened(dump_line(found), kShownMax) + ", expected " + expected);
   }
 
   // Absent and null are the same: the API server drops nulls.
@@ -432,7 +429,26 @@ Json to_json(const NodeCounts& nodes) {
           {"summary", std::to_string(nodes.ready).append("/").append(std::to_string(nodes.desired))}};
 }
 
+// One entry for consecutive nodes with the same attempt: after a gang restart of 1,000 nodes one, not 1,000.
+Json attempts_to_json(const std::map<int, int>& attempts) {
+  Json entries = Json::array();
+  for (auto at = attempts.begin(); at != attempts.end();) {
+    const auto [first, attempt] = *at;
+    int last = first;
+    while (++at != attempts.end() && at->first == last + 1 && at->second == attempt) ++last;
+    Json entry{{"node", first}, {"attempt", attempt}};
+    if (last != first) entry["lastNode"] = last;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
 }  // namespace
+
+int TrainJobStatus::attempt_of(int node_rank) const {
+  const auto it = attempts.find(node_rank);
+  return it == attempts.end() ? 0 : it->second;
+}
 
 const char* to_string(Launcher value) { return text_of(kLaunchers, value); }
 const char* to_string(FailureScope value) { return text_of(kScopes, value); }
@@ -447,7 +463,7 @@ const char* to_string(JobPhase phase) { return text_of(kPhases, phase); }
 Result<TrainJob> trainjob_from_json(const Json& object) {
   std::optional<Error> fault;
   const Fields root(&object, "", fault);
-  if (fault) return Error{ErrorCode::kInvalid, "a TrainJob is an object with apiVersion, kind, metadata and spec"};
+  if (fault) return invalid("a TrainJob is an object with apiVersion, kind, metadata and spec");
 
   std::string api_version(kApiVersion);
   std::string kind(kKind);
@@ -464,24 +480,6 @@ Result<TrainJob> trainjob_from_json(const Json& object) {
   if (fault) return *std::move(fault);
   return job;
 }
-
-namespace {
-
-// One entry for consecutive nodes with the same attempt: after a gang restart of 1,000 nodes one, not 1,000.
-Json attempts_to_json(const std::map<int, int>& attempts) {
-  Json entries = Json::array();
-  for (auto at = attempts.begin(); at != attempts.end();) {
-    const auto [first, attempt] = *at;
-    int last = first;
-    while (++at != attempts.end() && at->first == last + 1 && at->second == attempt) ++last;
-    Json entry{{"node", first}, {"attempt", attempt}};
-    if (last != first) entry["lastNode"] = last;
-    entries.push_back(std::move(entry));
-  }
-  return entries;
-}
-
-}  // namespace
 
 Json to_json(const TrainJobStatus& status) {
   Json json = {{"observedGeneration", status.observed_generation},

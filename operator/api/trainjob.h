@@ -197,12 +197,13 @@ struct TrainJobStatus {
   NodeCounts nodes;
   std::string selector;  // for the scale subresource
   RestartCounts restarts;
-  std::map<int, int> attempts;  // node → attempt, only those above 0
+  std::map<int, int> attempts;  // node rank → attempt, only those above 0
   std::optional<JobProgress> progress;
   std::vector<RecentFailure> recent_failures;  // newest last; the newest kRecentFailuresInStatusMax go into JSON
   // What the policies must remember across restarts of the operator (train/bookkeeping.h); internal.
   Json bookkeeping = Json::object();
 
+  [[nodiscard]] int attempt_of(int node_rank) const;
   bool operator==(const TrainJobStatus&) const = default;
 };
 

@@ -1,39 +1,19 @@
 #include "operator/api/trainjob_rules.h"
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 #include <map>
 #include <string>
 
 #include "operator/api/trainjob.h"
-#include "runner/contract/env_names.h"
 
 namespace lockstep::api {
 namespace {
 
-// Environment variables that the operator writes for launchers other than Lockstep.
-constexpr std::array kForeignNames = {env::kMasterAddr,      env::kMasterPort,      env::kForeignNodeRank,
-                                      env::kForeignNumNodes, env::kWorldSize,       env::kRank,
-                                      env::kPetNumNodes,     env::kPetNprocPerNode, env::kPetNodeRank,
-                                      env::kPetMasterAddr,   env::kPetMasterPort};
-
-// The value at a path, as a chain of CEL's has() would find it; nullptr when a field of the path is missing.
-const Json* at(const Json& self, std::initializer_list<const char*> path) {
-  const Json* value = &self;
-  for (const char* name : path) {
-    if (!value->is_object()) return nullptr;
-    const auto it = value->find(name);
-    if (it == value->end()) return nullptr;
-    value = &*it;
-  }
-  return value;
-}
-
 // Is the field absent from both objects, or present in both and equal?
-bool same(const Json& self, const Json& stored, std::initializer_list<const char*> path) {
-  const Json* now = at(self, path);
-  const Json* before = at(stored, path);
+bool same(const Json& self, const Json& stored, std::initializer_list<std::string_view> path) {
+  const Json* now = field(self, path);
+  const Json* before = field(stored, path);
   return now == nullptr || before == nullptr ? now == before : *now == *before;
 }
 
@@ -45,26 +25,26 @@ std::map<std::string, Json> by_name(const Json& list) {
 
 // As `same`, for a list of type `map`: the order of its entries does not matter.
 bool same_env(const Json& self, const Json& stored) {
-  const Json* now = at(self, {"env"});
-  const Json* before = at(stored, {"env"});
+  const Json* now = field(self, {"env"});
+  const Json* before = field(stored, {"env"});
   return now == nullptr || before == nullptr ? now == before : by_name(*now) == by_name(*before);
 }
 
 // Is the stored job suspended? By status.phase; before the operator has seen the job, by spec.suspend.
 bool is_stopped(const Json& stored) {
-  const Json* phase = at(stored, {"status", "phase"});
+  const Json* phase = field(stored, {"status", "phase"});
   return phase != nullptr ? *phase == "Suspended" : stored.at("spec").at("suspend").get<bool>();
 }
 
 bool unchanged(const Json& self, const Json& stored) { return self == stored; }
 
 bool name_is_short(const Json& self, const Json& /*stored*/) {
-  const Json* name = at(self, {"metadata", "name"});
+  const Json* name = field(self, {"metadata", "name"});
   return name == nullptr || name->get_ref<const std::string&>().size() <= kJobNameMax;
 }
 
 bool name_is_label(const Json& self, const Json& /*stored*/) {
-  const Json* found = at(self, {"metadata", "name"});
+  const Json* found = field(self, {"metadata", "name"});
   if (found == nullptr) return true;
   const auto& name = found->get_ref<const std::string&>();
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
@@ -74,7 +54,7 @@ bool name_is_label(const Json& self, const Json& /*stored*/) {
 }
 
 bool nodes_in_bounds(const Json& self, const Json& /*stored*/) {
-  const Json* elastic = at(self, {"elastic"});
+  const Json* elastic = field(self, {"elastic"});
   if (elastic == nullptr) return true;
   const Json& nodes = self.at("trainer").at("numNodes");
   return nodes >= elastic->at("minNodes") && nodes <= elastic->at("maxNodes");
@@ -85,7 +65,7 @@ bool elastic_has_agent(const Json& self, const Json& /*stored*/) {
 }
 
 bool no_foreign_names(const Json& self, const Json& /*stored*/) {
-  const Json* env = at(self, {"env"});
+  const Json* env = field(self, {"env"});
   if (self.at("launcher") == "Lockstep" || env == nullptr) return true;
   return std::none_of(env->begin(), env->end(), [](const Json& entry) {
     return std::find(kForeignNames.begin(), kForeignNames.end(), entry.at("name").get<std::string>()) !=
@@ -95,14 +75,14 @@ bool no_foreign_names(const Json& self, const Json& /*stored*/) {
 
 bool has_match_criterion(const Json& self, const Json& /*stored*/) {
   const auto has_entry = [&](const char* name) {
-    const Json* list = at(self, {name});
+    const Json* list = field(self, {name});
     return list != nullptr && !list->empty();
   };
   return has_entry("exitCodes") || has_entry("podReasons");
 }
 
 bool claim_is_written(const Json& self, const Json& /*stored*/) {
-  const Json* read_only = at(self, {"persistentVolumeClaim", "readOnly"});
+  const Json* read_only = field(self, {"persistentVolumeClaim", "readOnly"});
   return read_only == nullptr || !read_only->get<bool>();
 }
 
@@ -144,7 +124,7 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
        }},
       {or_stopped("self.spec.trainer.numNodes == oldSelf.spec.trainer.numNodes || has(oldSelf.spec.elastic)"),
        [](const Json& self, const Json& stored) {
-         return same(self, stored, {"spec", "trainer", "numNodes"}) || at(stored, {"spec", "elastic"}) != nullptr ||
+         return same(self, stored, {"spec", "trainer", "numNodes"}) || field(stored, {"spec", "elastic"}) != nullptr ||
                 is_stopped(stored);
        }},
       {or_stopped("self.spec.trainer.numProcPerNode == oldSelf.spec.trainer.numProcPerNode"),

@@ -5,12 +5,21 @@
 // are the CRD's.
 #pragma once
 
+#include <array>
 #include <string_view>
 #include <vector>
 
 #include "runner/base/json.h"
+#include "runner/contract/env_names.h"
 
 namespace lockstep::api {
+
+// Environment variables that the operator writes for launchers other than Lockstep. With Lockstep they would be wrong
+// as soon as the number of pods changes.
+inline constexpr std::array kForeignNames = {env::kMasterAddr,      env::kMasterPort,      env::kForeignNodeRank,
+                                             env::kForeignNumNodes, env::kWorldSize,       env::kRank,
+                                             env::kPetNumNodes,     env::kPetNprocPerNode, env::kPetNodeRank,
+                                             env::kPetMasterAddr,   env::kPetMasterPort};
 
 // `self` is the value of the field that has the rule, with defaults and of the right structure; `stored` is the value
 // that the API server has stored (null when there is none; then rules that compare with it are not run).

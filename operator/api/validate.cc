@@ -8,7 +8,6 @@
 #include "operator/api/crd.h"
 #include "operator/api/trainjob.h"
 #include "operator/api/trainjob_rules.h"
-#include "runner/base/nearest.h"
 
 namespace lockstep::api {
 namespace {
@@ -30,16 +29,11 @@ constexpr std::array kMetadataFields = {"annotations",
                                         "selfLink",
                                         "uid"};
 
-bool is_text(const Json& object, const char* name, std::string_view expected) {
-  const auto it = object.find(name);
-  return it != object.end() && it->is_string() && it->get_ref<const std::string&>() == expected;
-}
-
 void check_kind(const Json& trainjob, std::vector<Problem>& problems) {
   const std::array<std::pair<const char*, std::string_view>, 2> expected = {
       {{"apiVersion", kApiVersion}, {"kind", kKind}}};
   for (const auto& [name, text] : expected) {
-    if (is_text(trainjob, name, text)) continue;
+    if (text_field(trainjob, {name}) == text) continue;
     const auto it = trainjob.find(name);
     std::string message = it == trainjob.end() ? "is missing" : "is " + dump_line(*it);
     problems.push_back({name, message.append(", expected ").append(text)});
@@ -76,11 +70,7 @@ void check_metadata(const Json& trainjob, std::vector<Problem>& problems) {
   const std::vector<std::string> known(kMetadataFields.begin(), kMetadataFields.end());
   for (const auto& [name, value] : metadata->items()) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    std::string message = "is not a field of metadata";
-    if (const std::string nearest = nearest_name(name, known); !nearest.empty()) {
-      message.append("; did you mean ").append(nearest).append("?");
-    }
-    problems.push_back({field_below("metadata", name), std::move(message)});
+    problems.push_back({field_below("metadata", name), "is not a field of metadata" + did_you_mean(name, known)});
   }
   check_strings(*metadata, "labels", problems);
   check_strings(*metadata, "annotations", problems);

@@ -422,7 +422,7 @@ Error invalid_at(std::string_view what, const YAML::Mark& mark, const std::strin
   const YamlPlace place = place_at(mark);
   std::string text(what);
   text.append(":").append(std::to_string(place.line)).append(":").append(std::to_string(place.column));
-  return Error{ErrorCode::kInvalid, text.append(": ").append(message)};
+  return invalid(text, message);
 }
 
 // Ignores all events. With it run_parser only finds the errors of a text.
@@ -452,9 +452,7 @@ void run_parser(std::string_view text, YAML::EventHandler& handler) {
 
 // Refuses texts that yaml-cpp would silently read as something else: it stops at a NUL and replaces invalid UTF-8.
 Status check_bytes(std::string_view text, std::string_view what) {
-  const auto refuse = [&](const std::string& why) {
-    return Error{ErrorCode::kInvalid, std::string(what).append(": ").append(why)};
-  };
+  const auto refuse = [&](const std::string& why) { return invalid(std::string(what), why); };
   if (text.size() > kYamlBytesMax) {
     return refuse(std::to_string(text.size()) + " bytes; expected at most " + std::to_string(kYamlBytesMax));
   }
@@ -674,7 +672,7 @@ Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what) {
   TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what, Reading::kYaml12));
   std::erase_if(documents, [](const DocumentBuilder::Document& document) { return document.value.is_null(); });
   if (documents.empty()) {
-    return Error{ErrorCode::kInvalid, std::string(what) + ": holds nothing; expected one YAML document"};
+    return invalid(std::string(what), "holds nothing; expected one YAML document");
   }
   if (documents.size() > 1) return invalid_at(what, documents[1].mark, "a second document; expected one");
   return std::move(documents.front().value);

@@ -1,4 +1,4 @@
-// Backoff: how long to wait after the n-th failure in a row. Pure.
+// Backoff: how long to wait after the n-th failure in a row: twice as long each time. Pure.
 #pragma once
 
 #include "operator/control/clock.h"
@@ -8,7 +8,6 @@ namespace lockstep::control {
 struct BackoffPolicy {
   Clock::duration first{};
   Clock::duration max{};
-  double factor = 2.0;
   double jitter = 0.0;  // adds up to this share of the delay, on top of `max` too, as apimachinery's wait.Jitter does
 };
 

@@ -54,7 +54,7 @@ struct Controller::Impl {
       return reconcile(key);
     } catch (const std::exception& exception) {
       if (metrics != nullptr) metrics->caught();
-      return Error{ErrorCode::kInvalid, std::string("unexpected exception: ").append(exception.what())};
+      return invalid("unexpected exception", exception.what());
     }
   }
 };

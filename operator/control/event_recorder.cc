@@ -14,16 +14,10 @@ namespace {
 
 constexpr std::chrono::seconds kFlushMax{2};
 // Waits between attempts; each fails only after the client has retried for its `retry_for`.
-constexpr BackoffPolicy kWriteBackoff{
-    .first = std::chrono::seconds(1), .max = std::chrono::seconds(30), .factor = 2.0, .jitter = 1.0};
+constexpr BackoffPolicy kWriteBackoff{.first = std::chrono::seconds(1), .max = std::chrono::seconds(30), .jitter = 1.0};
 
 bool worth_another_try(const Error& error) {
   return error.code == ErrorCode::kRetry || error.code == ErrorCode::kUnavailable;
-}
-
-int64_t count_of(const Json& event) {
-  const auto found = event.find("count");
-  return found != event.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
 api::UnixSeconds system_wall() {
@@ -112,7 +106,7 @@ struct EventRecorder::Impl {
     if (there.ok() && is_this_write(*there, write)) {
       aggregator.written(write, options.now());
     } else {
-      aggregator.exists(write, there.ok() ? count_of(*there) : 0, options.now());
+      aggregator.exists(write, there.ok() ? number_field(*there, {"count"}).value_or(0) : 0, options.now());
     }
     return true;
   }

@@ -35,7 +35,7 @@ HealthServer::HealthServer(std::unique_ptr<HttpServer> server) : server_(std::mo
 Result<std::unique_ptr<HealthServer>> HealthServer::start(Options options) {
   const int port = options.port;
   if (port < 0 || port > 65535) {
-    return Error{ErrorCode::kInvalid, "port " + std::to_string(port) + " is no port: expected 0 to 65535"};
+    return invalid("port " + std::to_string(port) + " is no port: expected 0 to 65535");
   }
   Result<std::unique_ptr<HttpServer>> server =
       HttpServer::start({.port = port, .handler = [options = std::move(options)](const HttpRequest& request) {

@@ -52,7 +52,6 @@ struct Informer::Impl {
     kube::ListOptions list;
     list.ns = options.ns;
     list.label_selector = options.label_selector;
-    list.field_selector = options.field_selector;
     list.trim = options.trim;
     Result<kube::ObjectList> objects = client.list(resource, list);
     if (objects.ok()) {
@@ -66,7 +65,6 @@ struct Informer::Impl {
     kube::WatchOptions watch;
     watch.ns = options.ns;
     watch.label_selector = options.label_selector;
-    watch.field_selector = options.field_selector;
     watch.resource_version = from.version;
     Status status = client.watch(
         resource, watch,

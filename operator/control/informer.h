@@ -23,7 +23,6 @@ class Informer {
   struct Options {
     std::string ns;  // empty: all namespaces
     std::string label_selector;
-    std::string field_selector;
     Cache::Trim trim;
     Cache::Index index;
     Logger logger = Logger::silent();

@@ -177,9 +177,9 @@ void on_answer(LeaderState& state, const LeaderEvent& event, const LeaderTime& t
 }  // namespace
 
 Status check(const LeaderOptions& options) {
-  if (options.identity.empty()) return Error{ErrorCode::kInvalid, "leader election: the identity is empty"};
+  if (options.identity.empty()) return invalid("leader election: the identity is empty");
   if (options.lease.name.empty() || options.lease.ns.empty()) {
-    return Error{ErrorCode::kInvalid, "leader election: the lease needs a namespace and a name"};
+    return invalid("leader election: the lease needs a namespace and a name");
   }
   const std::chrono::duration<double> slowest_retry =
       std::chrono::duration<double>(options.retry_period) * (1.0 + options.retry_jitter);
@@ -195,22 +195,17 @@ Status check(const LeaderOptions& options) {
         "seconds, and each longer than the next (the retry period with its jitter, factor %.1f)",
         static_cast<long long>(options.lease_duration.count()), static_cast<long long>(options.renew_deadline.count()),
         static_cast<long long>(options.retry_period.count()), 1.0 + options.retry_jitter);
-    return Error{ErrorCode::kInvalid, text};
+    return invalid(text);
   }
   return {};
 }
 
 LeaseRecord lease_record(const Json& lease) {
-  LeaseRecord record;
-  if (!lease.is_object()) return record;
-  const auto spec = lease.find("spec");
-  if (spec == lease.end() || !spec->is_object()) return record;
-  record.holder = text_field(*spec, {"holderIdentity"});
-  record.duration_seconds = number_field(*spec, {"leaseDurationSeconds"}).value_or(0);
-  record.acquire_time = text_field(*spec, {"acquireTime"});
-  record.renew_time = text_field(*spec, {"renewTime"});
-  record.transitions = number_field(*spec, {"leaseTransitions"}).value_or(0);
-  return record;
+  return {.holder = text_field(lease, {"spec", "holderIdentity"}),
+          .duration_seconds = number_field(lease, {"spec", "leaseDurationSeconds"}).value_or(0),
+          .acquire_time = text_field(lease, {"spec", "acquireTime"}),
+          .renew_time = text_field(lease, {"spec", "renewTime"}),
+          .transitions = number_field(lease, {"spec", "leaseTransitions"}).value_or(0)};
 }
 
 Json with_record(const Json& lease, const api::ObjectKey& key, const LeaseRecord& record) {

@@ -3,7 +3,7 @@
 // One thread decides and keeps the time, another one waits for the API server, so that a leadership that cannot be
 // renewed ends on time even while a request hangs. `is_leader` asks the clock itself: it is false from the renew
 // deadline on, whether the threads ran or not (SIGSTOP, a paused machine, no CPU). Code that writes as the leader calls
-// it before every write; a write that is under way by then is refused by the API server or harmless (architecture §7).
+// it before every write; a write that is under way by then is refused by the API server or harmless.
 // Callbacks run on the deciding thread and must return within a second or two: nothing is renewed meanwhile.
 // `on_stopped` may take its time, for the leadership is over; the lease is released after it. Threads: safe from all
 // threads; two of its own, from `start` to `stop_and_join` or the destructor.

@@ -33,11 +33,7 @@ double open_files() {
 
 prometheus::MetricFamily family(const char* name, const char* help, prometheus::MetricType type, double value) {
   prometheus::ClientMetric metric;
-  if (type == prometheus::MetricType::Counter) {
-    metric.counter.value = value;
-  } else {
-    metric.gauge.value = value;
-  }
+  (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   return {name, help, type, {metric}};
 }
 

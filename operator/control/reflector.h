@@ -24,7 +24,7 @@ namespace lockstep::control {
 
 inline constexpr std::chrono::seconds kHealthyWatch{1};
 inline constexpr BackoffPolicy kReflectorBackoff{
-    .first = std::chrono::milliseconds(800), .max = std::chrono::seconds(30), .factor = 2.0, .jitter = 1.0};
+    .first = std::chrono::milliseconds(800), .max = std::chrono::seconds(30), .jitter = 1.0};
 // After this many failures in a row to resume a watch, the reflector lists again instead: a server that was restored
 // from a backup refuses the watch's version for ever ("Too large resource version").
 inline constexpr int kWatchFailuresMax = 8;

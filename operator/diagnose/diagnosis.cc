@@ -181,26 +181,26 @@ class Diagnoser {
 
   // ---- failures ----
 
-  // The newest end: of a pod that is still there, which says most, or of the status.
-  struct Ending {
-    int node_rank = 0;
-    std::optional<int> rank;
-    int attempt = 0;
-    std::string node;
-    std::optional<int> exit_code;
-    std::string reason;
-    std::string message;
-    std::optional<int64_t> step;
-    UnixSeconds time = 0;
-  };
+  static train::PodEnd end_of(const api::RecentFailure& failure) {
+    train::PodEnd end;
+    end.node_rank = failure.node;
+    end.attempt = failure.attempt;
+    end.node = failure.host;
+    end.exit_code = failure.exit_code;
+    end.reason = failure.reason;
+    end.message = failure.message;
+    end.rank = failure.rank;
+    end.time = failure.time;
+    return end;
+  }
 
-  std::optional<Ending> newest_ending() const {
-    std::optional<Ending> newest;
+  // The newest bad end: of a pod that is still there, which says most, or of the status.
+  std::optional<train::PodEnd> newest_ending() const {
+    std::optional<train::PodEnd> newest;
     if (!status_.recent_failures.empty()) {
-      const api::RecentFailure& f =
+      newest = end_of(
           *std::max_element(status_.recent_failures.begin(), status_.recent_failures.end(),
-                            [](const api::RecentFailure& a, const api::RecentFailure& b) { return a.time < b.time; });
-      newest = Ending{f.node, f.rank, f.attempt, f.host, f.exit_code, f.reason, f.message, std::nullopt, f.time};
+                            [](const api::RecentFailure& a, const api::RecentFailure& b) { return a.time < b.time; }));
     }
     for (const train::PodView& pod : o_.pods) {
       const std::optional<train::PodEnd> end = train::end_of(pod, o_);
@@ -210,25 +210,24 @@ class Diagnoser {
         newest->step = end->step;
         if (!newest->rank) newest->rank = end->rank;
       } else if (!newest || end->time > newest->time) {
-        newest = Ending{end->node_rank, end->rank,    end->attempt, end->node, end->exit_code,
-                        end->reason,    end->message, end->step,    end->time};
+        newest = end;
       }
     }
     return newest;
   }
 
-  std::string who(const Ending& ending) const {
+  std::string who(const train::PodEnd& ending) const {
     const std::string pod = "pod " + train::pod_name(job_.meta.name, ending.node_rank, ending.attempt);
     return ending.rank ? "rank " + std::to_string(*ending.rank) + " in " + pod : pod;
   }
 
-  std::string sentence(const Ending& ending) const {
+  std::string sentence(const train::PodEnd& ending) const {
     std::string text = who(ending) + " " + ending_words(ending.reason, ending.exit_code);
     if (ending.step) text += " at step " + std::to_string(*ending.step);
     return text;
   }
 
-  void explain(const Ending& ending) {
+  void explain(const train::PodEnd& ending) {
     std::string line = who(ending);
     if (!ending.node.empty()) line += " on " + ending.node;
     if (ending.exit_code) line += ", exit code " + exit_code_words(*ending.exit_code);
@@ -243,12 +242,9 @@ class Diagnoser {
     });
   }
 
-  // "restarted (1 of maxRestarts 10 used)": RESTARTS may be higher, since not every restart counts; what does not, and
-  // what an agent did by itself, is said so.
-  std::string restart_words(const Ending& ending) const {
-    const auto attempt = status_.attempts.find(ending.node_rank);
-    if ((attempt == status_.attempts.end() ? 0 : attempt->second) == ending.attempt)
-      return "started again by its agent";
+  // "restarted (1 of maxRestarts 10 used)". The column RESTARTS may show more, because not every restart counts.
+  std::string restart_words(const train::PodEnd& ending) const {
+    if (status_.attempt_of(ending.node_rank) == ending.attempt) return "started again by its agent";
     const int used = counted_failures();
     if (used == 0) return "restarted";
     return "restarted (" + std::to_string(used) + " of maxRestarts " +
@@ -257,7 +253,7 @@ class Diagnoser {
 
   void decide_failed() {
     const api::Condition& failed = *condition(api::condition::kFailed);
-    const std::optional<Ending> ending = newest_ending();
+    const std::optional<train::PodEnd> ending = newest_ending();
     const bool by_ending = ending && failed.message.find("(" + ending->reason + ")") != std::string::npos;
     std::string text = subject() + " has failed";
     if (by_ending) {
@@ -335,22 +331,22 @@ class Diagnoser {
 
   bool is_recovering() const { return status_.conditions.is_true(api::condition::kRecovering); }
 
-  std::optional<std::pair<std::string, std::string>> obstacle() const {
+  std::optional<train::Obstacle> obstacle() const {
     const api::Condition* const ready = condition(api::condition::kPodsReady);
     if (ready == nullptr || ready->status == api::ConditionStatus::kTrue || !train::is_problem(ready->reason)) {
       return std::nullopt;
     }
-    return std::pair(ready->reason, ready->message);
+    return train::Obstacle{ready->reason, ready->message};
   }
 
   void decide_recovering() {
-    const std::optional<Ending> ending = newest_ending();
+    const std::optional<train::PodEnd> ending = newest_ending();
     const api::Condition& recovering = *condition(api::condition::kRecovering);
     std::string text = ending ? sentence(*ending) + "; " + restart_words(*ending)
                               : subject() + " recovers: " + on_one_line(recovering.message);
-    const std::optional<std::pair<std::string, std::string>> wait = obstacle();
+    const std::optional<train::Obstacle> wait = obstacle();
     if (wait) {
-      text += ", and its new pod " + wait_words(wait->first);
+      text += ", and its new pod " + wait_words(wait->reason);
     } else {
       text += "; recovering since " + format_duration(facts_.now - recovering.last_transition_time);
     }
@@ -362,7 +358,7 @@ class Diagnoser {
 
   void decide_running() {
     const api::Condition& running = *condition(api::condition::kRunning);
-    const std::optional<Ending> ending = newest_ending();
+    const std::optional<train::PodEnd> ending = newest_ending();
     const std::string since = format_duration(facts_.now - running.last_transition_time);
     const bool is_degraded = status_.conditions.is_true(api::condition::kDegraded);
     const bool is_recent = ending && ending->time + kRecentSeconds > facts_.now;
@@ -388,9 +384,9 @@ class Diagnoser {
   }
 
   void decide_waiting() {
-    const std::optional<std::pair<std::string, std::string>> wait = obstacle();
+    const std::optional<train::Obstacle> wait = obstacle();
     if (wait) {
-      conclude(false, subject() + " " + wait_words(wait->first));
+      conclude(false, subject() + " " + wait_words(wait->reason));
       return add_wait(*wait);
     }
     const UnixSeconds since = status_.start_time.value_or(job_.meta.created);
@@ -399,9 +395,9 @@ class Diagnoser {
                        " after its start");
   }
 
-  void add_wait(const std::pair<std::string, std::string>& wait) {
+  void add_wait(const train::Obstacle& wait) {
     const api::Condition& ready = *condition(api::condition::kPodsReady);
-    out_.details.push_back(wait.first + ": " + on_one_line(wait.second));
+    out_.details.push_back(wait.reason + ": " + on_one_line(wait.message));
     std::string line = "not ready since " + format_duration(facts_.now - ready.last_transition_time);
     if (book_.waiting_since != 0) {
       line += "; the job fails when this has kept it for " + format_duration(spec_.health.startup_timeout_seconds) +
@@ -410,7 +406,7 @@ class Diagnoser {
       line += "; the job waits for as long as it takes";
     }
     out_.details.push_back(std::move(line));
-    advise(advice_for_wait(wait.first, job_, first_pod_not_ready()));
+    advise(advice_for_wait(wait.reason, job_, first_pod_not_ready()));
   }
 
   // Two problems that PodsReady does not report: the pods are scheduled without a gang although one was asked for, or
@@ -445,17 +441,13 @@ class Diagnoser {
 
   // ---- pods ----
 
-  int attempt_of(int node_rank) const {
-    const auto it = status_.attempts.find(node_rank);
-    return it == status_.attempts.end() ? 0 : it->second;
-  }
   std::string pod_name_of(int node_rank) const {
-    return train::pod_name(job_.meta.name, node_rank, attempt_of(node_rank));
+    return train::pod_name(job_.meta.name, node_rank, status_.attempt_of(node_rank));
   }
 
   std::string first_pod_not_ready() const {
     for (int node_rank = 0; node_rank < spec_.trainer.num_nodes; ++node_rank) {
-      const train::PodView* const pod = o_.pod(node_rank, attempt_of(node_rank));
+      const train::PodView* const pod = o_.pod(node_rank, status_.attempt_of(node_rank));
       if (pod != nullptr && !pod->ready) return pod->meta.name;
     }
     return pod_name_of(0);
@@ -464,7 +456,7 @@ class Diagnoser {
   void add_pods() {
     const bool is_over = status_.completion_time.has_value();
     for (int node_rank = 0; node_rank < spec_.trainer.num_nodes; ++node_rank) {
-      const train::PodView* const pod = o_.pod(node_rank, attempt_of(node_rank));
+      const train::PodView* const pod = o_.pod(node_rank, status_.attempt_of(node_rank));
       if (pod == nullptr) {
         if (is_over || is(api::JobPhase::kSuspended)) continue;
         const bool is_done = book_.done.count(node_rank) > 0;
@@ -552,8 +544,7 @@ class Diagnoser {
   }
 
   void add_failure(const api::RecentFailure& f) {
-    Ending ending{f.node, f.rank, f.attempt, f.host, f.exit_code, f.reason, f.message, std::nullopt, f.time};
-    std::string text = sentence(ending);
+    std::string text = sentence(end_of(f));
     if (!f.host.empty()) text += " (" + f.host + ")";
     if (!f.message.empty()) text += ": " + f.message;
     add_timeline_entry(f.time, text, true);

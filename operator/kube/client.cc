@@ -45,12 +45,10 @@ std::string describe(const std::string& verb, const Resource& resource, const ap
   std::string text = verb;
   text.append(" ").append(resource.plural);
   if (!subresource.empty()) text.append("/").append(subresource);
-  const std::string name = api::to_string(key);
-  if (!key.name.empty()) return text.append(" ").append(name);
+  if (!key.name.empty()) return text.append(" ").append(api::to_string(key));
   return key.ns.empty() ? text : text.append(" in ").append(key.ns);
 }
 
-// "true"/"All" as the API wants them.
 void add_write_options(Query& query, bool dry_run) {
   query.add("fieldManager", kFieldManager);
   if (dry_run) query.add("dryRun", "All");
@@ -70,10 +68,9 @@ const char* word_of(Propagation propagation) {
 
 Status check_object(const Resource& resource, const Json& object, const std::string& verb) {
   const api::ObjectKey key = api::key_of(object);
-  const std::string what = describe(verb, resource, key);
-  if (key.name.empty()) return Error{ErrorCode::kInvalid, what + ": metadata.name is missing"};
+  if (key.name.empty()) return invalid(describe(verb, resource, key), "metadata.name is missing");
   if (resource.namespaced && key.ns.empty()) {
-    return Error{ErrorCode::kInvalid, what + ": metadata.namespace is missing"};
+    return invalid(describe(verb, resource, key), "metadata.namespace is missing");
   }
   return {};
 }

@@ -406,20 +406,20 @@ std::shared_ptr<http::client::http_client> CpprestTransport::client() {
 }
 
 Result<http::http_request> CpprestTransport::make_request(const HttpRequest& request) const {
-  const auto invalid = [&](const std::string& why) { return Error{ErrorCode::kInvalid, place(request) + ": " + why}; };
   http::http_request out(request.method);
   try {
     std::string target = request.path;
     if (!request.query.empty()) target.append("?").append(request.query);
     out.set_request_uri(web::uri(target));
   } catch (const web::uri_exception& e) {
-    return invalid(e.what());
+    return invalid(place(request), e.what());
   }
   // The library would make it of the URI's host, where an IPv6 address has lost its brackets.
   out.headers().add("Host", url_.authority());
   std::string content_type = "application/json";
   for (const auto& [name, value] : request.headers) {
-    if (value.find_first_of("\r\n") != std::string::npos) return invalid("the header " + name + " holds a line break");
+    if (value.find_first_of("\r\n") != std::string::npos)
+      return invalid(place(request), "the header " + name + " holds a line break");
     if (name == "Content-Type") {
       content_type = value;
     } else {

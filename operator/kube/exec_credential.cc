@@ -12,6 +12,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "operator/kube/token_source.h"
 #include "runner/base/file_system.h"
 
 namespace lockstep::kube {
@@ -188,9 +189,9 @@ Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPl
   TRY_ASSIGN(credential.token, text_of(*status, "token", where + ": status"));
   TRY_ASSIGN(credential.client_certificate, text_of(*status, "clientCertificateData", where + ": status"));
   TRY_ASSIGN(credential.client_key, text_of(*status, "clientKeyData", where + ": status"));
-  const bool is_word = std::all_of(credential.token.begin(), credential.token.end(),
-                                   [](char c) { return c > ' ' && static_cast<unsigned char>(c) < 0x7f; });
-  if (!is_word) return invalid(where + ": status.token", "is not one word of printable ASCII characters");
+  if (!is_one_word(credential.token)) {
+    return invalid(where + ": status.token", "is not one word of printable ASCII characters");
+  }
   if (credential.client_certificate.empty() != credential.client_key.empty()) {
     return invalid(where + ": status", "has one of clientCertificateData and clientKeyData; expected both");
   }

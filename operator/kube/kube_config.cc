@@ -8,6 +8,7 @@
 #include "operator/api/yaml.h"
 #include "operator/kube/server_url.h"
 #include "operator/kube/small_file.h"
+#include "operator/kube/token_source.h"
 #include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
 
@@ -96,7 +97,7 @@ Result<Entry> entry_named(const std::map<std::string, Entry>& entries, const cha
     message.append("; there is ");
     for (size_t i = 0; i < known.size(); ++i) message.append(i == 0 ? "\"" : ", \"").append(known[i]).append("\"");
   }
-  return Error{ErrorCode::kInvalid, message};
+  return invalid(message);
 }
 
 std::string absolute_path(const Entry& entry, const std::string& path) {
@@ -211,9 +212,9 @@ Status take_user(const Entry& user, ServerAccess& access) {
   TRY_ASSIGN(access.token, string_field(user, kList, "token"));
   TRY_ASSIGN(std::string token_file, string_field(user, kList, "tokenFile"));
   if (!token_file.empty()) access.token_file = absolute_path(user, token_file);
-  const bool bad_token =
-      std::any_of(access.token.begin(), access.token.end(), [](char c) { return c <= ' ' || c >= 0x7f; });
-  if (bad_token) return invalid(user.where(kList) + ".token", "is not one word of printable ASCII characters");
+  if (!is_one_word(access.token)) {
+    return invalid(user.where(kList) + ".token", "is not one word of printable ASCII characters");
+  }
   TRY_ASSIGN(access.tls.client_certificate, pem_field(user, kList, "client-certificate"));
   TRY_ASSIGN(access.tls.client_key, pem_field(user, kList, "client-key"));
   if (access.tls.client_certificate.empty() != access.tls.client_key.empty()) {
@@ -246,7 +247,7 @@ Result<std::string> current_context(const std::vector<KubeConfigFile>& files) {
 
 Result<std::string> base64_decoded(std::string_view text) {
   static constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const Error not_base64{ErrorCode::kInvalid, "is not base64"};
+  const Error not_base64 = invalid("is not base64");
   std::string out;
   uint32_t bits = 0;
   int sextets = 0;

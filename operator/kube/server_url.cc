@@ -11,7 +11,7 @@ namespace {
 Error invalid_server(std::string_view url, const std::string& why) {
   std::string message = "the server's address \"";
   message.append(url).append("\" ").append(why).append("; expected https://HOST:PORT");
-  return Error{ErrorCode::kInvalid, message};
+  return invalid(message);
 }
 
 bool is_host_name(std::string_view host) {

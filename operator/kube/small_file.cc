@@ -15,7 +15,7 @@ namespace {
 Result<std::string> read_descriptor(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return error_of_errno(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return Error{ErrorCode::kInvalid, path + ": is not a file"};
+  if (!S_ISREG(info.st_mode)) return invalid(path, "is not a file");
   std::string bytes;
   std::array<char, 16384> chunk;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   while (true) {
@@ -27,8 +27,7 @@ Result<std::string> read_descriptor(int fd, const std::string& path) {
     }
     bytes.append(chunk.data(), static_cast<size_t>(n));
     if (bytes.size() > kSmallFileBytesMax) {
-      return Error{ErrorCode::kInvalid,
-                   path + ": is larger than " + std::to_string(kSmallFileBytesMax) + " bytes; is it the right file?"};
+      return invalid(path, "is larger than " + std::to_string(kSmallFileBytesMax) + " bytes; is it the right file?");
     }
   }
 }

@@ -114,9 +114,9 @@ Result<std::vector<Certificate>> certificates_of(const NamedPem& pem) {
   const unsigned long code = ERR_peek_last_error();
   const bool at_end = ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
   const std::string reason = openssl_reason();
-  if (!at_end) return Error{ErrorCode::kInvalid, pem.name + ": holds a certificate that cannot be read: " + reason};
+  if (!at_end) return invalid(pem.name, "holds a certificate that cannot be read: " + reason);
   if (certificates.empty()) {
-    return Error{ErrorCode::kInvalid, pem.name + ": holds no certificate; expected PEM (-----BEGIN CERTIFICATE-----)"};
+    return invalid(pem.name, "holds no certificate; expected PEM (-----BEGIN CERTIFICATE-----)");
   }
   return certificates;
 }
@@ -125,15 +125,11 @@ Result<Key> key_of(const NamedPem& pem) {
   const Bio bio = memory_of(pem.text);
   ERR_clear_error();
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &no_password, nullptr));
-  const std::string reason = key ? "" : openssl_reason();
-  if (!key) {
-    const bool encrypted = pem.text.find("ENCRYPTED") != std::string::npos;
-    return Error{
-        ErrorCode::kInvalid,
-        pem.name + (encrypted ? ": is encrypted; expected a key without a password"
-                              : ": holds no private key; expected PEM (-----BEGIN … PRIVATE KEY-----): " + reason)};
-  }
-  return key;
+  if (key) return key;
+  const std::string reason = openssl_reason();
+  const bool encrypted = pem.text.find("ENCRYPTED") != std::string::npos;
+  return invalid(pem.name, encrypted ? "is encrypted; expected a key without a password"
+                                     : "holds no private key; expected PEM (-----BEGIN … PRIVATE KEY-----): " + reason);
 }
 
 // The certificates and key after parsing. Immutable.
@@ -162,7 +158,7 @@ Result<std::shared_ptr<const Material>> load(const TlsOptions& options) {
     TRY_ASSIGN(material->client_key, key_of(key));
     if (X509_check_private_key(material->client_chain.front().get(), material->client_key.get()) != 1) {
       ERR_clear_error();
-      return Error{ErrorCode::kInvalid, certificate.name + " and " + key.name + " do not belong together"};
+      return invalid(certificate.name + " and " + key.name + " do not belong together");
     }
   }
   return std::shared_ptr<const Material>(std::move(material));
@@ -339,7 +335,7 @@ Status TlsSetup::configure(SSL_CTX* context) const {
   }
   auto* const verifier = const_cast<Verifier*>(impl_->verifier);  // OpenSSL's callbacks take what is not const
   ok = ok && SSL_CTX_set_ex_data(context, verifier_index(), verifier) == 1;
-  if (!ok) return Error{ErrorCode::kInvalid, "TLS cannot be set up: " + openssl_reason()};
+  if (!ok) return invalid("TLS cannot be set up", openssl_reason());
   SSL_CTX_set_cert_verify_callback(context, &verify_chain, verifier);
   SSL_CTX_set_info_callback(context, &watch_handshake);
   return {};

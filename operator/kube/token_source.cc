@@ -5,22 +5,18 @@
 #include "operator/kube/small_file.h"
 
 namespace lockstep::kube {
-namespace {
 
-// Can the text be sent in a header? Printable ASCII without blanks.
-bool is_token(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+bool is_one_word(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
-
-}  // namespace
 
 TokenSource::TokenSource(Options options) : options_(std::move(options)), token_(options_.token) {}
 
 Result<std::string> TokenSource::read() const {
   TRY_ASSIGN(std::string text, read_small_file(options_.file));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
-  if (!is_token(text)) {
-    return Error{ErrorCode::kInvalid, options_.file + ": holds no bearer token; expected one line of printable text"};
+  if (text.empty() || !is_one_word(text)) {
+    return invalid(options_.file, "holds no bearer token; expected one line of printable text");
   }
   return text;
 }

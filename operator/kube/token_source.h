@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "runner/base/result.h"
 
@@ -14,6 +15,9 @@ namespace lockstep::kube {
 
 inline constexpr std::chrono::seconds kTokenReadEvery{60};
 inline constexpr std::chrono::seconds kTokenReadAfterRefusal{1};  // at least this long between two reads
+
+// Can the text be sent as a token? Only printable ASCII without blanks can; the empty text can, too.
+bool is_one_word(std::string_view text);
 
 class TokenSource {
  public:

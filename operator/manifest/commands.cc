@@ -174,7 +174,7 @@ Result<std::string> read_manifest(const std::string& path, std::istream& in) {
   if (path != "-") {
     std::error_code error;
     if (std::filesystem::is_directory(path, error)) {
-      return Error{ErrorCode::kInvalid, path + " is a folder, expected a file"};
+      return invalid(path + " is a folder, expected a file");
     }
     errno = 0;
     file.open(path, std::ios::binary);
@@ -194,19 +194,19 @@ Result<std::string> read_manifest(const std::string& path, std::istream& in) {
 
 Result<JobInFile> only_job(const JobFile& file, const std::string& path) {
   if (file.jobs.empty()) {
-    return Error{ErrorCode::kInvalid, path + ": holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)"};
+    return invalid(path, "holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)");
   }
   if (file.jobs.size() > 1) {
     std::string message = path + ": holds " + std::to_string(file.jobs.size()) + " TrainJobs (";
     for (const JobInFile& job : file.jobs) message.append(&job == file.jobs.data() ? "" : ", ").append(job.name);
-    return Error{ErrorCode::kInvalid, message.append("), expected one; put each into a file of its own")};
+    return invalid(message.append("), expected one; put each into a file of its own"));
   }
   const JobInFile& job = file.jobs.front();
   if (job.findings.empty()) return job;
   std::string message;
   for (const Finding& finding : job.findings)
     message.append(message.empty() ? "" : "\n").append(line_of(path, finding));
-  return Error{ErrorCode::kInvalid, message};
+  return invalid(message);
 }
 
 void add_validate_options(CLI::App& app, std::vector<std::string>& paths) {
@@ -246,7 +246,7 @@ int render_command(const std::vector<std::string>& arguments, const CommandParts
     TRY_ASSIGN(const JobFile file, read_job_file(text, shown_path(render.path), parts.check_args));
     TRY_ASSIGN(JobInFile found, only_job(file, shown_path(render.path)));
     if (found.job->meta.name.empty()) {
-      return Error{ErrorCode::kInvalid, "metadata.name: is missing; with generateName the API server makes the name"};
+      return invalid("metadata.name: is missing; with generateName the API server makes the name");
     }
     return rendered_objects(*found.job, render.options);
   };

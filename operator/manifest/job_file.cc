@@ -159,9 +159,9 @@ Result<JobFile> read_job_file(std::string_view text, const std::string& file, co
     const std::string kind = text_field(object, {"kind"});
     if (!object.is_object() || kind.empty()) {
       const std::string what = object.is_object() ? "has no kind" : "is no object";
-      return Error{ErrorCode::kInvalid, line_of(file, {item.place_of(""), "",
-                                                       what + "; expected a Kubernetes object, such as a TrainJob "
-                                                              "(apiVersion: lockstep.dev/v1, kind: TrainJob)"})};
+      return invalid(line_of(file, {item.place_of(""), "",
+                                    what + "; expected a Kubernetes object, such as a TrainJob "
+                                           "(apiVersion: lockstep.dev/v1, kind: TrainJob)"}));
     }
     if (is_trainjob(object)) {
       result.jobs.push_back(read_job(item, check_args));

@@ -157,10 +157,7 @@ class FieldCheck {
     if (word.empty() || std::find(type.words.begin(), type.words.end(), word) != type.words.end()) return;
     std::string message = "is " + shown(value) + ", expected one of ";
     for (size_t i = 0; i < type.words.size(); ++i) message.append(i == 0 ? "" : ", ").append(type.words[i]);
-    if (const std::string nearest = nearest_name(word, type.words); !nearest.empty()) {
-      message.append("; did you mean ").append(nearest).append("?");
-    }
-    add(path, std::move(message));
+    add(path, message + api::did_you_mean(word, type.words));
   }
 
   void add_unknown(const Fields& known, const std::string& type, const std::string& name, const std::string& path) {
@@ -168,10 +165,7 @@ class FieldCheck {
     for (const auto& [member, unused] : known) names.push_back(member);
     std::string message = "is not a field of a ";
     message.append(type).append(" of Kubernetes ").append(kPodFieldsVersion);
-    if (const std::string nearest = nearest_name(name, names); !nearest.empty()) {
-      message.append("; did you mean ").append(nearest).append("?");
-    }
-    add(field_below(path, name), std::move(message));
+    add(field_below(path, name), message + api::did_you_mean(name, names));
   }
 
   std::vector<api::Problem> problems_;

@@ -28,9 +28,9 @@ void put_placeholders(Json& pod, bool is_made) {
 
 Status set_nodes(int nodes, api::TrainJobSpec& spec) {
   if (spec.elastic && (nodes < spec.elastic->min_nodes || nodes > spec.elastic->max_nodes)) {
-    return Error{ErrorCode::kInvalid, "--nodes " + std::to_string(nodes) + ": expected " +
-                                          std::to_string(spec.elastic->min_nodes) + " to " +
-                                          std::to_string(spec.elastic->max_nodes) + ", the bounds of spec.elastic"};
+    return invalid("--nodes " + std::to_string(nodes), "expected " + std::to_string(spec.elastic->min_nodes) + " to " +
+                                                           std::to_string(spec.elastic->max_nodes) +
+                                                           ", the bounds of spec.elastic");
   }
   spec.trainer.num_nodes = nodes;
   return {};

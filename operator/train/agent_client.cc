@@ -36,7 +36,7 @@ class Exchange {
   Result<http::response<http::string_body>> run() {
     error_code error;
     const asio::ip::address address = asio::ip::make_address(ip_, error);
-    if (error) return Error{ErrorCode::kInvalid, "\"" + ip_ + "\" is no IP address"};
+    if (error) return invalid("\"" + ip_ + "\" is no IP address");
     stream_.expires_after(kAgentTimeout);
     stream_.async_connect(asio::ip::tcp::endpoint(address, static_cast<uint16_t>(port_)), [this](error_code e) {
       if (failed(e)) return;

@@ -8,10 +8,8 @@ CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobSt
   CoordinatorNews news;
   if (observed.job.spec.trainer.launcher != api::Launcher::kLockstep) return news;
   const auto runs = [&](const PodView& pod) {
-    const auto attempt = status.attempts.find(pod.node_rank);
-    const bool is_current = pod.attempt == (attempt == status.attempts.end() ? 0 : attempt->second);
-    return is_current && pod.phase == PodPhase::kRunning && !pod.ip.empty() && !pod.deleting &&
-           !end_of(pod, observed).has_value();
+    return pod.attempt == status.attempt_of(pod.node_rank) && pod.phase == PodPhase::kRunning && !pod.ip.empty() &&
+           !pod.deleting && !end_of(pod, observed).has_value();
   };
   for (const PodView& pod : observed.pods) {  // pod 0's attempts come first
     if (!runs(pod)) continue;

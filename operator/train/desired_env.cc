@@ -1,9 +1,9 @@
 #include "operator/train/desired_env.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "operator/api/trainjob_rules.h"
 #include "operator/train/object_names.h"
 #include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
@@ -12,11 +12,6 @@ namespace lockstep::train {
 namespace {
 
 constexpr std::string_view kReservedPrefix = "LOCKSTEP_";
-
-// Only other launchers get these. With ours they would be wrong as soon as the number of pods changes.
-constexpr std::array kForeignNames = {
-    env::kMasterAddr,  env::kMasterPort,  env::kForeignNodeRank, env::kForeignNumNodes, env::kWorldSize,    env::kRank,
-    env::kPetNumNodes, env::kPetNodeRank, env::kPetNprocPerNode, env::kPetMasterAddr,   env::kPetMasterPort};
 
 class List {
  public:
@@ -96,7 +91,7 @@ void set_rank(api::Launcher launcher, int node_rank, int attempt, Json& env) {
 bool is_reserved(std::string_view name, api::Launcher launcher) {
   if (name.substr(0, kReservedPrefix.size()) == kReservedPrefix) return true;
   return launcher != api::Launcher::kLockstep &&
-         std::find(kForeignNames.begin(), kForeignNames.end(), name) != kForeignNames.end();
+         std::find(api::kForeignNames.begin(), api::kForeignNames.end(), name) != api::kForeignNames.end();
 }
 
 }  // namespace lockstep::train

@@ -1,4 +1,4 @@
-// The environment that the contract promises to a pod's trainer container (architecture §4). Pure.
+// The environment that the contract promises to a pod's trainer container (contract/env_names.h). Pure.
 #pragma once
 
 #include <cstdint>

@@ -30,11 +30,7 @@ Json desired_network_policy(const api::TrainJob& job, const Settings& settings) 
       Json::array({{{"to", Json::array({job_pods})}}, {{"ports", ports({{"UDP", kDnsPort}, {"TCP", kDnsPort}})}}});
   return {{"apiVersion", "networking.k8s.io/v1"},
           {"kind", "NetworkPolicy"},
-          {"metadata",
-           {{"name", job.meta.name},
-            {"namespace", job.meta.ns},
-            {"labels", owned_labels(job.meta)},
-            {"ownerReferences", owner_references(job.meta)}}},
+          {"metadata", owned_metadata(job.meta, job.meta.name)},
           {"spec",
            {{"podSelector", job_pods["podSelector"]},
             {"policyTypes", Json::array({"Ingress", "Egress"})},

@@ -19,8 +19,18 @@ constexpr int64_t kGraceDefaultSeconds = 90;  // without a checkpoint: the agent
 constexpr int kReadinessPeriodSeconds = 2;
 constexpr int kReadinessFailures = 3;
 
-// Fields of the TrainJob take precedence over the same fields of the template.
-void put(Json& object, const char* name, Json value) { object[name] = std::move(value); }
+// `object[name]`, made empty first where it is missing or of another type.
+Json& ensure_list(Json& object, const char* name) {
+  Json& list = object[name];
+  if (!list.is_array()) list = Json::array();
+  return list;
+}
+Json& ensure_object(Json& object, const char* name) {
+  Json& member = object[name];
+  if (!member.is_object()) member = Json::object();
+  return member;
+}
+
 void put_if_absent(Json& object, const char* name, Json value) {
   const auto it = object.find(name);
   if (it == object.end() || it->is_null()) object[name] = std::move(value);
@@ -83,8 +93,7 @@ Json merge_env(const std::vector<Json>& contract, const Json& template_env, cons
 }
 
 void add_ports(Json& trainer, api::Launcher launcher) {
-  Json& ports = trainer["ports"];
-  if (!ports.is_array()) ports = Json::array();
+  Json& ports = ensure_list(trainer, "ports");
   const auto add = [&ports](const char* name, int port) {
     ports.push_back({{"name", name}, {"containerPort", port}, {"protocol", "TCP"}});
   };
@@ -113,8 +122,7 @@ bool wants_privileges(const Json& security) {
 }
 
 void restrict_trainer(Json& trainer, api::Launcher launcher) {
-  Json& security = trainer["securityContext"];
-  if (!security.is_object()) security = Json::object();
+  Json& security = ensure_object(trainer, "securityContext");
   if (wants_privileges(security)) return;  // the API server refuses the combination
   put_if_absent(security, "allowPrivilegeEscalation", false);
   // With other launchers the image may need to start as root and drop its privileges itself.
@@ -122,8 +130,7 @@ void restrict_trainer(Json& trainer, api::Launcher launcher) {
 }
 
 void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher) {
-  Json& security = pod_spec["securityContext"];
-  if (!security.is_object()) security = Json::object();
+  Json& security = ensure_object(pod_spec, "securityContext");
   put_if_absent(security, "seccompProfile", {{"type", "RuntimeDefault"}});
   if (security.find("fsGroup") == security.end()) {
     security["fsGroup"] = kDefaultFsGroup;
@@ -138,12 +145,8 @@ void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher) {
 }
 
 void add_volume(Json& pod_spec, Json& trainer, Json volume, const std::string& mount_path) {
-  Json& volumes = pod_spec["volumes"];
-  if (!volumes.is_array()) volumes = Json::array();
-  Json& mounts = trainer["volumeMounts"];
-  if (!mounts.is_array()) mounts = Json::array();
-  mounts.push_back({{"name", volume["name"]}, {"mountPath", mount_path}});
-  volumes.push_back(std::move(volume));
+  ensure_list(trainer, "volumeMounts").push_back({{"name", volume["name"]}, {"mountPath", mount_path}});
+  ensure_list(pod_spec, "volumes").push_back(std::move(volume));
 }
 
 bool mounts_path(const Json& trainer, std::string_view path) {
@@ -180,7 +183,7 @@ Status avoid_nodes(Json& pod_spec, const std::set<std::string>& nodes) {
   if (terms->empty()) terms->push_back(Json::object());
   for (size_t i = 0; i < terms->size(); ++i) {
     const std::string at = terms_path + "[" + std::to_string(i) + "]";
-    if (!(*terms)[i].is_object()) return Error{ErrorCode::kInvalid, at + ": expected an object"};
+    if (!(*terms)[i].is_object()) return invalid(at, "expected an object");
     TRY_ASSIGN(Json * fields, list_member((*terms)[i], "matchFields", at + ".matchFields"));
     for (const std::string& node : nodes) {  // one value each: the API allows no more
       fields->push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", Json::array({node})}});
@@ -200,8 +203,7 @@ Json common_metadata(const Observed& o) {
   if (const Json* given = field(metadata, {"labels"}); given != nullptr && given->is_object()) labels.update(*given);
   labels[std::string(kServingLabel)] = "true";
   metadata["labels"] = std::move(labels);
-  Json& annotations = metadata["annotations"];
-  if (!annotations.is_object()) annotations = Json::object();
+  Json& annotations = ensure_object(metadata, "annotations");
   annotations[std::string(kNumNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
   put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
   metadata["ownerReferences"] = owner_references(job.meta);
@@ -218,17 +220,17 @@ void name_pod(const api::TrainJob& job, const PodParameters& parameters, Json& m
   if (!avoids.empty()) metadata["annotations"][std::string(kAvoidsAnnotation)] = avoids;
 }
 
+// Fields of the TrainJob take precedence over the same fields of the template.
 void fill_trainer(const Observed& o, Json& trainer) {
   const api::Trainer& fields = o.job.spec.trainer;
-  put(trainer, "name", std::string(kTrainerContainer));
-  put(trainer, "image", fields.image);
-  if (!fields.command.empty()) put(trainer, "command", fields.command);
-  if (!fields.args.empty()) put(trainer, "args", fields.args);
+  trainer["name"] = std::string(kTrainerContainer);
+  trainer["image"] = fields.image;
+  if (!fields.command.empty()) trainer["command"] = fields.command;
+  if (!fields.args.empty()) trainer["args"] = fields.args;
   const std::vector<Json> contract = desired_env(o.job, num_proc_per_node(o.job.spec), o.token());
   const Json template_env = list_field(trainer, {"env"});
-  put(trainer, "env", merge_env(contract, template_env, fields.env));
-  if (Json resources = trainer_resources(o.job.spec); !resources.empty())
-    put(trainer, "resources", std::move(resources));
+  trainer["env"] = merge_env(contract, template_env, fields.env);
+  if (Json resources = trainer_resources(o.job.spec); !resources.empty()) trainer["resources"] = std::move(resources);
   add_ports(trainer, fields.launcher);
   if (fields.launcher == api::Launcher::kLockstep) add_readiness(trainer);
   put_if_absent(trainer, "terminationMessagePolicy", "FallbackToLogsOnError");
@@ -237,13 +239,13 @@ void fill_trainer(const Observed& o, Json& trainer) {
 
 void fill_pod_spec(const Observed& o, Json& pod_spec) {
   const api::TrainJobSpec& spec = o.job.spec;
-  put(pod_spec, "restartPolicy", "Never");
-  put(pod_spec, "subdomain", o.job.meta.name);
+  pod_spec["restartPolicy"] = "Never";
+  pod_spec["subdomain"] = o.job.meta.name;
   const char* const grace = "terminationGracePeriodSeconds";
   put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
-  put(pod_spec, grace, std::max(grace_period_needed(spec), pod_spec[grace].get<int64_t>()));
+  pod_spec[grace] = std::max(grace_period_needed(spec), pod_spec[grace].get<int64_t>());
   if (!spec.scheduling.priority_class_name.empty()) {
-    put(pod_spec, "priorityClassName", spec.scheduling.priority_class_name);
+    pod_spec["priorityClassName"] = spec.scheduling.priority_class_name;
   }
   put_if_absent(pod_spec, "automountServiceAccountToken", false);
   put_if_absent(pod_spec, "enableServiceLinks", false);
@@ -259,8 +261,7 @@ Result<Json> unadmitted_common_pod(const Observed& o) {
   if (const Json* given = field(spec.trainer.pod_template, {"spec"}); given != nullptr && given->is_object()) {
     pod_spec = *given;
   }
-  Json& containers = pod_spec["containers"];
-  if (!containers.is_array()) containers = Json::array();
+  Json& containers = ensure_list(pod_spec, "containers");
   // A trainer that the template leaves out comes last, so that the indices in the API server's errors are the
   // template's.
   const int index = trainer_index(spec.trainer.pod_template);
@@ -290,7 +291,7 @@ Result<Json> common_pod(const Observed& o) {
 Result<Json> pod_of_rank(const Observed& o, Json pod, const PodParameters& parameters) {
   name_pod(o.job, parameters, pod["metadata"]);
   Json& pod_spec = pod["spec"];
-  put(pod_spec, "hostname", pod_hostname(o.job.meta.name, parameters.node_rank));
+  pod_spec["hostname"] = pod_hostname(o.job.meta.name, parameters.node_rank);
   Json& trainer = pod_spec["containers"][static_cast<size_t>(trainer_index(pod))];
   set_rank(o.job.spec.trainer.launcher, parameters.node_rank, parameters.attempt, trainer["env"]);
   // A claim that one node at a time may mount (ReadWriteOnce) must not hold up the others: pod 0 alone writes.

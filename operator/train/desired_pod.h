@@ -1,5 +1,5 @@
 // The pod of one attempt of one node rank: podTemplate merged under the TrainJob's fields, and what the contract needs.
-// Pure. (architecture §4, §7)
+// Pure.
 //
 // Defaults, each only where the user says nothing: restricted pod security (seccomp, no privilege escalation; with
 // launcher Lockstep also no capabilities and no root), fsGroup, a memory volume on /dev/shm, no service account token,

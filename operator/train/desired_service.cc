@@ -30,11 +30,7 @@ Json desired_service(const api::TrainJob& job) {
   }
   return {{"apiVersion", "v1"},
           {"kind", "Service"},
-          {"metadata",
-           {{"name", job.meta.name},
-            {"namespace", job.meta.ns},
-            {"labels", owned_labels(job.meta)},
-            {"ownerReferences", owner_references(job.meta)}}},
+          {"metadata", owned_metadata(job.meta, job.meta.name)},
           {"spec",
            {{"clusterIP", "None"},
             {"publishNotReadyAddresses", true},

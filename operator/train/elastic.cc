@@ -6,15 +6,6 @@ int pods_needed(const api::TrainJobSpec& spec) {
   return spec.elastic ? spec.elastic->min_nodes : spec.trainer.num_nodes;
 }
 
-std::vector<int> node_ranks_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created) {
-  std::vector<int> node_ranks;
-  for (auto node_rank = created.rbegin(); node_rank != created.rend() && *node_rank >= spec.trainer.num_nodes;
-       ++node_rank) {
-    node_ranks.push_back(*node_rank);
-  }
-  return node_ranks;
-}
-
 std::optional<int> num_nodes_to_send(const Observed& o) {
   const int wanted = o.job.spec.trainer.num_nodes;
   if (!o.job.spec.elastic || !o.report || !o.report->wanted_nodes || *o.report->wanted_nodes == wanted) {

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <set>
-#include <vector>
 
 #include "operator/api/trainjob.h"
 #include "operator/train/observed.h"
@@ -15,9 +13,6 @@ inline constexpr api::UnixSeconds kResendSeconds = 10;
 
 // How many pods must be ready for the job to run: elastic.minNodes, or all of them.
 int pods_needed(const api::TrainJobSpec& spec);
-
-// Node ranks from numNodes on that have or had a pod, highest first: their pods are deleted in this order.
-std::vector<int> node_ranks_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
 
 // The numNodes to send to the coordinator; nullopt: its newest report has it already, or it was just sent.
 std::optional<int> num_nodes_to_send(const Observed& observed);

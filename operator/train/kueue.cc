@@ -26,7 +26,8 @@ std::string words_of(const api::Condition& condition) {
   return condition.reason + ": " + condition.message;
 }
 
-Json precise(const Workload& workload) {
+// The beginning of a patch: it is refused when the Workload has changed since it was read.
+Json with_version(const Workload& workload) {
   return {{"metadata", {{"uid", workload.meta.uid}, {"resourceVersion", workload.meta.resource_version}}}};
 }
 
@@ -39,7 +40,7 @@ WorkloadWrite remove_finalizer(const Workload& workload, std::string why) {
   for (const std::string& finalizer : workload.meta.finalizers) {
     if (finalizer != kWorkloadFinalizer) left.push_back(finalizer);
   }
-  Json body = precise(workload);
+  Json body = with_version(workload);
   body["metadata"]["finalizers"] = std::move(left);
   return write_to(workload, Verb::kPatch, std::move(body), std::move(why));
 }
@@ -68,7 +69,7 @@ class StatusChange {
   Json& status() { return status_; }
 
   WorkloadWrite write(std::string why) {
-    Json body = precise(workload_);
+    Json body = with_version(workload_);
     status_["conditions"] = to_json(conditions_);
     body["status"] = status_;
     return write_to(workload_, Verb::kPatchStatus, std::move(body), std::move(why));
@@ -146,7 +147,7 @@ std::string queue_of(const api::TrainJob& job, const Workload* workload) {
 class Decision {
  public:
   Decision(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input)
-      : job_(job), kueue_(kueue), f_(input), prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)) {
+      : job_(job), kueue_(kueue), input_(input), prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)) {
     if (const Json* object = workload_of(job, kueue)) workload_ = workload_from_json(*object);
     queue_ = queue_of(job, workload_ ? &*workload_ : nullptr);
   }
@@ -159,7 +160,7 @@ class Decision {
       return std::move(d_);
     }
     d_.is_queued = true;
-    if (!f_.wants_to_run) {
+    if (!input_.wants_to_run) {
       leave_queue();
     } else if (kueue_.version.empty()) {
       go_on_without_kueue();
@@ -173,7 +174,9 @@ class Decision {
   }
 
  private:
-  [[nodiscard]] bool has_pods() const { return !f_.node_ranks_with_pods.empty(); }
+  [[nodiscard]] bool has_pods() const { return !input_.node_ranks_with_pods.empty(); }
+  // A label of the job may name a Workload that is somebody else's.
+  [[nodiscard]] bool is_ours(const Workload& workload) const { return is_controlled_by(workload.meta, job_.meta); }
 
   void wait(std::string reason, std::string message) {
     d_.may_run = false;
@@ -181,14 +184,14 @@ class Decision {
     d_.message = std::move(message);
   }
   void write(WorkloadWrite write) { d_.writes.push_back(std::move(write)); }
-  void look_again() { d_.look_again_at = f_.now + kLookAgainSeconds; }
+  void look_again() { d_.look_again_at = input_.now + kLookAgainSeconds; }
 
   // A job has one Workload. It owns another one only if its label named another prebuilt Workload before; that one is
   // deleted.
   void delete_other_workloads() {
     for (const Json& object : kueue_.workloads) {
       const Workload other = workload_from_json(object);
-      if (!belongs_to(other, job_.meta) || (workload_ && other.meta.name == workload_->meta.name)) continue;
+      if (!is_ours(other) || (workload_ && other.meta.name == workload_->meta.name)) continue;
       if (other.meta.deletion_time) {
         if (!has_pods() && has_finalizer(other))
           write(remove_finalizer(other, "it is not the job's Workload any more"));
@@ -202,16 +205,16 @@ class Decision {
   // resumed it queues anew, with the spec that it has then.
   void leave_queue() {
     d_.may_run = false;
-    if (!workload_ || has_pods() || !belongs_to(*workload_, job_.meta)) return;
+    if (!workload_ || has_pods() || !is_ours(*workload_)) return;
     const std::string why = "the job is suspended and has no pods";
     if (!is_adopted(*workload_)) return delete_workload(why);
     if (workload_->is_active) {
-      Json body = precise(*workload_);
+      Json body = with_version(*workload_);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), "the TrainJob is suspended"}};
       body["spec"] = {{"active", false}};
       write(write_to(*workload_, Verb::kPatch, std::move(body), why));
     } else if (workload_->is_evicted() && workload_->is_reserved()) {
-      write(give_back(*workload_, f_.now));
+      write(give_back(*workload_, input_.now));
     }
   }
 
@@ -220,7 +223,7 @@ class Decision {
     const std::string what = kueue_.why_absent.empty() ? "Kueue is not there" : kueue_.why_absent;
     const std::string waits_for =
         queue_.empty() ? "its prebuilt Workload " + in_quotes(prebuilt_) : "queue " + in_quotes(queue_);
-    if (has_pods() && !f_.was_stopped) {
+    if (has_pods() && !input_.was_stopped) {
       d_.reason = "QueueUnavailable";
       d_.message = "The job goes on with the pods that it has, and gets no others: " + what + ".";
       d_.no_new_pods = what;
@@ -240,9 +243,9 @@ class Decision {
       return wait("NotAdmitted", "The job has no Workload in queue " + in_quotes(queue_) +
                                      "; its pods end first, and then it asks for them.");
     }
-    if (f_.write_problem != nullptr) {
+    if (input_.write_problem != nullptr) {
       return wait("WorkloadRefused",
-                  "The job cannot wait in queue " + in_quotes(queue_) + ": " + *f_.write_problem + ".");
+                  "The job cannot wait in queue " + in_quotes(queue_) + ": " + *input_.write_problem + ".");
     }
     if (kueue_.priority && !kueue_.priority->problem.empty()) {
       look_again();
@@ -250,9 +253,9 @@ class Decision {
                   "The job cannot wait in queue " + in_quotes(queue_) + ": " + kueue_.priority->problem + ".");
     }
     wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
-    if (!f_.pod) return;
-    write({Verb::kCreate, name, "", desired_workload(job_, f_.wanted_pods, *f_.pod, kueue_),
-           "the job asks queue " + queue_ + " for " + plural(f_.wanted_pods, "pod")});
+    if (!input_.pod) return;
+    write({Verb::kCreate, name, "", desired_workload(job_, input_.wanted_pods, *input_.pod, kueue_),
+           "the job asks queue " + queue_ + " for " + plural(input_.wanted_pods, "pod")});
   }
 
   // False: the job cannot run with this Workload.
@@ -262,12 +265,12 @@ class Decision {
       wait("WorkloadDeleted", "Workload " + w.meta.name + " is being deleted; " +
                                   (has_pods() ? "the job's pods end first." : "the job asks again when it is gone."));
       look_again();
-      if (!has_pods() && has_finalizer(w) && belongs_to(w, job_.meta)) {
+      if (!has_pods() && has_finalizer(w) && is_ours(w)) {
         write(remove_finalizer(w, "it is being deleted, and the job has no pods"));
       }
       return false;
     }
-    if (!belongs_to(w, job_.meta)) return adopt();
+    if (!is_ours(w)) return adopt();
     if (w.is_finished()) {
       wait("WorkloadFinished", "Workload " + w.meta.name + " was declared finished (" +
                                    words_of(*w.conditions.find("Finished")) +
@@ -276,7 +279,7 @@ class Decision {
     }
     if (is_adopted(w) ? !fits_prebuilt() : is_outdated()) return false;
     if (!w.is_active && w.meta.annotations.count(std::string(kDeactivatedAnnotation)) > 0) {
-      Json body = precise(w);
+      Json body = with_version(w);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), nullptr}};
       body["spec"] = {{"active", true}};
       write(write_to(w, Verb::kPatch, std::move(body), "the job is no longer suspended"));
@@ -294,13 +297,13 @@ class Decision {
                                 std::string(kPrebuiltWorkloadLabel) + ".");
       return false;
     }
-    if (f_.write_problem != nullptr) {
+    if (input_.write_problem != nullptr) {
       wait("WorkloadRefused",
-           "The job cannot take over the prebuilt Workload " + w.meta.name + ": " + *f_.write_problem + ".");
+           "The job cannot take over the prebuilt Workload " + w.meta.name + ": " + *input_.write_problem + ".");
       return false;
     }
     wait("Queued", "The job takes over the prebuilt Workload " + w.meta.name + ".");
-    Json body = precise(w);
+    Json body = with_version(w);
     body["metadata"]["ownerReferences"] = owner_references(job_.meta);
     body["metadata"]["labels"] = owned_labels(job_.meta);  // by which it is found from now on
     std::vector<std::string> finalizers = w.meta.finalizers;
@@ -312,24 +315,24 @@ class Decision {
 
   bool fits_prebuilt() {
     const Workload& w = *workload_;
-    if (w.count >= f_.wanted_pods || has_pods()) return true;
+    if (w.count >= input_.wanted_pods || has_pods()) return true;
     wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "pod") +
-                                  ", the job for " + plural(f_.wanted_pods, "pod") + "; make the two equal.");
+                                  ", the job for " + plural(input_.wanted_pods, "pod") + "; make the two equal.");
     return false;
   }
 
   // The job has changed since its Workload was made. While it runs, only numNodes can.
   bool is_outdated() {
     const Workload& w = *workload_;
-    const bool is_larger = f_.wanted_pods > w.count - w.reclaimable;
+    const bool is_larger = input_.wanted_pods > w.count - w.reclaimable;
     bool is_edited = false;
-    if (!has_pods() && f_.was_stopped && f_.pod) {
-      const Workload now = workload_from_json(desired_workload(job_, f_.wanted_pods, *f_.pod, kueue_));
+    if (!has_pods() && input_.was_stopped && input_.pod) {
+      const Workload now = workload_from_json(desired_workload(job_, input_.wanted_pods, *input_.pod, kueue_));
       is_edited = now.template_hash != w.template_hash || now.count != w.count || now.min_count != w.min_count;
     }
     if (!is_larger && !is_edited) return false;
     wait("Requeued", is_larger && !is_edited
-                         ? "The job asks for " + plural(f_.wanted_pods, "pod") + ", and quota for " +
+                         ? "The job asks for " + plural(input_.wanted_pods, "pod") + ", and quota for " +
                                std::to_string(w.count - w.reclaimable) + " is reserved; it queues again in " +
                                in_quotes(queue_) + "."
                          : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
@@ -339,7 +342,7 @@ class Decision {
 
   void delete_workload(const std::string& why) {
     const Workload& w = *workload_;
-    if (!belongs_to(w, job_.meta)) return;  // a label has named it, and it is not the job's
+    if (!is_ours(w)) return;
     if (!w.meta.deletion_time) return write(write_to(w, Verb::kDelete, {}, why));
     if (has_finalizer(w)) write(remove_finalizer(w, why));
   }
@@ -357,13 +360,13 @@ class Decision {
       d_.priority_problem = "Its priority is not changed: " + kueue_.priority->problem + ".";
       look_again();
     } else if (is_read && may_change) {
-      Json made = desired_workload(job_, f_.wanted_pods, f_.pod.value_or(Json::object()), kueue_);
+      Json made = desired_workload(job_, input_.wanted_pods, input_.pod.value_or(Json::object()), kueue_);
       for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
         if (made["spec"].contains(name)) spec[name] = made["spec"][name];
       }
     }
     if (spec.empty()) return;
-    Json body = precise(w);
+    Json body = with_version(w);
     body["spec"] = std::move(spec);
     write(write_to(w, Verb::kPatch, std::move(body), "the job's labels have changed"));
   }
@@ -379,7 +382,7 @@ class Decision {
         d_.reason = evicted.reason.empty() ? "Evicted" : evicted.reason;
         d_.message = "The job was evicted from queue " + in_quotes(queue_) + " (" + words_of(evicted) + ").";
       }
-      if (!has_pods() && w.is_reserved()) write(give_back(w, f_.now));
+      if (!has_pods() && w.is_reserved()) write(give_back(w, input_.now));
       return;
     }
     if (!w.is_admitted()) {
@@ -391,8 +394,8 @@ class Decision {
     d_.reason = "Admitted";
     d_.message = "Queue " + in_quotes(queue_) + " has admitted the job to cluster queue " + in_quotes(w.cluster_queue) +
                  " with ";
-    d_.message += given < f_.wanted_pods ? std::to_string(given) + " of " + plural(f_.wanted_pods, "pod") + "."
-                                         : plural(f_.wanted_pods, "pod") + ".";
+    d_.message += given < input_.wanted_pods ? std::to_string(given) + " of " + plural(input_.wanted_pods, "pod") + "."
+                                             : plural(input_.wanted_pods, "pod") + ".";
     if (const Result<Json> added = admitted_pod(w, kueue_); !added.ok()) {
       d_.no_new_pods = added.error().message;
       look_again();
@@ -404,17 +407,17 @@ class Decision {
   // queueing again.
   void give_back_early(int given) {
     const Workload& w = *workload_;
-    const int unneeded = w.count - f_.wanted_pods;
-    if (f_.wanted_pods >= given || unneeded <= w.reclaimable) return;
-    if (has_pods() && *f_.node_ranks_with_pods.rbegin() >= f_.wanted_pods) return;
-    StatusChange change(w, f_.now);
+    const int unneeded = w.count - input_.wanted_pods;
+    if (input_.wanted_pods >= given || unneeded <= w.reclaimable) return;
+    if (has_pods() && *input_.node_ranks_with_pods.rbegin() >= input_.wanted_pods) return;
+    StatusChange change(w, input_.now);
     change.status()["reclaimablePods"] = Json::array({{{"name", w.pod_set}, {"count", unneeded}}});
-    write(change.write("the job needs " + plural(f_.wanted_pods, "pod") + " only"));
+    write(change.write("the job needs " + plural(input_.wanted_pods, "pod") + " only"));
   }
 
   const api::TrainJob& job_;
   const KueueView& kueue_;
-  const QueueInput& f_;
+  const QueueInput& input_;
   const std::string prebuilt_;
   std::optional<Workload> workload_;
   std::string queue_;
@@ -422,11 +425,6 @@ class Decision {
 };
 
 }  // namespace
-
-bool belongs_to(const Workload& workload, const api::ObjectMeta& job) {
-  const api::OwnerReference* const owner = workload.meta.controller();
-  return owner != nullptr && owner->uid == job.uid;
-}
 
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input) {
   return Decision(job, kueue, input).run();
@@ -489,8 +487,7 @@ std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, c
     if (!is_orphan(w, job_uid)) continue;
     const bool has_pods = std::any_of(pods.begin(), pods.end(), [&](const PodView& pod) {
       const api::OwnerReference* const of = pod.meta.controller();
-      return of != nullptr && of->uid == w.meta.controller()->uid && pod.phase != PodPhase::kSucceeded &&
-             pod.phase != PodPhase::kFailed;
+      return of != nullptr && of->uid == w.meta.controller()->uid && !has_ended(pod);
     });
     if (!has_pods) writes.push_back(remove_finalizer(w, "its TrainJob is gone, and so are the pods"));
   }

@@ -58,9 +58,6 @@ struct QueueDecision {
   std::vector<WorkloadWrite> writes;  // once the status is written
   std::optional<api::UnixSeconds> look_again_at;
 };
-// Is the job its controller? A label of the job may name a Workload that is somebody else's.
-bool belongs_to(const Workload& workload, const api::ObjectMeta& job);
-
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input);
 
 // How many pods the job has: spec.trainer.numNodes, or fewer where its Workload was admitted with fewer.

@@ -54,17 +54,17 @@ Json pod_template_of(const Json& pod) {
 // spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
 // their pod templates.
 std::optional<Json> topology_request(const api::TrainJob& job) {
-  const Json none = Json::object();
-  const Json* const given = field(job.spec.trainer.pod_template, {"metadata", "annotations"});
-  const Json* const annotations = given == nullptr ? &none : given;
+  const auto annotation = [&job](std::string_view name) {
+    return text_field(job.spec.trainer.pod_template, {"metadata", "annotations", name});
+  };
   Json request = Json::object();
   if (!job.spec.scheduling.topology.empty()) {
     request["required"] = job.spec.scheduling.topology;
-  } else if (const std::string level = text_field(*annotations, {kRequiredTopology}); !level.empty()) {
+  } else if (const std::string level = annotation(kRequiredTopology); !level.empty()) {
     request["required"] = level;
-  } else if (const std::string wish = text_field(*annotations, {kPreferredTopology}); !wish.empty()) {
+  } else if (const std::string wish = annotation(kPreferredTopology); !wish.empty()) {
     request["preferred"] = wish;
-  } else if (text_field(*annotations, {kUnconstrainedTopology}) == "true") {
+  } else if (annotation(kUnconstrainedTopology) == "true") {
     request["unconstrained"] = true;
   } else {
     return std::nullopt;
@@ -139,10 +139,10 @@ Status check_queue_name(const api::ObjectMeta& job) {
   const bool is_name =
       std::all_of(queue.begin(), queue.end(), [&](char c) { return is_outer(c) || c == '-' || c == '.'; });
   if (queue.empty() || (is_name && is_outer(queue.front()) && is_outer(queue.back()))) return {};
-  return Error{ErrorCode::kInvalid,
-               "metadata.labels[" + std::string(kQueueLabel) + "]: is \"" + queue +
-                   "\", which can be no LocalQueue's name; expected lower-case letters, digits, - "
-                   "and ., such as \"team-a\" (kubectl get localqueues lists those that there are)"};
+  return invalid("metadata.labels[" + std::string(kQueueLabel) + "]",
+                 "is \"" + queue +
+                     "\", which can be no LocalQueue's name; expected lower-case letters, digits, - "
+                     "and ., such as \"team-a\" (kubectl get localqueues lists those that there are)");
 }
 
 std::string workload_name(const api::ObjectMeta& job) {
@@ -167,15 +167,12 @@ Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, c
   if (const std::optional<Json> request = topology_request(job)) set["topologyRequest"] = *request;
   Json workload = {{"apiVersion", workload_api_version(kueue)},
                    {"kind", std::string(kWorkloadKind)},
-                   {"metadata",
-                    {{"name", workload_name(job.meta)},
-                     {"namespace", job.meta.ns},
-                     {"labels", owned_labels(job.meta)},
-                     {"finalizers", Json::array({std::string(kWorkloadFinalizer)})},
-                     {"ownerReferences", owner_references(job.meta)}}},
+                   {"metadata", owned_metadata(job.meta, workload_name(job.meta))},
                    {"spec", {{"queueName", label_of(job.meta, kQueueLabel)}, {"podSets", Json::array({set})}}}};
-  workload["metadata"]["annotations"] = {{std::string(kTemplateHashAnnotation), template_hash(workload)}};
-  workload["metadata"]["labels"][std::string(kJobUidLabel)] = job.meta.uid;
+  Json& metadata = workload["metadata"];
+  metadata["finalizers"] = Json::array({std::string(kWorkloadFinalizer)});
+  metadata["annotations"] = {{std::string(kTemplateHashAnnotation), template_hash(workload)}};
+  metadata["labels"][std::string(kJobUidLabel)] = job.meta.uid;
   Json& made = workload["spec"]["podSets"][0];
   made["count"] = num_pods;
   if (job.spec.elastic && job.spec.elastic->min_nodes < num_pods) {
@@ -242,10 +239,9 @@ Status add_to_pod(const Json& additions, Json& pod) {
     if (!target.is_object()) target = Json::object();
     for (const auto& [name, value] : added->items()) {
       if (target.contains(name) && target[name] != value) {
-        return Error{ErrorCode::kInvalid, std::string(kTemplatePath) + "." + where + "." + part + "[" + name +
-                                              "]: is " + dump_line(target[name]) +
-                                              ", and the queue's admission asks for " + dump_line(value) +
-                                              "; remove it"};
+        return invalid(std::string(kTemplatePath) + "." + where + "." + part + "[" + name + "]",
+                       "is " + dump_line(target[name]) + ", and the queue's admission asks for " + dump_line(value) +
+                           "; remove it");
       }
       target[name] = value;
     }

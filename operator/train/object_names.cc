@@ -32,4 +32,9 @@ Json owner_references(const api::ObjectMeta& job) {
                        {"blockOwnerDeletion", true}}});
 }
 
+Json owned_metadata(const api::ObjectMeta& job, const std::string& name) {
+  return {
+      {"name", name}, {"namespace", job.ns}, {"labels", owned_labels(job)}, {"ownerReferences", owner_references(job)}};
+}
+
 }  // namespace lockstep::train

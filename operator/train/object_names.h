@@ -1,4 +1,4 @@
-// Names, labels and ports of what a TrainJob owns. Pure. (architecture §7)
+// Names, labels and ports of what a TrainJob owns. Pure.
 //
 // Names are deterministic, so that a create that is sent twice makes one object.
 #pragma once
@@ -45,5 +45,7 @@ std::string pod_selector(const std::string& job);
 Json owned_labels(const api::ObjectMeta& job);
 // metadata.ownerReferences: the job controls the object, which the garbage collector deletes with it.
 Json owner_references(const api::ObjectMeta& job);
+// The metadata of such an object.
+Json owned_metadata(const api::ObjectMeta& job, const std::string& name);
 
 }  // namespace lockstep::train

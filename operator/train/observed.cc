@@ -78,7 +78,7 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
     if (is_of_another_run(pod.meta, o.job.meta)) o.previous_pods.insert(pod.meta.name);
     if (is_controlled_by(pod.meta, o.job.meta)) {
       o.pods.push_back(std::move(pod));
-    } else if (pod.node_rank == 0 && pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed) {
+    } else if (pod.node_rank == 0 && !has_ended(pod)) {
       o.previous_pod0 = pod.meta.name;
     }
   }

@@ -131,7 +131,7 @@ void take_kueue(KueueView kueue, Observed& observed);
 // CRD names of the kinds that the job needs and a cluster may lack.
 std::vector<std::string> kinds_needed(const api::TrainJob& job);
 
-NodeView view_of_node(const Json& node_rank);
+NodeView view_of_node(const Json& node);
 std::map<std::string, NodeView> views_of_nodes(const std::vector<Json>& nodes);
 
 // Does `job` control the object?

@@ -28,9 +28,7 @@ bool is_finished(const api::TrainJobStatus& status) {
   return status.conditions.is_true(api::condition::kComplete) || status.conditions.is_true(api::condition::kFailed);
 }
 
-void begin(PlanState& state) { state.status.selector = pod_selector(state.observed.job.meta.name); }
-
-Success succeed(PlanState& state) {
+Success check_success(PlanState& state) {
   std::vector<PodState> pods;
   for (size_t i = 0; i < state.current.size(); ++i) {
     const PodView* const pod = state.current[i];
@@ -57,10 +55,9 @@ void scale(PlanState& state) {
   if (before != 0 && before != wanted) {
     state.event(false, "Scaled", "From " + plural(before, "pod") + " to " + std::to_string(wanted) + ".", "Scale");
   }
-  for (const int node_rank : node_ranks_to_remove(state.spec, state.book.created)) state.raise_attempt(node_rank);
-  for (auto done = state.book.done.begin(); done != state.book.done.end();) {
-    done = *done >= wanted ? state.book.done.erase(done) : std::next(done);
-  }
+  const std::vector<int> removed(state.book.created.lower_bound(wanted), state.book.created.end());
+  for (const int node_rank : removed) state.raise_attempt(node_rank);
+  std::erase_if(state.book.done, [wanted](int node_rank) { return node_rank >= wanted; });
   const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
   const std::optional<int> num_nodes = num_nodes_to_send(state.observed);
   if (num_nodes && state.report != nullptr && pod0 != nullptr && !pod0->ip.empty()) {
@@ -72,7 +69,7 @@ void scale(PlanState& state) {
 }
 
 void decide(PlanState& state) {
-  const Success success = succeed(state);
+  const Success success = check_success(state);
   if (state.is_over) return;
   if (state.book.held && state.book.held->generation != state.observed.job.meta.generation) {
     state.book.held.reset();
@@ -85,9 +82,9 @@ void decide(PlanState& state) {
   if (!success.stops_replacing_pods) react_to_ends(state);
   if (state.is_over || state.book.held) return;
   const Capacity capacity = count_capacity(state);
-  keep_deadlines(state, capacity);
+  enforce_deadlines(state, capacity);
   if (state.is_over) return;
-  if (state.book.done.empty()) keep_placement(state, capacity);
+  if (state.book.done.empty()) enforce_placement_timeout(state, capacity);
   release_avoided_nodes(state);
   scale(state);
   plan_pods(state, success.stops_replacing_pods);
@@ -196,7 +193,7 @@ Plan make_plan(const Observed& observed) {
     look_at_pods(state);
     plan_after_the_end(state);
   } else {
-    begin(state);
+    state.status.selector = pod_selector(observed.job.meta.name);
     look_at_pods(state);
     take_report(state);
     decide(state);

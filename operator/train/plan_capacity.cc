@@ -46,7 +46,7 @@ Capacity count_capacity(const PlanState& state) {
   return capacity;
 }
 
-void keep_deadlines(PlanState& state, const Capacity& capacity) {
+void enforce_deadlines(PlanState& state, const Capacity& capacity) {
   const Deadline deadline = apply_deadline(state.spec, state.status.start_time.value_or(state.now), state.now);
   if (deadline.look_again_at) state.look_again(*deadline.look_again_at);
   if (deadline.passed) return state.fail({"DeadlineExceeded", *deadline.passed});
@@ -71,7 +71,7 @@ void keep_deadlines(PlanState& state, const Capacity& capacity) {
   state.fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});
 }
 
-void keep_placement(PlanState& state, const Capacity& capacity) {
+void enforce_placement_timeout(PlanState& state, const Capacity& capacity) {
   const PlacementTimeout timeout = apply_placement_timeout(state.spec,
                                                            {.capacity = capacity,
                                                             .are_enough_ready = are_enough_ready(state),

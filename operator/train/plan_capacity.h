@@ -7,8 +7,9 @@
 namespace lockstep::train {
 
 Capacity count_capacity(const PlanState& state);
-void keep_deadlines(PlanState& state, const Capacity& capacity);
-// Gives all pods back when too few of them are scheduled.
-void keep_placement(PlanState& state, const Capacity& capacity);
+// Fails a job that has run for too long, or whose pods are not ready in time.
+void enforce_deadlines(PlanState& state, const Capacity& capacity);
+// Deletes all pods, to free their nodes, when too few of them are scheduled for too long.
+void enforce_placement_timeout(PlanState& state, const Capacity& capacity);
 
 }  // namespace lockstep::train

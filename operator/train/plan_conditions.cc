@@ -24,9 +24,7 @@ void write_last_conditions(PlanState& state) {
 
 void write_suspended(PlanState& state) {
   const bool is_suspended = state.suspend.step == SuspendStep::kSuspended;
-  const bool is_stopping = state.suspend.step == SuspendStep::kStopping;
-  const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
-  if (is_suspended || is_stopping) {
+  if (state.suspend.forbids_pods()) {
     state.set(api::condition::kSuspended, is_suspended ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse,
               state.suspend.reason, state.suspend.message);
     state.set(api::condition::kAdmitted, api::ConditionStatus::kFalse,
@@ -34,6 +32,7 @@ void write_suspended(PlanState& state) {
               state.queue_hold ? state.queue_hold->message : "A suspended job may not have pods.");
     return;
   }
+  const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
   const bool stays_resumed = before != nullptr && before->reason == "Resumed";
   if (state.suspend.step == SuspendStep::kResuming) {
     state.set(api::condition::kSuspended, api::ConditionStatus::kFalse, "Resumed", state.suspend.message);

@@ -248,10 +248,8 @@ void write_gang_scheduled(PlanState& state) {
   if (!wants_gang(state.spec)) return;
   const api::Condition* const before = state.status.conditions.find(api::condition::kGangScheduled);
   const std::string reason_before = before == nullptr ? "" : before->reason;
-  const bool has_none = state.suspend.step == SuspendStep::kSuspended || state.suspend.step == SuspendStep::kStopping;
-  const ConditionState now =
-      has_none ? ConditionState{api::ConditionStatus::kFalse, "Suspended", "A suspended job has no gang."}
-               : gang_scheduled(state);
+  ConditionState now{api::ConditionStatus::kFalse, "Suspended", "A suspended job has no gang."};
+  if (!state.suspend.forbids_pods()) now = gang_scheduled(state);
   state.set(api::condition::kGangScheduled, now);
   if (now.reason == kNoGang && reason_before != now.reason) state.event(true, now.reason, now.message, "MakePods");
 }

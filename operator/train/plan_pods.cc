@@ -59,34 +59,22 @@ bool has_had_pods(const PlanState& state) {
          !state.status.attempts.empty();
 }
 
-}  // namespace
-
-void refuse_spec(PlanState& state, const std::string& message) {
-  if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});
-  state.block_pods({"InvalidSpec", message});
-}
-
-namespace {
-
 // False: no pod can be created from this spec, as far as is known.
 bool is_template_valid(PlanState& state) {
   if (const Result<Json> pod = desired_pod(state.observed, pod_parameters(state, 0)); !pod.ok()) {
     refuse_spec(state, pod.error().message);
     return false;
   }
-  if (!state.observed.first_pod || state.observed.first_pod->generation != state.observed.job.meta.generation ||
-      state.observed.first_pod->invalid.empty())
-    return true;
-  refuse_spec(state,
-              "the API server refuses a pod of this spec: " + with_template_paths(state.observed.first_pod->invalid));
+  const std::optional<FirstPod>& first = state.observed.first_pod;
+  if (!first || first->generation != state.observed.job.meta.generation || first->invalid.empty()) return true;
+  refuse_spec(state, "the API server refuses a pod of this spec: " + with_template_paths(first->invalid));
   return false;
 }
 
 void take_answer_to_first_pod(PlanState& state) {
   const int64_t generation = state.observed.job.meta.generation;
-  const bool is_valid = state.observed.first_pod && state.observed.first_pod->generation == generation &&
-                        state.observed.first_pod->invalid.empty();
-  if (is_valid) state.book.checked_generation = generation;
+  const std::optional<FirstPod>& first = state.observed.first_pod;
+  if (first && first->generation == generation && first->invalid.empty()) state.book.checked_generation = generation;
 }
 
 std::string missing_claim(const PlanState& state) {
@@ -180,6 +168,11 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
 }
 
 }  // namespace
+
+void refuse_spec(PlanState& state, const std::string& message) {
+  if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});
+  state.block_pods({"InvalidSpec", message});
+}
 
 void retire_pods(PlanState& state) {
   stop_serving(state);

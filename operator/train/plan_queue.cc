@@ -54,7 +54,7 @@ void finish(PlanState& state, int pods_left, const std::string& message) {
   const Json* const workload = workload_of(state.observed.job, state.observed.kueue);
   if (workload == nullptr) return;
   const Workload found = workload_from_json(*workload);
-  if (!belongs_to(found, state.observed.job.meta)) return;
+  if (!is_controlled_by(found.meta, state.observed.job.meta)) return;
   add(state, finish_workload(found, is_complete(state), message, pods_left > 0, state.now));
 }
 

@@ -32,13 +32,8 @@ const Hold* PlanState::hold_now() const {
   return queue_hold ? &*queue_hold : nullptr;
 }
 
-int PlanState::attempt_of(int node_rank) const {
-  const auto it = status.attempts.find(node_rank);
-  return it == status.attempts.end() ? 0 : it->second;
-}
-
 void PlanState::raise_attempt(int node_rank) {
-  status.attempts[node_rank] = attempt_of(node_rank) + 1;
+  ++status.attempts[node_rank];
   book.created.erase(node_rank);
   book.done.erase(node_rank);
   if (node_rank < static_cast<int>(current.size())) {

@@ -58,7 +58,7 @@ struct PlanState {
   // Why the job is kept suspended though its user did not ask for it; nullptr: it is not.
   [[nodiscard]] const Hold* hold_now() const;
 
-  [[nodiscard]] int attempt_of(int node_rank) const;
+  [[nodiscard]] int attempt_of(int node_rank) const { return status.attempt_of(node_rank); }
   // The node rank gets a pod with the next attempt number, and so with another name. Its earlier pod is not looked at
   // any more in this pass.
   void raise_attempt(int node_rank);

@@ -79,7 +79,7 @@ bool keep_suspended(PlanState& state) {
   if (state.suspend.step == SuspendStep::kResuming) resume(state);
   if (state.suspend.step == SuspendStep::kStopping) stop_for_suspend(state);
   if (state.suspend.step == SuspendStep::kSuspended) stay_suspended(state);
-  return state.suspend.step == SuspendStep::kStopping || state.suspend.step == SuspendStep::kSuspended;
+  return state.suspend.forbids_pods();
 }
 
 void forget_failures(PlanState& state) {

@@ -57,20 +57,16 @@ Json group_spec(const api::TrainJobSpec& spec, const std::string& api_version, i
   return Json::object();
 }
 
-Error refusal_of(const std::string& path, const std::string& what) {
-  return Error{ErrorCode::kInvalid, path + ": " + what};
-}
-
 std::string in_template(std::string_view path) { return std::string(kTemplatePath) + "." + std::string(path); }
 
 Status check_priority_class(const api::TrainJobSpec& spec) {
   const std::string given = text_field(spec.trainer.pod_template, {"spec", "priorityClassName"});
   const std::string& wanted = spec.scheduling.priority_class_name;
   if (given.empty() || given == wanted || (wanted.empty() && !wants_gang(spec))) return {};
-  return refusal_of(in_template("spec.priorityClassName"),
-                    "is \"" + given + "\", but spec.scheduling.priorityClassName is " +
-                        (wanted.empty() ? "not set" : "\"" + wanted + "\"") +
-                        ", which the gang and its pods have in common; say it there, and remove it here");
+  return invalid(in_template("spec.priorityClassName"),
+                 "is \"" + given + "\", but spec.scheduling.priorityClassName is " +
+                     (wanted.empty() ? "not set" : "\"" + wanted + "\"") +
+                     ", which the gang and its pods have in common; say it there, and remove it here");
 }
 
 Status check_scheduler(const api::TrainJobSpec& spec) {
@@ -79,24 +75,23 @@ Status check_scheduler(const api::TrainJobSpec& spec) {
   if (given.empty() || gang == Gang::kNone || gang == Gang::kCoscheduling) return {};
   const std::string wanted = gang == Gang::kVolcano ? kVolcanoScheduler : kDefaultScheduler;
   if (given == wanted) return {};
-  return refusal_of(in_template("spec.schedulerName"), "is \"" + given + "\", but spec.scheduling.gang is " +
-                                                           api::to_string(gang) + ", whose scheduler is \"" + wanted +
-                                                           "\"; remove it, or choose another gang");
+  return invalid(in_template("spec.schedulerName"), "is \"" + given + "\", but spec.scheduling.gang is " +
+                                                        api::to_string(gang) + ", whose scheduler is \"" + wanted +
+                                                        "\"; remove it, or choose another gang");
 }
 
 Status check_membership(const api::TrainJobSpec& spec) {
   const Json& pod_template = spec.trainer.pod_template;
   const std::string instead = "but the operator writes it for spec.scheduling.gang; remove it";
   if (field(pod_template, {"spec", "schedulingGroup"}) != nullptr) {
-    return refusal_of(in_template("spec.schedulingGroup"), "is set, " + instead);
+    return invalid(in_template("spec.schedulingGroup"), "is set, " + instead);
   }
   if (field(pod_template, {"metadata", "annotations", kVolcanoGroupAnnotation}) != nullptr) {
-    return refusal_of(in_template("metadata.annotations[") + std::string(kVolcanoGroupAnnotation) + "]",
-                      "is set, " + instead);
+    return invalid(in_template("metadata.annotations[") + std::string(kVolcanoGroupAnnotation) + "]",
+                   "is set, " + instead);
   }
   if (field(pod_template, {"metadata", "labels", kCoschedulingGroupLabel}) != nullptr) {
-    return refusal_of(in_template("metadata.labels[") + std::string(kCoschedulingGroupLabel) + "]",
-                      "is set, " + instead);
+    return invalid(in_template("metadata.labels[") + std::string(kCoschedulingGroupLabel) + "]", "is set, " + instead);
   }
   return {};
 }
@@ -164,11 +159,7 @@ Json desired_pod_group(const api::TrainJob& job, const std::string& api_version,
   if (job.meta.labels.count(std::string(kQueueLabel)) > 0) spec.erase("schedulingConstraints");
   return {{"apiVersion", api_version},
           {"kind", kPodGroup},
-          {"metadata",
-           {{"name", pod_group_name(job.meta, number)},
-            {"namespace", job.meta.ns},
-            {"labels", owned_labels(job.meta)},
-            {"ownerReferences", owner_references(job.meta)}}},
+          {"metadata", owned_metadata(job.meta, pod_group_name(job.meta, number))},
           {"spec", std::move(spec)}};
 }
 
@@ -207,11 +198,11 @@ Status check_scheduling(const api::TrainJob& job) {
   const api::TrainJobSpec& spec = job.spec;
   if (!spec.scheduling.topology.empty() && spec.scheduling.gang == Gang::kNone &&
       job.meta.labels.count(std::string(kQueueLabel)) == 0) {
-    return refusal_of("spec.scheduling.topology",
-                      "is \"" + spec.scheduling.topology +
-                          "\", but nothing would use it: a topology needs gang Native or a queue of Kueue "
-                          "(label " +
-                          std::string(kQueueLabel) + "); choose one of the two, or remove it");
+    return invalid("spec.scheduling.topology",
+                   "is \"" + spec.scheduling.topology +
+                       "\", but nothing would use it: a topology needs gang Native or a queue of Kueue "
+                       "(label " +
+                       std::string(kQueueLabel) + "); choose one of the two, or remove it");
   }
   TRY(check_priority_class(spec));
   if (!wants_gang(spec)) return {};

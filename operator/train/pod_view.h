@@ -15,8 +15,8 @@ namespace lockstep::train {
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
-// An agent's report in its container's termination message (architecture §4). Written by a program that may have been
-// cut short: every part may be missing.
+// An agent's report in its container's termination message. The program may have been cut short: every part may be
+// missing.
 struct TerminationReport {
   std::optional<int> exit_code;
   std::string reason;

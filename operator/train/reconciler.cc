@@ -22,9 +22,10 @@ namespace {
 
 // A pass that has learned something is followed by another one. More than this would mean that a plan never settles.
 constexpr int kPassesMax = 6;
-// After so many conflicts the workqueue's backoff applies: another writer that writes all the time must not be raced.
+// After more conflicts than this in a row the key waits in the workqueue, with backoff, instead of racing a writer that
+// never stops.
 constexpr int kLostRacesMax = 1;
-// When labels that were put back are still there after this long, nobody takes them away again.
+// Restored labels that are still there after this long count as settled: nobody removes them again.
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
@@ -93,7 +94,7 @@ bool concerns_all_pods(const Error& error) {
   return error.reason == kube::kReasonExceededQuota || error.reason == kube::kReasonNoPriorityClass;
 }
 
-// Those of the labels that identify an object (job, node rank, attempt) that `object` lacks, with their right values.
+// The identifying labels (job, node rank, attempt) that `object` lacks or has wrong, with their right values.
 Json lost_labels(const Json& object, const Json& labels) {
   Json lost = Json::object();
   for (const std::string_view name : {kJobLabel, kNodeRankLabel, kAttemptLabel}) {
@@ -282,7 +283,7 @@ class Pass {
       const auto at = memory_.problems.find(object);
       if (at != memory_.problems.end() && at->second.time + kLabelsStaySeconds <= now_) memory_.problems.erase(at);
     };
-    for (const PodView& pod : observed.pods) forget(object_text("pod", pod.meta.name));
+    for (const PodView& pod : observed.pods) forget(pod_text(pod.meta.name));
     if (observed.service) forget(object_text("Service", key_.name));
     if (observed.network_policy) forget(object_text("NetworkPolicy", key_.name));
     for (const auto& [name, kind] : observed.kinds) {
@@ -339,7 +340,8 @@ class Pass {
   // Only while pod 0 is still to be made. When a claim is deleted later, the scheduler reports it.
   Status look_for_claim(Observed& observed) {
     const auto& checkpoint = observed.job.spec.checkpoint;
-    if (!checkpoint || observed.pod(0, attempt_of_pod_0(observed)) != nullptr || observed.job.spec.suspend) return {};
+    const bool has_pod0 = observed.pod(0, observed.job.status.attempt_of(0)) != nullptr;
+    if (!checkpoint || has_pod0 || observed.job.spec.suspend) return {};
     const std::string claim = text_field(checkpoint->volume, {"persistentVolumeClaim", "claimName"});
     if (claim.empty()) return {};
     if (!memory_.claim_exists || memory_.claim_read_at + kClaimKnownSeconds <= now_) {
@@ -352,14 +354,8 @@ class Pass {
     return {};
   }
 
-  static int attempt_of_pod_0(const Observed& observed) {
-    const auto at = observed.job.status.attempts.find(0);
-    return at == observed.job.status.attempts.end() ? 0 : at->second;
-  }
-
   void follow(const Observed& observed, const api::TrainJobStatus& status) {
-    const auto at = status.attempts.find(0);
-    const PodView* const pod0 = observed.pod(0, at == status.attempts.end() ? 0 : at->second);
+    const PodView* const pod0 = observed.pod(0, status.attempt_of(0));
     const bool answers = pod0 != nullptr && pod0->phase == PodPhase::kRunning && !pod0->ip.empty() &&
                          observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
     if (!answers) return p_.progress.follow(key_, {});
@@ -457,19 +453,12 @@ class Pass {
     return std::visit([&](const auto& what) { return act(observed, what); }, first.what);
   }
 
-  template <typename What>
-  static std::vector<What> all_of(std::span<const Action> group) {
-    std::vector<What> all;
-    for (const Action& action : group) all.push_back(std::get<What>(action.what));
-    return all;
-  }
-
   [[nodiscard]] api::ObjectKey pod_key(const std::string& name) const { return {.ns = key_.ns, .name = name}; }
 
   // Sends a request for each action, in chunks, and takes each answer. A refusal does not stop the other actions; any
   // other error (the server is in trouble) stops after its chunk. Returns the first error.
   template <typename What>
-  Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
+  Status send_group(std::span<const Action> actions, const std::function<kube::Request(const What&)>& request,
                     const std::function<Status(const What&, Result<Json>)>& take) {
     Status first;
     bool is_in_trouble = false;
@@ -477,10 +466,10 @@ class Pass {
       TRY(may_write());  // between the requests another replica may have become the leader
       const size_t end = std::min(begin + kRequestsAtOnceMax, actions.size());
       std::vector<kube::Request> requests;
-      for (size_t i = begin; i < end; ++i) requests.push_back(request(actions[i]));
+      for (size_t i = begin; i < end; ++i) requests.push_back(request(std::get<What>(actions[i].what)));
       std::vector<Result<Json>> answers = p_.client.send_all(requests);
       for (size_t i = begin; i < end; ++i) {
-        const Status taken = take(actions[i], std::move(answers[i - begin]));
+        const Status taken = take(std::get<What>(actions[i].what), std::move(answers[i - begin]));
         if (taken.ok()) continue;
         if (first.ok()) first = taken;
         is_in_trouble = is_in_trouble || !is_refusal(taken.error());
@@ -523,7 +512,7 @@ class Pass {
 
   Status look_up_pods(const Observed& observed, std::span<const Action> group) {
     return send_group<LookUpPod>(
-        all_of<LookUpPod>(group),
+        group,
         [&](const LookUpPod& action) -> kube::Request {
           return kube::Get{kube::pods(), pod_key(action.name)};
         },
@@ -536,7 +525,7 @@ class Pass {
       Json labels = owned_labels(observed.job.meta);
       labels[std::string(kNodeRankLabel)] = std::to_string(action.node_rank);
       labels[std::string(kAttemptLabel)] = std::to_string(action.attempt);
-      return take_ours(object_text("pod", action.name), kube::pods(), *pod, labels, p_.pods);
+      return take_ours(pod_text(action.name), kube::pods(), *pod, labels, p_.pods);
     }
     memory_.missing_pods.insert(action.name);
     outcome_.learned = true;
@@ -661,7 +650,7 @@ class Pass {
 
   Status stop_serving(std::span<const Action> group) {
     return send_group<StopServing>(
-        all_of<StopServing>(group),
+        group,
         [&](const StopServing& action) -> kube::Request {
           return kube::MergePatch{
               kube::pods(), pod_key(action.name),
@@ -677,7 +666,7 @@ class Pass {
 
   Status delete_pods(std::span<const Action> group) {
     return send_group<DeletePod>(
-        all_of<DeletePod>(group),
+        group,
         [&](const DeletePod& action) -> kube::Request {
           return kube::Remove{kube::pods(), pod_key(action.name), {.uid = action.uid}};
         },

@@ -148,6 +148,16 @@ std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
   return text;
 }
 
+// What comes after "0 of 2 pods are ready".
+std::string starting_text(const StatusInput& input) {
+  if (input.report == nullptr || !input.report->is_loading()) return "; the others start.";
+  const ReportedLoading& loading = *input.report->loading;
+  if (loading.to_prepare <= 0) return "; the workers load their data.";
+  // In percent: a status that changed with each piece would be written every two seconds.
+  const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
+  return "; the workers prepare their data, pod 0 has " + std::to_string(percent) + " %.";
+}
+
 }  // namespace
 
 api::NodeCounts count_pods(const StatusInput& input) {
@@ -165,19 +175,9 @@ api::NodeCounts count_pods(const StatusInput& input) {
   return counts;
 }
 
-// What comes after "0 of 2 pods are ready".
-std::string starting_text(const StatusInput& input) {
-  if (input.report == nullptr || !input.report->is_loading()) return "; the others start.";
-  const ReportedLoading& loading = *input.report->loading;
-  if (loading.to_prepare <= 0) return "; the workers load their data.";
-  // In percent: a status that changed with each piece would be written every two seconds.
-  const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
-  return "; the workers prepare their data, pod 0 has " + std::to_string(percent) + " %.";
-}
-
 ConditionState pods_ready_condition(const StatusInput& input) {
   const api::NodeCounts counts = count_pods(input);
-  if (input.suspend.step == SuspendStep::kSuspended || input.suspend.step == SuspendStep::kStopping) {
+  if (input.suspend.forbids_pods()) {
     return {ConditionStatus::kFalse, "Suspended", input.suspend.message};
   }
   const std::string ready = ready_of(input, counts);

@@ -1,4 +1,4 @@
-// status: conditions with reasons and sentences, counts, phase. Pure. (architecture §7)
+// status: conditions with reasons and sentences, counts, phase. Pure.
 //
 // Reasons are stable words for programs. Messages are for users, who may have nothing but `kubectl describe`.
 #pragma once

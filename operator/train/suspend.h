@@ -28,6 +28,9 @@ struct SuspendDecision {
   SuspendStep step = SuspendStep::kNone;
   std::string reason;   // CamelCase, for the condition while it is True
   std::string message;  // a sentence, for the condition
+
+  // The job may have no pods: it is suspended, or is being suspended.
+  [[nodiscard]] bool forbids_pods() const { return step == SuspendStep::kStopping || step == SuspendStep::kSuspended; }
 };
 SuspendDecision apply_suspend(const api::TrainJobSpec& spec, const SuspendInput& input);
 
