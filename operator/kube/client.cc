@@ -49,23 +49,6 @@ std::string describe(const std::string& verb, const Resource& resource, const ap
   return key.ns.empty() ? text : text.append(" in ").append(key.ns);
 }
 
-void add_write_options(Query& query, bool dry_run) {
-  query.add("fieldManager", kFieldManager);
-  if (dry_run) query.add("dryRun", "All");
-}
-
-const char* word_of(Propagation propagation) {
-  switch (propagation) {
-    case Propagation::kForeground:
-      return "Foreground";
-    case Propagation::kOrphan:
-      return "Orphan";
-    case Propagation::kBackground:
-      break;
-  }
-  return "Background";
-}
-
 Status check_object(const Resource& resource, const Json& object, const std::string& verb) {
   const api::ObjectKey key = api::key_of(object);
   if (key.name.empty()) return invalid(describe(verb, resource, key), "metadata.name is missing");
@@ -241,13 +224,13 @@ struct Client::Impl {
     const api::ObjectKey key = api::key_of(object);
     Call call = call_for("POST", "create", resource, describe("create", resource, key));
     Query query;
-    add_write_options(query, create.dry_run);
+    query.add("fieldManager", kFieldManager);
     if (create.strict_fields) query.add("fieldValidation", "Strict");
     call.http.path = collection_path(resource, key.ns);
     call.http.query = query.text();
     call.http.headers["Content-Type"] = kJson;
     call.http.body = dump_line(object);
-    call.idempotent = create.dry_run;
+    call.idempotent = false;
     return call;
   }
 
@@ -261,7 +244,7 @@ struct Client::Impl {
                         const std::string& subresource = "") const {
     Call call = call_for("PATCH", "patch", resource, describe("patch", resource, key, subresource));
     Query query;
-    add_write_options(query, false);
+    query.add("fieldManager", kFieldManager);
     call.http.path = object_path(resource, key, subresource);
     call.http.query = query.text();
     call.http.headers["Content-Type"] = kMergePatch;
@@ -271,9 +254,8 @@ struct Client::Impl {
 
   Call delete_call(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& remove) const {
     Call call = call_for("DELETE", "delete", resource, describe("delete", resource, key));
-    Json body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", word_of(remove.propagation)}};
+    Json body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", "Background"}};
     if (!remove.uid.empty()) body["preconditions"] = {{"uid", remove.uid}};
-    if (remove.grace_period_seconds) body["gracePeriodSeconds"] = *remove.grace_period_seconds;
     call.http.path = object_path(resource, key);
     call.http.headers["Content-Type"] = kJson;
     call.http.body = dump_line(body);
@@ -485,14 +467,14 @@ void Client::Impl::send_round(std::vector<Call>& calls, std::vector<size_t>& pen
   pending = std::move(again);
 }
 
-Result<Json> Client::apply(const Resource& resource, const Json& object, const ApplyOptions& options) {
+Result<Json> Client::apply(const Resource& resource, const Json& object) {
   TRY(check_object(resource, object, "apply"));
   const api::ObjectKey key = api::key_of(object);
-  Call call = impl_->call_for("PATCH", "apply", resource, describe("apply", resource, key, options.subresource));
+  Call call = impl_->call_for("PATCH", "apply", resource, describe("apply", resource, key));
   Query query;
-  add_write_options(query, options.dry_run);
-  query.add("force", options.force ? "true" : "false");
-  call.http.path = object_path(resource, key, options.subresource);
+  query.add("fieldManager", kFieldManager);
+  query.add("force", "true");
+  call.http.path = object_path(resource, key);
   call.http.query = query.text();
   call.http.headers["Content-Type"] = kApplyPatch;
   call.http.body = dump_line(object);
@@ -504,7 +486,7 @@ Result<Json> Client::update(const Resource& resource, const Json& object, const 
   const api::ObjectKey key = api::key_of(object);
   Call call = impl_->call_for("PUT", "update", resource, describe("update", resource, key, subresource));
   Query query;
-  add_write_options(query, false);
+  query.add("fieldManager", kFieldManager);
   call.http.path = object_path(resource, key, subresource);
   call.http.query = query.text();
   call.http.headers["Content-Type"] = kJson;
@@ -546,14 +528,6 @@ Result<Json> Client::openapi(const Resource& resource) {
   Call call = impl_->call_for("GET", "get", nothing, "read the OpenAPI document of " + resource.api_version());
   call.resource = "openapi";
   call.http.path = "/openapi/v3" + group_path(resource);
-  return impl_->perform_for_object(call);
-}
-
-Result<Json> Client::server_version() {
-  const Resource nothing;
-  Call call = impl_->call_for("GET", "get", nothing, "ask the API server for its version");
-  call.resource = "version";
-  call.http.path = "/version";
   return impl_->perform_for_object(call);
 }
 

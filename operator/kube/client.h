@@ -19,7 +19,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -64,22 +63,11 @@ struct WatchOptions {
 };
 
 struct CreateOptions {
-  bool dry_run = false;
   bool strict_fields = false;  // fieldValidation=Strict: unknown and duplicate fields are errors
 };
 
-struct ApplyOptions {
-  bool force = true;
-  bool dry_run = false;
-  std::string subresource;  // "status"
-};
-
-enum class Propagation { kBackground, kForeground, kOrphan };
-
 struct DeleteOptions {
   std::string uid;  // precondition: kConflict when another object has the name by now
-  std::optional<int> grace_period_seconds;
-  Propagation propagation = Propagation::kBackground;
 };
 
 // Requests of send_all. Each means what the call of that name means; the resource outlives the call.
@@ -154,8 +142,9 @@ class Client {
   Result<Json> create(const Resource& resource, const Json& object, const CreateOptions& options = {});
   // Sends the requests in parallel, at most in_flight_max at a time; the answers are in the order of the requests.
   std::vector<Result<Json>> send_all(std::span<const Request> requests);
-  // Server-side apply with kFieldManager. `object` needs apiVersion, kind and metadata.name.
-  Result<Json> apply(const Resource& resource, const Json& object, const ApplyOptions& options = {});
+  // Server-side apply with kFieldManager, which takes over fields of others. `object` needs apiVersion, kind and
+  // metadata.name.
+  Result<Json> apply(const Resource& resource, const Json& object);
   // Replaces; the object's resourceVersion is a precondition when it is there. `subresource`: "status" or "".
   Result<Json> update(const Resource& resource, const Json& object, const std::string& subresource = "");
   // RFC 7396. A `metadata.resourceVersion` in the patch is a precondition.
@@ -168,8 +157,6 @@ class Client {
   Result<bool> serves(const Resource& resource);
   // The OpenAPI v3 document of the resource's group and version: the schemas that the server stores by.
   Result<Json> openapi(const Resource& resource);
-  // {"major","minor","gitVersion",…} of /version.
-  Result<Json> server_version();
 
  private:
   struct Impl;

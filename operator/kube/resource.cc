@@ -86,11 +86,6 @@ const Resource& persistent_volume_claims() {
   return resource;
 }
 
-const Resource& namespaces() {
-  static const Resource resource{"", "v1", "namespaces", "Namespace", false};
-  return resource;
-}
-
 const Resource& leases() {
   static const Resource resource{"coordination.k8s.io", "v1", "leases", "Lease"};
   return resource;

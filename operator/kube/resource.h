@@ -50,7 +50,6 @@ const Resource& services();
 const Resource& events();  // core/v1
 const Resource& nodes();
 const Resource& persistent_volume_claims();
-const Resource& namespaces();
 const Resource& leases();            // coordination.k8s.io/v1
 const Resource& network_policies();  // networking.k8s.io/v1
 const Resource& priority_classes();  // scheduling.k8s.io/v1

@@ -113,12 +113,11 @@ TEST_F(ClientByScript, create_posts_to_the_objects_own_namespace) {
   EXPECT_EQ(request(0).query, "fieldManager=lockstep-operator");
   EXPECT_EQ(request(0).headers.at("Content-Type"), "application/json");
   EXPECT_EQ(Json::parse(request(0).body), pod("x"));
-  ASSERT_TRUE(client().create(pods(), pod("x"), {.dry_run = true, .strict_fields = true}).ok());
-  EXPECT_EQ(request(1).query, "fieldManager=lockstep-operator&dryRun=All&fieldValidation=Strict");
+  ASSERT_TRUE(client().create(pods(), pod("x"), {.strict_fields = true}).ok());
+  EXPECT_EQ(request(1).query, "fieldManager=lockstep-operator&fieldValidation=Strict");
 }
 
 TEST_F(ClientByScript, apply_is_a_server_side_apply) {
-  transport_->then(200, pod("x").dump());
   transport_->then(200, pod("x").dump());
   ASSERT_TRUE(client().apply(pods(), pod("x")).ok());
   EXPECT_EQ(request(0).method, "PATCH");
@@ -126,9 +125,6 @@ TEST_F(ClientByScript, apply_is_a_server_side_apply) {
   EXPECT_EQ(request(0).query, "fieldManager=lockstep-operator&force=true");
   EXPECT_EQ(request(0).headers.at("Content-Type"), "application/apply-patch+yaml");
   EXPECT_EQ(Json::parse(request(0).body), pod("x"));
-  ASSERT_TRUE(client().apply(pods(), pod("x"), {.force = false, .dry_run = true, .subresource = "status"}).ok());
-  EXPECT_EQ(request(1).path, "/api/v1/namespaces/team-a/pods/x/status");
-  EXPECT_EQ(request(1).query, "fieldManager=lockstep-operator&dryRun=All&force=false");
 }
 
 TEST_F(ClientByScript, update_replaces_and_patch_merges) {
@@ -152,13 +148,10 @@ TEST_F(ClientByScript, remove_carries_its_preconditions) {
   EXPECT_EQ(request(0).method, "DELETE");
   EXPECT_EQ(Json::parse(request(0).body),
             Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"})"));
-  ASSERT_TRUE(client()
-                  .remove(pods(), {"team-a", "x"},
-                          {.uid = "u-1", .grace_period_seconds = 0, .propagation = Propagation::kForeground})
-                  .ok());
+  ASSERT_TRUE(client().remove(pods(), {"team-a", "x"}, {.uid = "u-1"}).ok());
   EXPECT_EQ(Json::parse(request(1).body),
-            Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground",
-                            "preconditions":{"uid":"u-1"},"gracePeriodSeconds":0})"));
+            Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background",
+                            "preconditions":{"uid":"u-1"}})"));
 }
 
 TEST_F(ClientByScript, objects_without_a_name_or_a_namespace_are_not_sent) {
@@ -194,12 +187,6 @@ TEST_F(ClientByScript, the_schemas_of_a_group_are_its_openapi_document) {
   ASSERT_TRUE(document.ok()) << document.error().message;
   EXPECT_TRUE(document->contains("components"));
   EXPECT_EQ(request(0).path, "/openapi/v3/apis/lockstep.dev/v1");
-}
-
-TEST_F(ClientByScript, the_server_says_its_version) {
-  transport_->then(200, R"({"major":"1","minor":"34","gitVersion":"v1.34.1"})");
-  EXPECT_EQ(client().server_version()->at("gitVersion"), "v1.34.1");
-  EXPECT_EQ(request(0).path, "/version");
 }
 
 // --- lists ---
@@ -402,10 +389,6 @@ TEST_F(ClientByScript, a_create_is_sent_again_only_when_the_server_did_nothing) 
   transport_->then(201, pod("x").dump());
   EXPECT_TRUE(client().create(pods(), pod("x")).ok());
   EXPECT_THAT(waits_, ElementsAre(seconds(2)));
-  // A dry run changes nothing, however often.
-  transport_->then(500, failure(500, "InternalError"));
-  transport_->then(201, pod("x").dump());
-  EXPECT_TRUE(client().create(pods(), pod("x"), {.dry_run = true}).ok());
 }
 
 TEST_F(ClientByScript, told_to_stop_ends_a_wait) {

@@ -24,7 +24,6 @@ TEST(Resource, paths_follow_the_conventions_of_the_api) {
 TEST(Resource, objects_of_the_whole_cluster_have_no_namespace_in_their_path) {
   EXPECT_EQ(object_path(nodes(), {"", "node-1"}), "/api/v1/nodes/node-1");
   EXPECT_EQ(object_path(nodes(), {"by-mistake", "node-1"}), "/api/v1/nodes/node-1");
-  EXPECT_EQ(object_path(namespaces(), {"", "team-a"}), "/api/v1/namespaces/team-a");
 }
 
 TEST(Resource, api_versions_leave_out_the_core_group) {
