@@ -34,9 +34,6 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;  // clang 14 does not deduce it
 
-int64_t ns_of(TimePoint time) { return time.time_since_epoch().count(); }
-static_assert(std::is_same_v<TimePoint::period, std::nano>, "steady_clock counts nanoseconds of CLOCK_MONOTONIC");
-
 double seconds_of_ns(int64_t ns) { return std::chrono::duration<double>(std::chrono::nanoseconds(ns)).count(); }
 
 bool is_failure(int code) { return code != 0 && !is_stop(code); }
@@ -144,7 +141,7 @@ void Agent::on_line(int local_rank, bool to_stderr, const std::string& line) {
 void Agent::on_worker_end(const WorkerEnd& worker_end) {
   const int local_rank = worker_end.local_rank;
   Seen& seen = seen_[static_cast<size_t>(local_rank)];
-  const int64_t now_ns = ns_of(now());
+  const int64_t now_ns = monotonic_ns();
   if (const std::optional<BeatSnapshot> beats = workers_.beats(local_rank)) {
     look_at_worker(local_rank, *beats, now_ns, false);
     // The time of the failure: for a worker that was killed because it hung its last progress, for one that died its
@@ -190,7 +187,7 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
   if (std::holds_alternative<StoreRequest>(message)) {
     return on_store_request(local_rank, std::get<StoreRequest>(message));
   }
-  if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, ns_of(now()), false);
+  if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, monotonic_ns(), false);
   WorkerStatus& status = status_of(local_rank);
   std::visit(Overloaded{
                  [&](const Hello& m) {
@@ -203,7 +200,7 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
                  [&](const CheckpointWritten& m) {
                    status_.last_checkpoint = m;
                    on_durable(m.step);
-                   feed(MemberEvent(CheckpointDurable{m.step}));
+                   feed(MemberEvent(CheckpointNews{m.step}));
                  },
                  [&](const Metrics& m) { board_.publish_metrics(local_rank, m.families); },
                  [&](const Failing&) {},  // kept by workers_
@@ -229,7 +226,7 @@ void Agent::on_store_request(int local_rank, const StoreRequest& request) {
 
 void Agent::on_durable(int64_t step) {
   leave_checkpoint_mark(options_.checkpoint_mark, step);
-  feed(SupervisorEvent(CheckpointSeen{step}));
+  feed(SupervisorEvent(CheckpointNews{step}));
 }
 
 void Agent::on_left(int local_rank, const Left& left) {
@@ -279,7 +276,7 @@ void Agent::look_at_workers() {
   if (const std::string problem = run_folder_ ? run_folder_->take_problem() : ""; !problem.empty()) {
     terminal_.err_line("lockstep: warning: a start or recovery is not recorded in the run's folder: " + problem);
   }
-  const int64_t now_ns = ns_of(now());
+  const int64_t now_ns = monotonic_ns();
   const bool is_late = looked_ns_ > 0 && now_ns - looked_ns_ > kLateLookNs;
   looked_ns_ = now_ns;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
@@ -563,52 +560,47 @@ void Agent::perform(const AssignWorkers& output) {
   publish();
 }
 
-void Agent::perform(const SendCut& output) {
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    workers_.send(local_rank, Cut{.generation = output.generation, .cause = output.cause});
-  }
+void Agent::perform(const Cut& output) {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_.send(local_rank, output);
 }
 
-void Agent::perform(const SendLeaveTogether& output) {
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    workers_.send(local_rank, LeaveTogether{.generation = output.generation, .leaving_code = output.leaving_code});
-  }
+void Agent::perform(const LeaveTogether& output) {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_.send(local_rank, output);
 }
 
 void Agent::perform(const SignalWorkers& output) { workers_.signal_all(output.signal); }
 void Agent::perform(const DumpStacks& output) { workers_.dump_stacks(output.local_rank, rank_of(output.local_rank)); }
 void Agent::perform(const KillProcess& output) { workers_.kill(output.local_rank); }
 
-void Agent::perform(const TellReady& output) { feed(MemberEvent(WorkersReady{output.ready, output.terms})); }
+void Agent::perform(const WorkersReady& output) { feed(MemberEvent(output)); }
 
-void Agent::perform(const TellBroken& output) {
-  Broken broken = output.broken;
+void Agent::perform(const Broken& output) {
+  Broken broken = output;
   const int local_rank = broken.rank - first_rank_;
   if (broken.rank >= 0 && local_rank >= 0 && local_rank < nproc()) {
     const std::optional<double> seconds = seen_[static_cast<size_t>(local_rank)].detection_seconds;
     broken.detection_seconds = seconds.value_or(-1.0);
   }
-  feed(MemberEvent(GroupBroke{std::move(broken)}));
+  feed(MemberEvent(std::move(broken)));
 }
 
-void Agent::perform(const TellLeave& output) { feed(MemberEvent(LeaveRequested{output.code})); }
-void Agent::perform(const TellDone&) { feed(MemberEvent(WorkersDone{})); }
+void Agent::perform(const Leave& output) { feed(MemberEvent(output)); }
+void Agent::perform(const NodeDone& output) { feed(MemberEvent(output)); }
 
-void Agent::perform(const TellGaveUp& output) {
-  const NodeFailed& failed = output.failed;
+void Agent::perform(const NodeFailed& failed) {
   on_decision({.rung = "process",
                .reason = exit_reason(failed.code),
                .line = failed.message + (failed.for_good ? "; ending the job" : "; giving this node up"),
                .gives_up = true,
                .is_exported = options_.has_page});
-  feed(MemberEvent(NodeGaveUp{failed}));
+  feed(MemberEvent(failed));
 }
 
 void Agent::perform(const Restarting& output) {
   ++status_.restarts;
   terminal_.err_line("lockstep: " + output.line);
   on_decision(
-      {.rung = output.rung, .reason = exit_reason(output.code), .line = output.line, .is_exported = options_.has_page});
+      {.rung = "process", .reason = exit_reason(output.code), .line = output.line, .is_exported = options_.has_page});
 }
 
 void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }
@@ -620,35 +612,28 @@ void Agent::perform(const Tell& output) {
   link_->send(output.message);
 }
 void Agent::perform(const Seek&) { link_->seek(); }
-void Agent::perform(const PlaceWorkers& output) { feed(SupervisorEvent(Placed{output.placement})); }
+void Agent::perform(const Placement& output) { feed(SupervisorEvent(output)); }
 
-void Agent::perform(const CutWorkers& output) {
+void Agent::perform(const CutGroup& output) {
   // Node 0's coordinator prints why the group is broken; on every other node its agent does.
   if (!is_first()) {
     terminal_.err_line("lockstep: leaving the group of generation " + std::to_string(counter_of(output.generation)) +
                        " (" + output.cause + "): " + output.message);
   }
-  feed(SupervisorEvent(CutOrdered{.generation = output.generation, .cause = output.cause}));
+  feed(SupervisorEvent(output));
 }
 
-void Agent::perform(const RegroupWorkers& output) {
-  feed(SupervisorEvent(RegroupOrdered{.generation = output.generation, .leaving = output.leaving}));
-}
+void Agent::perform(const Regroup& output) { feed(SupervisorEvent(output)); }
+void Agent::perform(const StopJob& output) { feed(SupervisorEvent(output)); }
 
-void Agent::perform(const StopWorkers& output) { feed(SupervisorEvent(StopOrdered{output.code})); }
-
-void Agent::perform(const KillOneWorker& output) {
+void Agent::perform(const KillWorker& output) {
   if (output.local_rank < 0 || output.local_rank >= nproc()) return;
-  feed(SupervisorEvent(KillOrdered{.local_rank = output.local_rank, .message = output.message}));
+  feed(SupervisorEvent(output));
 }
 
-void Agent::perform(const CheckpointSeenByJob& output) { on_durable(output.step); }
-
-void Agent::perform(const EndNode& output) {
-  feed(SupervisorEvent(JobEnded{.code = output.code, .message = output.message}));
-}
-
-void Agent::perform(const MemberNote& output) { on_note(Note{.text = output.text, .is_warning = output.is_warning}); }
+void Agent::perform(const CheckpointNews& output) { on_durable(output.step); }
+void Agent::perform(const EndJob& output) { feed(SupervisorEvent(output)); }
+void Agent::perform(const MemberNote& output) { on_note(Note{.text = output.text, .is_warning = true}); }
 
 // ---- the end ----
 

@@ -127,10 +127,8 @@ void Agent::fill_job_status() {
   }
   status_.slowest.reset();
   if (const Slowest& slowest = state.stragglers.slowest(); slowest.rank >= 0) {
-    const auto index = static_cast<size_t>(slowest.rank / nproc());
-    status_.slowest = SlowestStatus{.rank = slowest.rank,
-                                    .node = index < state.members.size() ? state.members[index] : -1,
-                                    .lag_seconds = slowest.lag_seconds};
+    status_.slowest =
+        SlowestStatus{.rank = slowest.rank, .node = slowest.node_rank, .lag_seconds = slowest.lag_seconds};
   }
   status_.recoveries = job_.recent();
   status_.recoveries_total = job_.recoveries_total();

@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cstdio>
+
+#include "runner/base/json.h"
 
 namespace lockstep {
 namespace {
@@ -27,11 +28,8 @@ void leave_checkpoint_mark(const std::string& path, int64_t step) {
 
 int64_t read_checkpoint_mark(int fd) {
   std::array<char, kMarkBytes> text{};
-  int64_t step = -1;
   if (::pread(fd, text.data(), text.size(), 0) != kMarkBytes) return -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  const bool is_whole = error == std::errc() && end == text.data() + text.size();
-  return is_whole ? step : -1;
+  return parse_number({text.data(), text.size()}).value_or(-1);
 }
 
 }  // namespace lockstep

@@ -31,11 +31,6 @@ bool is_better(const GreetingAnswer& a, const GreetingAnswer& b) {
 
 }  // namespace
 
-asio::ip::address plain_address(const asio::ip::address& address) {
-  const bool is_mapped = address.is_v6() && address.to_v6().is_v4_mapped();
-  return is_mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()) : address;
-}
-
 size_t choose_answer(const std::vector<GreetingAnswer>& answers) {
   size_t best = 0;
   for (size_t i = 1; i < answers.size(); ++i) {
@@ -412,8 +407,8 @@ void TcpCoordinatorLink::close() {
 
 std::string TcpCoordinatorLink::local_address() const {
   if (!chosen_) return "";
-  const std::string text = address_text(chosen_->local.address());
-  return asio::ip::make_address(text).is_loopback() ? "" : text;
+  const asio::ip::address address = plain_address(chosen_->local.address());
+  return address.is_loopback() ? "" : address.to_string();
 }
 
 std::string TcpCoordinatorLink::peer() const { return chosen_ ? text_of(chosen_->endpoint) : ""; }

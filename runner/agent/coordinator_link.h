@@ -72,9 +72,6 @@ class CoordinatorLink {
   [[nodiscard]] virtual bool is_idle() const = 0;
 };
 
-// Converts an IPv4-mapped IPv6 address to IPv4, so that equal addresses compare equal.
-boost::asio::ip::address plain_address(const boost::asio::ip::address& address);
-
 // A coordinator's answer to a Greet.
 using GreetingAnswer = std::variant<Welcome, Refused>;
 // The index of the best answer: the Welcome with the highest generation; else a refusal with `retry` (an outdated DNS

@@ -230,9 +230,10 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
     }
     handlers_.on_cause(learned);
   }
-  tell_of_remote_end(event, before.placed);
-  tell_of_remote_decision(event);
-  tell_of_break_before(event, before.placed, at);
+  if (said != nullptr) {
+    tell_of_remote(*said, before.placed);
+    if (before.placed == 0) tell_of_break_before(*said, at);
+  }
   if (!is_new) return;
   GroupPlaced placed{.generation = state_.generation(),
                      .cause = state_.cause,
@@ -243,29 +244,23 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
   handlers_.on_placed(placed);
 }
 
-// Another node reports the end of one of its workers. By then a rank that lost that worker may have broken the group.
-void CoordinatorServer::tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed) {
-  const auto* const said = std::get_if<NodeSaid>(&event);
-  const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
-  if (broken == nullptr || broken->rank < 0 || broken->generation != placed || locals_.contains(said->connection))
-    return;
-  const auto rank = state_.rank_of.find(said->connection);
-  if (rank != state_.rank_of.end()) handlers_.on_remote_end(rank->second, *broken);
-}
-
-void CoordinatorServer::tell_of_remote_decision(const CoordinatorEvent& event) {
-  const auto* const said = std::get_if<NodeSaid>(&event);
-  const auto* const decision = said ? std::get_if<LadderDecision>(&said->message) : nullptr;
-  if (decision == nullptr || locals_.contains(said->connection)) return;
-  const auto rank = state_.rank_of.find(said->connection);
-  if (rank != state_.rank_of.end()) handlers_.on_remote_decision(rank->second, *decision);
+// Reports the end of a worker of another node, or a decision of another node's agent.
+void CoordinatorServer::tell_of_remote(const NodeSaid& said, uint64_t placed) {
+  const auto node = state_.rank_of.find(said.connection);
+  if (node == state_.rank_of.end() || locals_.contains(said.connection)) return;
+  // A rank that lost the worker may have broken the group before the worker's agent reported its end.
+  const auto* const broken = std::get_if<Broken>(&said.message);
+  if (broken != nullptr && broken->rank >= 0 && broken->generation == placed) {
+    handlers_.on_remote_end(node->second, *broken);
+  }
+  const auto* const decision = std::get_if<LadderDecision>(&said.message);
+  if (decision != nullptr) handlers_.on_remote_decision(node->second, *decision);
 }
 
 // Reports of breaks before the first placement. Later ones are ignored, because this coordinator has its own data then.
-void CoordinatorServer::tell_of_break_before(const CoordinatorEvent& event, uint64_t placed, TimePoint at) {
-  const auto* const said = std::get_if<NodeSaid>(&event);
-  const auto* const join = said ? std::get_if<Join>(&said->message) : nullptr;
-  if (join == nullptr || placed != 0 || !state_.rank_of.contains(said->connection)) return;
+void CoordinatorServer::tell_of_break_before(const NodeSaid& said, TimePoint at) {
+  const auto* const join = std::get_if<Join>(&said.message);
+  if (join == nullptr || !state_.rank_of.contains(said.connection)) return;
   const BrokenBefore& before = join->broken_before;
   const auto is_believable = [](double seconds) {  // false for NaN
     return seconds >= 0.0 && seconds <= std::chrono::duration<double>(kReportedDurationMax).count();

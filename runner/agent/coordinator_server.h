@@ -107,9 +107,8 @@ class CoordinatorServer {
 
   void feed(const CoordinatorEvent& event);
   void tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds, TimePoint at);
-  void tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed);
-  void tell_of_remote_decision(const CoordinatorEvent& event);
-  void tell_of_break_before(const CoordinatorEvent& event, uint64_t placed, TimePoint at);
+  void tell_of_remote(const NodeSaid& said, uint64_t placed);
+  void tell_of_break_before(const NodeSaid& said, TimePoint at);
   void perform(const Send& output);
   void perform(const Close& output);
   void perform(const BeginGeneration& output);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <sstream>
 #include <utility>
 
 #include "runner/agent/nvml.h"
+#include "runner/base/json.h"
 
 namespace lockstep {
 namespace {
@@ -19,11 +19,9 @@ std::optional<int> find_gpu(const std::string& entry, const std::vector<std::str
     if (it == uuids.end()) return std::nullopt;
     return static_cast<int>(it - uuids.begin());
   }
-  int index = -1;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-  const bool is_index = error == std::errc() && end == entry.data() + entry.size();
-  if (!is_index || index < 0 || index >= std::ssize(uuids)) return std::nullopt;
-  return index;
+  const std::optional<int64_t> index = parse_number(entry);
+  if (!index || *index < 0 || *index >= std::ssize(uuids)) return std::nullopt;
+  return static_cast<int>(*index);
 }
 
 std::string trimmed(const std::string& text) {

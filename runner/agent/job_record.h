@@ -29,7 +29,7 @@ struct GroupBreak {
   int rank = -1;                    // rank of the worker that ended; -1: none did
   double detection_seconds = -1.0;  // from the last sign of life to the detection; negative: not known
   bool step_in_flight = true;       // false: all ranks left together at the end of a step
-  std::chrono::steady_clock::time_point at;
+  TimePoint at;
 };
 
 // The cause of a break, when it becomes known later. A rank that lost a peer may report that (PeerLost) before the
@@ -45,7 +45,7 @@ struct GroupPlaced {
   std::string cause;  // why there is a new group, as far as it is known
   int world_size = 0;
   int nnodes = 0;
-  std::chrono::steady_clock::time_point at;
+  TimePoint at;
 };
 
 // Histogram of the durations of one part of a recovery ("detect", "respawn", "form", "sync", "total").

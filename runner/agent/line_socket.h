@@ -73,6 +73,8 @@ class LineSocket : public std::enable_shared_from_this<LineSocket> {
 void prepare_tcp(boost::asio::ip::tcp::socket& socket);
 void close_on_exec(int fd);
 
+// Converts an IPv4-mapped IPv6 address to IPv4, so that equal addresses compare equal.
+boost::asio::ip::address plain_address(const boost::asio::ip::address& address);
 // "10.0.0.7", "fd00::1"; an IPv4-mapped IPv6 address as IPv4.
 std::string address_text(const boost::asio::ip::address& address);
 

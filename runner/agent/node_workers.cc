@@ -119,8 +119,8 @@ void NodeWorkers::signal_all(int signal) {
   }
 }
 
-bool NodeWorkers::signal(int local_rank, int signal) {
-  return is_alive(local_rank) && ::kill(at(local_rank)->pid, signal) == 0;
+void NodeWorkers::signal(int local_rank, int signal) {
+  if (is_alive(local_rank)) ::kill(at(local_rank)->pid, signal);
 }
 
 void NodeWorkers::dump_stacks(int local_rank, int rank) {

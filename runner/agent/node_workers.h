@@ -56,8 +56,8 @@ class NodeWorkers {
   // A reply to a request that an earlier worker process of this local rank made is dropped.
   void answer_store(int local_rank, const StoreReply& reply);
   void signal_all(int signal);
-  // False when the worker is not alive.
-  bool signal(int local_rank, int signal);
+  // Does nothing when the worker is not alive.
+  void signal(int local_rank, int signal);
   // Prints the kernel's view of the worker's threads and asks the worker (SIGUSR1) to print its stack. A later kill()
   // waits for the stack.
   void dump_stacks(int local_rank, int rank);

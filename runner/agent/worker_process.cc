@@ -109,44 +109,28 @@ struct ChildPlan {
   ::_exit(127);
 }
 
-std::string assignment(std::string_view name, std::string_view value) {
-  std::string text;
-  text.reserve(name.size() + 1 + value.size());
-  return text.append(name).append("=").append(value);
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 }  // namespace
 
 Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd) {
   std::vector<std::string> arguments{command.program};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
-  std::vector<std::string> environment;
-  for (const auto& [name, value] : command.environment) {
-    if (name != env::kAgentFd && name != env::kBeatFd && name != env::kLocalRank)
-      environment.push_back(assignment(name, value));
-  }
+  Environment variables = command.environment;
   // LOCAL_RANK, because the worker chooses its device before it gets an assignment.
-  environment.push_back(assignment(env::kLocalRank, std::to_string(local_rank)));
+  variables[std::string(env::kLocalRank)] = std::to_string(local_rank);
+  variables[std::string(env::kAgentFd)] = std::to_string(kLinkFdInWorker);
+  variables[std::string(env::kBeatFd)] = std::to_string(kBeatFdInWorker);
   // libgomp's threads spin at barriers; on shared cores that makes the workers up to ten times slower.
-  if (!command.environment.contains(std::string(env::kOmpWaitPolicy)) &&
-      !command.environment.contains(std::string(env::kGompSpincount))) {
-    environment.push_back(assignment(env::kOmpWaitPolicy, "passive"));
+  if (!variables.contains(std::string(env::kGompSpincount))) {
+    variables.try_emplace(std::string(env::kOmpWaitPolicy), "passive");
   }
   // With these Gloo requests all addresses from the store at once instead of twice for each pair of ranks, and an
   // address does not grow with the number of ranks. All ranks must use the same setting; agents that differ in it have
   // another kCoordinationProtocol and refuse each other.
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
-    if (!command.environment.contains(std::string(name))) environment.push_back(assignment(name, "1"));
+    variables.try_emplace(std::string(name), "1");
   }
-  environment.push_back(assignment(env::kAgentFd, std::to_string(kLinkFdInWorker)));
-  environment.push_back(assignment(env::kBeatFd, std::to_string(kBeatFdInWorker)));
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(environment);
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "runner/base/json.h"
 #include "runner/base/kernel_file.h"
 
 namespace lockstep {
@@ -19,13 +20,6 @@ namespace fs = std::filesystem;
 bool has_word(const std::string& list, std::string_view word) {
   const std::string between = "," + list + ",";
   return between.find("," + std::string(word) + ",") != std::string::npos;
-}
-
-std::optional<int64_t> parse_number(const std::string& word) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace

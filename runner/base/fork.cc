@@ -21,6 +21,13 @@ pid_t fork_with_signals_blocked() {
   return pid;
 }
 
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 void reset_signals() {
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;

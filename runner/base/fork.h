@@ -8,10 +8,16 @@
 
 #include <sys/types.h>
 
+#include <string>
+#include <vector>
+
 namespace lockstep {
 
 // Like ::fork, errno included, but the child has all signals blocked.
 pid_t fork_with_signals_blocked();
+
+// The arguments or the environment for exec: pointers to the texts, which must outlive them, and a null pointer.
+std::vector<char*> pointers_to(std::vector<std::string>& texts);
 
 // To be called in the child before exec, once it is in a process group of its own: removes all handlers and unblocks
 // all signals.

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "runner/base/clock.h"
 #include "runner/base/forwarding_file_system.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/tensor/side_stream.h"
@@ -21,11 +22,7 @@
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kPollInterval{200};
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Host copies of one file's tensors, made once and filled again at each checkpoint.
 struct StagedFile {
@@ -59,7 +56,7 @@ void copy_to_host(const NamedTensors& tensors, const NamedTensors& host) {
 
 struct Job {
   CheckpointWrite write;
-  Clock::time_point started;
+  TimePoint started;
   std::function<void()> wait_for_copy = [] {};
   std::optional<Error> error;  // found while staging
 };
@@ -110,13 +107,13 @@ class CheckpointWriter::Impl {
 
   StageCost stage(const CheckpointContent& content) {
     StageCost cost;
-    const Clock::time_point begin = Clock::now();
+    const TimePoint begin = now();
     wait_to_the_end(Writes::kCheckpoint);
-    cost.stall_seconds = seconds_since(begin);
-    const Clock::time_point copy_begin = Clock::now();
+    cost.stall_seconds = seconds_between(begin, now());
+    const TimePoint copy_begin = now();
     Job job = make_job(content);
-    cost.copy_seconds = seconds_since(copy_begin);
-    job.started = Clock::now();
+    cost.copy_seconds = seconds_between(copy_begin, now());
+    job.started = now();
     {
       const std::lock_guard lock(mutex_);
       job_ = std::move(job);
@@ -227,7 +224,7 @@ class CheckpointWriter::Impl {
             Error{ErrorCode::kUnavailable, "checkpoint of step " + std::to_string(report.step) + ": " + e.what()};
       }
     }
-    report.seconds = seconds_since(job.started);
+    report.seconds = seconds_between(job.started, now());
     return report;
   }
 

@@ -28,12 +28,6 @@ struct CkptOptions {
   Retention retention;
 };
 
-int exit_code_of(const Error& error) {
-  const bool is_usage =
-      error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
-  return static_cast<int>(is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint);
-}
-
 std::string human_bytes(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -277,7 +271,7 @@ int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostr
   const Status status = run();
   if (status.ok()) return 0;
   err << "lockstep ckpt: " << status.error().message << "\n";
-  return exit_code_of(status.error());
+  return code_of(exit_code_of_file_error(status.error()));
 }
 
 }  // namespace lockstep

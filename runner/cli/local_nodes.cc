@@ -98,13 +98,6 @@ struct ChildPlan {
   ::_exit(1);
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // The termination message that an agent wrote (agent/termination_log.h).
 struct TerminationMessage {
   std::string message;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +18,7 @@
 
 #include "runner/agent/agent.h"
 #include "runner/base/cgroup.h"
+#include "runner/base/json.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/known_workloads.h"
 #include "runner/cli/local_devices.h"
@@ -44,12 +44,11 @@ bool is_set(const Environment& environment, std::string_view name) { return !var
 Result<std::optional<int>> positive_variable(const Environment& environment, std::string_view name) {
   const std::string text = variable(environment, name);
   if (text.empty()) return std::optional<int>();
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1) {
+  const std::optional<int64_t> value = parse_number(text);
+  if (!value || *value < 1 || !std::in_range<int>(*value)) {
     return invalid(std::string(name) + " is \"" + text + "\", expected an integer of at least 1");
   }
-  return std::optional<int>(value);
+  return std::optional(static_cast<int>(*value));
 }
 
 // CUDA_VISIBLE_DEVICES that is empty allows no GPU; without it all are allowed.
@@ -82,12 +81,11 @@ Status check_batch(const RunConfig& config, int nproc, int nnodes) {
 Result<uint32_t> attempt_of(const Environment& environment) {
   const std::string text = variable(environment, env::kPodAttempt);
   if (text.empty()) return static_cast<uint32_t>(std::time(nullptr));
-  uint32_t attempt = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), attempt);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  const std::optional<int64_t> attempt = parse_number(text);
+  if (!attempt || !std::in_range<uint32_t>(*attempt)) {
     return invalid(std::string(env::kPodAttempt) + " is \"" + text + "\", expected an integer from 0 to 4294967295");
   }
-  return attempt;
+  return static_cast<uint32_t>(*attempt);
 }
 
 // The restart decision from the environment. Our own parent wrote it, so a value that cannot be parsed is ignored.
@@ -300,11 +298,6 @@ void print_remark(const std::string& remark) {
   std::fflush(nullptr);
 }
 
-bool asks_for_help(const std::vector<std::string>& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
-}
-
 // Returns an exit code when the agent could not begin. When the agent has ended, it ends the process and does not
 // return.
 int run_agent(Prepared prepared) {
@@ -401,7 +394,7 @@ int run_on_local_nodes(Request request) {
 }  // namespace
 
 int run_command(const std::vector<std::string>& arguments) {
-  if (asks_for_help(arguments)) {
+  if (wants_help(arguments)) {
     const bool names_file = arguments.front() == "-f" || arguments.front().starts_with("--file");
     const bool names_workload = !arguments.front().starts_with("-");
     const Result<WorkloadList> workloads = known_workloads(arguments, /*is_run=*/false, read_environment());

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runner/base/fork.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -45,10 +46,8 @@ std::string read_all(int fd) {
 }  // namespace
 
 Result<ProgramEnd> end_of_program(const ProgramRun& run) {
-  std::vector<char*> argv;
   std::vector<std::string> words = run.command;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = pointers_to(words);
   std::array<int, 2> output{};
   if (::pipe2(output.data(), O_CLOEXEC) != 0) {
     return Error{ErrorCode::kUnavailable, line_of(run) + ": no pipe: " + std::strerror(errno)};

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <set>
 #include <string_view>
+
+#include "runner/base/json.h"
 
 namespace lockstep {
 namespace {
@@ -44,14 +45,12 @@ Result<std::vector<int>> parse_ranks(const std::string& text) {
     const std::string_view word = rest.substr(0, comma);
     is_last = comma == std::string_view::npos;
     if (!is_last) rest.remove_prefix(comma + 1);
-    int number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    const bool is_whole = error == std::errc() && end == word.data() + word.size();
-    if (!is_whole || number < 1 || number > kScalingRanksMax) {
+    const std::optional<int64_t> number = parse_number(word);
+    if (!number || *number < 1 || *number > kScalingRanksMax) {
       return invalid("--ranks: found \"" + std::string(word) + "\" in \"" + text + "\", expected numbers from 1 to " +
                      std::to_string(kScalingRanksMax) + " with commas between them, as 1,2,4");
     }
-    ranks.insert(number);
+    ranks.insert(static_cast<int>(*number));
   }
   return std::vector<int>(ranks.begin(), ranks.end());
 }

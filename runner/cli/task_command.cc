@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runner/base/fork.h"
 #include "runner/base/nearest.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/known_workloads.h"
@@ -46,12 +47,10 @@ std::string problem_of(const WorkloadFlags& workload, const std::string& word) {
 }
 
 // Replaces this process by `program`; returns an exit code only when that fails.
-int exec_program(std::string program, const std::vector<std::string>& arguments, std::ostream& err) {
-  std::vector<std::string> words = arguments;
-  std::vector<char*> argv = {program.data()};
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execv(argv[0], argv.data());
+int exec_program(const std::string& program, const std::vector<std::string>& arguments, std::ostream& err) {
+  std::vector<std::string> words{program};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  ::execv(program.c_str(), pointers_to(words).data());
   err << "lockstep: " << program << " cannot be started: " << std::strerror(errno) << "\n";
   return code_of(ExitCode::kUsage);
 }
@@ -86,12 +85,12 @@ int task_command(const std::vector<std::string>& arguments, const Environment& e
   }
   const Result<RunConfig> config = parse_task_config(arguments, workloads);
   if (!config.ok()) return refuse(" " + task->name + ": " + config.error().message);
-  Result<std::string> worker = find_worker(environment);
+  const Result<std::string> worker = find_worker(environment);
   if (!worker.ok()) {
     err << "lockstep " << workload.name << ": " << worker.error().message << "\n";
     return code_of(ExitCode::kUsage);
   }
-  return exec_program(std::move(worker).value(), arguments, err);
+  return exec_program(*worker, arguments, err);
 }
 
 }  // namespace lockstep

@@ -106,8 +106,8 @@ class Normalizer {
  private:
   Result<std::string> flag_word(const std::string& word) {
     const size_t equals = word.find('=');
-    std::string name = word.substr(2, equals == std::string::npos ? std::string::npos : equals - 2);
-    std::replace(name.begin(), name.end(), '-', '_');
+    const std::string name =
+        with_underscores(word.substr(2, equals == std::string::npos ? std::string::npos : equals - 2));
     std::optional<std::string> value;
     if (equals != std::string::npos) value = word.substr(equals + 1);
 

@@ -81,4 +81,10 @@ Failure failure_of(const Error& error, ExitCode otherwise) {
   return {is_usage ? ExitCode::kUsage : otherwise, error.message};
 }
 
+ExitCode exit_code_of_file_error(const Error& error) {
+  const bool is_usage =
+      error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
+  return is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint;
+}
+
 }  // namespace lockstep

@@ -64,5 +64,7 @@ inline Failure usage_failure(std::string message) { return {ExitCode::kUsage, st
 inline Failure data_failure(std::string message) { return {ExitCode::kData, std::move(message)}; }
 // kUsage for an error that the user can correct by changing a flag or a file, `otherwise` for others.
 Failure failure_of(const Error& error, ExitCode otherwise);
+// For an error about a checkpoint or another file: kUsage when the user has to change the command, else kCheckpoint.
+ExitCode exit_code_of_file_error(const Error& error);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "runner/base/json.h"
 #include "runner/base/plural.h"
 #include "runner/contract/env_names.h"
 
@@ -17,10 +18,6 @@ constexpr const char* kLoopback = "127.0.0.1";
 // Far above any real job; keeps products of two counts inside an int.
 constexpr int64_t kCountMax = 1'000'000;
 
-std::string quoted(std::string_view name, std::string_view value) {
-  return std::string(name) + "=" + std::string(value);
-}
-
 // Reads variables of the environment; an empty value counts as unset.
 class Reader {
  public:
@@ -28,17 +25,18 @@ class Reader {
 
   [[nodiscard]] std::string text(std::string_view name) const { return variable(environment_, name); }
   [[nodiscard]] bool has(std::string_view name) const { return !text(name).empty(); }
+  // "RANK=3", for messages.
+  [[nodiscard]] std::string setting(std::string_view name) const { return std::string(name) + "=" + text(name); }
 
   [[nodiscard]] Result<std::optional<int>> number(std::string_view name, int64_t min, int64_t max) const {
     const std::string value = text(name);
     if (value.empty()) return std::optional<int>();
-    int64_t parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || parsed < min || parsed > max) {
-      return invalid(quoted(name, value) + ": expected a whole number from " + std::to_string(min) + " to " +
+    const std::optional<int64_t> parsed = parse_number(value);
+    if (!parsed || *parsed < min || *parsed > max) {
+      return invalid(setting(name) + ": expected a whole number from " + std::to_string(min) + " to " +
                      std::to_string(max));
     }
-    return std::optional<int>(static_cast<int>(parsed));
+    return std::optional<int>(static_cast<int>(*parsed));
   }
 
   // The first of `names` that is set.
@@ -58,19 +56,18 @@ Result<std::optional<int>> read_local_rank(const Reader& env, const LaunchOption
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kLocalRank, 0, kCountMax));
   if (from_env && launch.local_rank && *from_env != *launch.local_rank) {
     return invalid("--local_rank " + std::to_string(*launch.local_rank) + " contradicts " +
-                   quoted(env::kLocalRank, env.text(env::kLocalRank)) + ": leave out one of the two");
+                   env.setting(env::kLocalRank) + ": leave out one of the two");
   }
   return from_env ? from_env : launch.local_rank;
 }
 
-// Flags win over variables, variables over the defaults. `address_known` says whether anybody named the address.
-Status read_store_address(const Reader& env, const LaunchOptions& launch, World& world, bool& address_known) {
+// Flags win over variables, variables over the defaults. Returns whether a flag or a variable gives the address.
+Result<bool> read_store_address(const Reader& env, const LaunchOptions& launch, World& world) {
   const std::string address = launch.master_addr.empty() ? env.text(env::kMasterAddr) : launch.master_addr;
-  address_known = !address.empty();
-  world.master_addr = address_known ? address : kLoopback;
+  world.master_addr = address.empty() ? kLoopback : address;
   TRY_ASSIGN(const std::optional<int> port, env.number(env::kMasterPort, 1, 65535));
   world.master_port = launch.master_port.value_or(port.value_or(kDefaultMasterPort));
-  return {};
+  return !address.empty();
 }
 
 // The host of "host:port" or "[v6]:port".
@@ -83,14 +80,13 @@ std::string host_of(const std::string& host_port) {
 
 Status check_pair(const Reader& env) {
   if (env.has(env::kRank) && !env.has(env::kWorldSize)) {
-    return invalid(quoted(env::kRank, env.text(env::kRank)) +
+    return invalid(env.setting(env::kRank) +
                    " without WORLD_SIZE: a launcher sets both; set WORLD_SIZE, or unset RANK to train in one process");
   }
   TRY_ASSIGN(const std::optional<int> rank, env.number(env::kRank, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> world_size, env.number(env::kWorldSize, 1, kCountMax));
   if (rank && *rank >= *world_size) {
-    return invalid(quoted(env::kRank, env.text(env::kRank)) + " with " +
-                   quoted(env::kWorldSize, env.text(env::kWorldSize)) +
+    return invalid(env.setting(env::kRank) + " with " + env.setting(env::kWorldSize) +
                    ": ranks are counted from 0, so RANK must be below WORLD_SIZE");
   }
   return {};
@@ -138,8 +134,7 @@ Result<World> torchrun_world(const Reader& env, const LaunchOptions& launch) {
   world.rank = *rank;
   world.world_size = *world_size;
   TRY(check_torchrun_address(env, launch, world.world_size));
-  bool address_known = false;
-  TRY(read_store_address(env, launch, world, address_known));
+  TRY(read_store_address(env, launch, world));
 
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
   TRY_ASSIGN(const std::optional<int> local_size, env.number(env::kLocalWorldSize, 1, kCountMax));
@@ -194,8 +189,8 @@ Result<std::optional<int>> read_nnodes(const Reader& env, const LaunchOptions& l
   }
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNumNodes, 1, kCountMax));
   if (from_env && launch.nnodes && *from_env != *launch.nnodes) {
-    return invalid("--nnodes " + std::to_string(*launch.nnodes) + " contradicts " +
-                   quoted(env::kNumNodes, env.text(env::kNumNodes)) + ": leave out one of the two");
+    return invalid("--nnodes " + std::to_string(*launch.nnodes) + " contradicts " + env.setting(env::kNumNodes) +
+                   ": leave out one of the two");
   }
   return from_env ? from_env : launch.nnodes;
 }
@@ -205,12 +200,11 @@ Result<std::optional<NodePlace>> find_node_place(const Reader& env, const std::s
   std::optional<NodePlace> place;
   if (env.has(env::kNodeRank)) {
     TRY_ASSIGN(const std::optional<int> rank, env.number(env::kNodeRank, 0, kCountMax));
-    place = NodePlace{WorldSource::kPod, *rank, quoted(env::kNodeRank, env.text(env::kNodeRank))};
+    place = NodePlace{WorldSource::kPod, *rank, env.setting(env::kNodeRank)};
   } else if (env.has(env::kJobCompletionIndex) && nnodes != 1) {
     // With --nnodes 1 each index is a run of its own (a sweep).
     TRY_ASSIGN(const std::optional<int> rank, env.number(env::kJobCompletionIndex, 0, kCountMax));
-    place = NodePlace{WorldSource::kIndexedJob, *rank,
-                      quoted(env::kJobCompletionIndex, env.text(env::kJobCompletionIndex))};
+    place = NodePlace{WorldSource::kIndexedJob, *rank, env.setting(env::kJobCompletionIndex)};
   } else if (env.has(env::kKubernetesServiceHost) && nnodes.value_or(1) > 1 && !launch.node_rank) {
     const std::optional<int> ordinal = host_ordinal(host_name);
     if (ordinal) place = NodePlace{WorldSource::kStatefulSet, *ordinal, "the host name " + host_name};
@@ -228,8 +222,8 @@ Status place_in_node(const Reader& env, const LaunchOptions& launch, World& worl
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNprocPerNode, 1, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
   world.local_world_size = launch.nproc.value_or(from_env.value_or(1));
-  const std::string said_by = launch.nproc ? "--nproc " + std::to_string(*launch.nproc)
-                                           : quoted(env::kNprocPerNode, env.text(env::kNprocPerNode));
+  const std::string said_by =
+      launch.nproc ? "--nproc " + std::to_string(*launch.nproc) : env.setting(env::kNprocPerNode);
   if (world.local_world_size > 1 && !local_rank) {
     return invalid(said_by +
                    ", but LOCAL_RANK is not set: lockstep-worker is one rank and starts no others; use "
@@ -268,8 +262,7 @@ Result<World> node_world(const Reader& env, const LaunchOptions& launch, const N
   world.rank = world.node_rank * world.local_world_size + world.local_rank;
   world.world_size = world.nnodes * world.local_world_size;
 
-  bool address_known = false;
-  TRY(read_store_address(env, launch, world, address_known));
+  TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
   if (address_known || world.nnodes == 1) return world;
   // Node 0's agent and rank 0 live in the same pod, so the coordinator's host is the store's.
   const std::string coordinator = launch.coordinator.empty() ? env.text(env::kCoordinator) : launch.coordinator;
@@ -317,8 +310,7 @@ bool is_slurm_batch_script(const Reader& env) {
 }
 
 Status slurm_address(const Reader& env, const LaunchOptions& launch, World& world) {
-  bool address_known = false;
-  TRY(read_store_address(env, launch, world, address_known));
+  TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
   if (address_known || world.nnodes == 1) return {};
   const std::string_view name = env.first_set({env::kSlurmStepNodelist, env::kSlurmJobNodelist, env::kSlurmNodelist});
   if (name.empty()) {
@@ -326,7 +318,7 @@ Status slurm_address(const Reader& env, const LaunchOptions& launch, World& worl
                    " nodes, but neither MASTER_ADDR nor SLURM_JOB_NODELIST says where task 0 is: set MASTER_ADDR");
   }
   Result<std::vector<std::string>> hosts = expand_slurm_nodelist(env.text(name), 1);
-  if (!hosts.ok()) return hosts.error().with_context(quoted(name, env.text(name)));
+  if (!hosts.ok()) return hosts.error().with_context(env.setting(name));
   world.master_addr = hosts->front();
   return {};
 }
@@ -340,13 +332,12 @@ Result<World> slurm_world(const Reader& env, const LaunchOptions& launch) {
   world.rank = *rank;
   world.world_size = *size;
   if (world.rank >= world.world_size) {
-    return invalid(quoted(env::kSlurmProcid, env.text(env::kSlurmProcid)) + " with " +
-                   quoted(size_name, env.text(size_name)) + ": SLURM_PROCID must be below it");
+    return invalid(env.setting(env::kSlurmProcid) + " with " + env.setting(size_name) +
+                   ": SLURM_PROCID must be below it");
   }
   if (env.has(env::kWorldSize) && env.text(env::kWorldSize) != env.text(size_name)) {
-    return invalid(quoted(env::kWorldSize, env.text(env::kWorldSize)) + " contradicts " +
-                   quoted(size_name, env.text(size_name)) + ": unset WORLD_SIZE, or start with srun --ntasks " +
-                   env.text(env::kWorldSize));
+    return invalid(env.setting(env::kWorldSize) + " contradicts " + env.setting(size_name) +
+                   ": unset WORLD_SIZE, or start with srun --ntasks " + env.text(env::kWorldSize));
   }
   const std::string_view nodes_name = env.first_set({env::kSlurmStepNumNodes, env::kSlurmNnodes});
   TRY_ASSIGN(const std::optional<int> nnodes, env.number(nodes_name, 1, kCountMax));
@@ -387,8 +378,7 @@ Result<World> mpi_world(const Reader& env, const LaunchOptions& launch) {
   // OMPI_COMM_WORLD_NODE_RANK counts ranks on a node, not nodes; this holds for mpirun's default of filling nodes.
   world.nnodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
   world.node_rank = std::min(world.rank / world.local_world_size, world.nnodes - 1);
-  bool address_known = false;
-  TRY(read_store_address(env, launch, world, address_known));
+  TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
   if (!address_known && world.nnodes > 1) {
     return invalid("mpirun started " + std::to_string(world.world_size) +
                    " ranks on several nodes, but MASTER_ADDR is "
@@ -417,7 +407,7 @@ Result<HpcLauncher> find_hpc_launcher(const Reader& env) {
 
 Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::optional<int> nnodes) {
   if (env.has(env::kWorldSize) && env.text(env::kWorldSize) != "1") {
-    return invalid(quoted(env::kWorldSize, env.text(env::kWorldSize)) +
+    return invalid(env.setting(env::kWorldSize) +
                    " without RANK: nothing says which of them this process is; set RANK, or unset WORLD_SIZE");
   }
   if (nnodes.value_or(1) > 1) {
@@ -440,8 +430,7 @@ Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::
   TRY(place_in_node(env, launch, world));
   world.rank = world.local_rank;
   world.world_size = world.local_world_size;
-  bool address_known = false;
-  TRY(read_store_address(env, launch, world, address_known));
+  TRY(read_store_address(env, launch, world));
   return world;
 }
 
@@ -484,11 +473,11 @@ Result<std::optional<NodePlace>> find_task_place(const Reader& env, const NodeCo
   TRY_ASSIGN(const std::optional<int> rank, env.number(rank_name, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> size, env.number(size_name, 1, kCountMax));
   if (*size != counts.max) {
-    return invalid(quoted(size_name, env.text(size_name)) + " tasks for " + std::to_string(counts.max) +
+    return invalid(env.setting(size_name) + " tasks for " + std::to_string(counts.max) +
                    " nodes (--nnodes): `lockstep run` is started once per node");
   }
   return std::optional<NodePlace>(
-      NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, quoted(rank_name, env.text(rank_name))});
+      NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, env.setting(rank_name)});
 }
 
 Result<int> find_node_rank(const Reader& env, const std::string& host_name, const LaunchOptions& launch,
@@ -519,13 +508,11 @@ Status read_coordinator(const std::string& text, const std::string& said_by, Age
   place.coordinator_host = has_port ? host_of(text) : host_of(text + ":");
   if (place.coordinator_host.empty()) return invalid(said_by + " is \"" + text + "\", expected HOST:PORT");
   if (!has_port) return {};
-  int port = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data() + colon + 1, last, port);
-  if (error != std::errc() || end != last || port < 1 || port > 65535) {
+  const std::optional<int64_t> port = parse_number(std::string_view(text).substr(colon + 1));
+  if (!port || *port < 1 || *port > 65535) {
     return invalid(said_by + " is \"" + text + "\", expected HOST:PORT with a port from 1 to 65535");
   }
-  place.coordinator_port = port;
+  place.coordinator_port = static_cast<int>(*port);
   return {};
 }
 
@@ -538,7 +525,7 @@ Status find_coordinator(const Reader& env, const LaunchOptions& launch, AgentPla
   if (place.node_rank == 0) return {};  // it is the coordinator
   if (!list.empty() && env.has(env::kSlurmProcid)) {
     Result<std::vector<std::string>> hosts = expand_slurm_nodelist(env.text(list), 1);
-    if (!hosts.ok()) return hosts.error().with_context(quoted(list, env.text(list)));
+    if (!hosts.ok()) return hosts.error().with_context(env.setting(list));
     place.coordinator_host = hosts->front();
     return {};
   }
@@ -603,7 +590,7 @@ Result<World> derive_world(const Environment& environment, const std::string& ho
   if (launcher == HpcLauncher::kMpi) return mpi_world(env, launch);
   if (launcher == HpcLauncher::kSlurm) {
     if (is_slurm_batch_script(env)) {
-      return invalid(quoted(slurm_size_name(env), env.text(slurm_size_name(env))) +
+      return invalid(env.setting(slurm_size_name(env)) +
                      ", but this is the batch script and not a task of srun: start with `srun lockstep-worker …`, or "
                      "with `lockstep run`, or unset SLURM_PROCID to train in one process");
     }
@@ -632,7 +619,7 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   if (launch.nnodes.value_or(1) > 1) return {};
   if (launcher == HpcLauncher::kMpi && env.text(env::kMpiSize) == "1") return {};
   const std::string_view name = launcher == HpcLauncher::kMpi ? env::kMpiSize : slurm_size_name(env);
-  return invalid(quoted(name, env.text(name)) + " says that several of these were started; " + kUseWorker);
+  return invalid(env.setting(name) + " says that several of these were started; " + kUseWorker);
 }
 
 Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,
@@ -668,16 +655,13 @@ Result<std::vector<std::string>> expand_slurm_nodelist(std::string_view text, si
       ranges.remove_prefix(std::min(ranges.size(), range.size() + 1));
       const std::string_view first = range.substr(0, range.find('-'));
       const std::string_view last = first.size() == range.size() ? first : range.substr(first.size() + 1);
-      uint64_t low = 0;
-      uint64_t high = 0;
-      const auto low_end = std::from_chars(first.data(), first.data() + first.size(), low);
-      const auto high_end = std::from_chars(last.data(), last.data() + last.size(), high);
-      if (low_end.ec != std::errc() || low_end.ptr != first.data() + first.size() || high_end.ec != std::errc() ||
-          high_end.ptr != last.data() + last.size() || high < low || last.size() > 18) {
+      const std::optional<int64_t> low = parse_number(first);
+      const std::optional<int64_t> high = parse_number(last);
+      if (!low || !high || *high < *low || last.size() > 18) {
         return invalid("'" + std::string(range) + "' in a node list: expected a number or FIRST-LAST");
       }
       // Slurm keeps the width: [08-10] is 08, 09, 10.
-      for (uint64_t number = low; number <= high && hosts.size() < limit; ++number) {
+      for (int64_t number = *low; number <= *high && hosts.size() < limit; ++number) {
         std::string digits = std::to_string(number);
         if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
         hosts.push_back(prefix + digits + suffix);

@@ -78,18 +78,12 @@ std::string memory_advice(const BatchShape& batch, const TrainingOptions& traini
     text += now > 1 ? ", and a smaller batch did not fit either: free memory by other means" : "";
   } else {
     const int64_t times = (now + *fits - 1) / *fits;
-    const std::string accumulation = std::to_string(training.grad_accum_steps * times);
-    text += ", and " + std::to_string(*fits) + " fit: give ";
-    if (training.batch_scope == BatchScope::kPerDevice) {
-      text += flag + std::to_string(*fits) + " --grad_accum_steps " + accumulation + " for the same result";
-    } else {
-      text += "--grad_accum_steps " + accumulation + " for the same result";
-    }
-    text += ", or " + flag +
-            std::to_string(training.batch_scope == BatchScope::kPerDevice
-                               ? *fits
-                               : std::max<int64_t>(training.batch_size / times, 1)) +
-            " alone for a smaller batch";
+    const bool is_per_device = training.batch_scope == BatchScope::kPerDevice;
+    const int64_t smaller = is_per_device ? *fits : std::max<int64_t>(training.batch_size / times, 1);
+    text += ", and " + std::to_string(*fits) + " fit: give " +
+            (is_per_device ? flag + std::to_string(*fits) + " " : "") + "--grad_accum_steps " +
+            std::to_string(training.grad_accum_steps * times) + " for the same result, or " + flag +
+            std::to_string(smaller) + " alone for a smaller batch";
   }
   if (!of_workload.empty()) text += "; " + of_workload;
   return text;

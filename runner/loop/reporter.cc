@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "runner/base/clock.h"
 #include "runner/checkpoint/writer.h"
 #include "runner/loop/device_memory.h"
 #include "runner/loop/start_table.h"
@@ -41,10 +42,6 @@ std::string list_of_files(const std::vector<std::string>& files) {
   for (size_t i = 0; i < std::min(files.size(), kNamedMax); ++i) list += (i == 0 ? "" : ", ") + files[i];
   if (files.size() > kNamedMax) list += ", and " + std::to_string(files.size() - kNamedMax) + " more";
   return list;
-}
-
-int64_t nanoseconds(std::chrono::steady_clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
 void print_line(const std::string& line) {
@@ -93,7 +90,7 @@ void Reporter::set_world(const World& world) {
 
 void Reporter::beat(int64_t step, Activity activity) {
   BeatPage& page = *options_.page;
-  const int64_t now = nanoseconds(Clock::now());
+  const int64_t now = monotonic_ns();
   // After an abandoned step the counter goes back; that is not a commit.
   if (step > page.step.load(std::memory_order_relaxed)) page.committed_ns.store(now, std::memory_order_relaxed);
   page.step.store(step, std::memory_order_relaxed);

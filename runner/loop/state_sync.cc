@@ -19,11 +19,9 @@ namespace lockstep {
 namespace {
 
 Failure failure_of(const Error& error) {
-  const bool is_usage_error =
-      error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict || error.code == ErrorCode::kNotFound;
   // The operator searches the message for this word.
   const std::string word = error.reason == kConfigurationChanged ? error.reason + ": " : "";
-  return {is_usage_error ? ExitCode::kUsage : ExitCode::kCheckpoint, word + error.message};
+  return {exit_code_of_file_error(error), word + error.message};
 }
 
 Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, const BatchShape& batch) {

@@ -318,9 +318,9 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
       asked = change_phase(g);
       continue;
     }
-    const auto began = std::chrono::steady_clock::now();
+    const TimePoint began = now();
     const StepOutcome stepped = g.step->run(g.stop.requests());
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const double seconds = seconds_between(began, now());
     counters.seconds_training += seconds;
     // This rank now holds a step that no checkpoint has: from here on a signal asks for a stop instead of ending the
     // process.

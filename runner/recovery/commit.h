@@ -2,14 +2,15 @@
 // Threads: none.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+
+#include "runner/base/clock.h"
 
 namespace lockstep {
 
 struct Commit {
   int64_t step = 0;
-  std::chrono::steady_clock::time_point at;
+  TimePoint at;
 };
 
 }  // namespace lockstep

@@ -85,41 +85,41 @@ class MemberStepper {
     send_if_joined(NodeReady{s_.ready, s_.highest, s_.terms});
   }
 
-  void operator()(const GroupBroke& event) {
-    if (event.broken.generation != s_.placed) return;
+  void operator()(const Broken& broken) {
+    if (broken.generation != s_.placed) return;
     note_break({});
-    send_if_joined(event.broken);
+    send_if_joined(broken);
   }
 
-  void operator()(const LeaveRequested& event) {
+  void operator()(const Leave& leave) {
     if (s_.leaving_code != 0) return;
-    s_.leaving_code = event.code;
+    s_.leaving_code = leave.code;
     if (s_.joined) {
-      send(Leave{event.code});
+      send(leave);
     } else {
-      stop_workers(event.code);
+      stop_workers(leave.code);
     }
   }
 
-  void operator()(const WorkersDone&) {
+  void operator()(const NodeDone& done) {
     s_.done = true;
     s_.ready = false;
     s_.placed = 0;
-    send_if_joined(NodeDone{});
+    send_if_joined(done);
   }
 
-  void operator()(const NodeGaveUp& event) {
-    s_.failed = event.failed;
-    send_if_joined(event.failed);
+  void operator()(const NodeFailed& failed) {
+    s_.failed = failed;
+    send_if_joined(failed);
     // The others go on without this node. If it failed for good, the coordinator ends the job and sends EndJob.
-    if (!event.failed.for_good) end(event.failed.code, event.failed.message);
+    if (!failed.for_good) end(failed.code, failed.message);
   }
 
-  void operator()(const CheckpointDurable& event) {
+  void operator()(const CheckpointNews& news) {
     if (s_.joined) {
-      send(CheckpointNews{event.step});
+      send(news);
     } else {
-      s_.untold_checkpoint = event.step;
+      s_.untold_checkpoint = news.step;
     }
   }
 
@@ -158,7 +158,7 @@ class MemberStepper {
 
   // Notes a refusal once, because it recurs with every attempt to join as long as its reason lasts.
   void note_once(const std::string& refusal) {
-    if (std::exchange(s_.last_refusal, refusal) != refusal) out_.emplace_back(MemberNote{refusal, true});
+    if (std::exchange(s_.last_refusal, refusal) != refusal) out_.emplace_back(MemberNote{refusal});
   }
 
   struct BreakSeen {
@@ -200,7 +200,7 @@ class MemberStepper {
     s_.joined = false;
     if (s_.placed != 0) {
       note_break({.silent_seconds = silent_seconds});
-      out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
+      out_.emplace_back(CutGroup{s_.placed, kCoordinatorLost, why});
     }
     seek(why);
     // No coordinator can make all nodes stop at one step, so this node stops by itself.
@@ -223,12 +223,12 @@ class MemberStepper {
 
   void end(int code, const std::string& message) {
     s_.ended = true;
-    out_.emplace_back(EndNode{code, message});
+    out_.emplace_back(EndJob{code, message});
   }
 
   void stop_workers(int code) {
     s_.stopping = true;
-    out_.emplace_back(StopWorkers{code});
+    out_.emplace_back(StopJob{code});
   }
 
   // ---- messages of the coordinator ----
@@ -248,21 +248,21 @@ class MemberStepper {
     s_.ready = false;
     s_.placed = placement.generation;
     s_.placed_at = now_;
-    out_.emplace_back(PlaceWorkers{placement});
+    out_.emplace_back(placement);
   }
 
   // The messages below may quote a worker of another node, so their text is made one line.
   void on_message(const CutGroup& cut) {
     if (cut.generation != s_.placed) return;
     note_break({});
-    out_.emplace_back(CutWorkers{cut.generation, cut.cause, one_line(cut.message)});
+    out_.emplace_back(CutGroup{cut.generation, cut.cause, one_line(cut.message)});
   }
 
   void on_message(const Regroup& regroup) {
     if (regroup.generation == s_.placed) {
       s_.stopping = s_.stopping || regroup.leaving;
       note_break({.step_in_flight = false});
-      out_.emplace_back(RegroupWorkers{regroup.generation, regroup.leaving});
+      out_.emplace_back(regroup);
     } else if (regroup.leaving) {
       stop_workers(s_.leaving_code);
     }
@@ -275,11 +275,11 @@ class MemberStepper {
 
   void on_message(const KillWorker& kill) {
     // Workers that wait for a placement do not hang, so such a message is about the group before.
-    if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, one_line(kill.message)});
+    if (s_.placed != 0) out_.emplace_back(KillWorker{kill.local_rank, one_line(kill.message)});
   }
 
   void on_message(const EndJob& job) { end(job.code, one_line(job.message)); }
-  void on_message(const CheckpointNews& news) { out_.emplace_back(CheckpointSeenByJob{news.step}); }
+  void on_message(const CheckpointNews& news) { out_.emplace_back(news); }
 
   MemberState& s_;  // the caller's, for one step
   TimePoint now_;

@@ -10,7 +10,7 @@
 // Duties of the caller: CoordinatorSaid is fed only for messages on the connection of the last CoordinatorFound, never
 // after a Seek or a CoordinatorLost. Heartbeat, StoreCall and StoreAnswerTo pass between the workers and the connection
 // without the member, which must only learn that a message has arrived (a CoordinatorSaid of any kind). Store calls are
-// made only while joined. Every Tell that precedes EndNode must still be sent.
+// made only while joined. Every Tell that precedes EndJob must still be sent.
 // Threads: none. Time is an argument; the caller sends MemberTick at `deadline`.
 #pragma once
 
@@ -24,6 +24,7 @@
 #include "runner/base/clock.h"
 #include "runner/contract/coordination.h"
 #include "runner/recovery/commit.h"
+#include "runner/recovery/supervisor.h"
 
 namespace lockstep {
 
@@ -55,32 +56,14 @@ struct CoordinatorRefused {
 struct CoordinatorSaid {
   CoordinatorMessage message;  // neither Welcome nor Refused
 };
-// From the supervisor.
-struct WorkersReady {
-  bool ready = false;
-  std::string terms;  // as NodeReady's
-};
-struct GroupBroke {
-  Broken broken;
-};
-struct LeaveRequested {
-  int code = 143;
-};
-struct WorkersDone {};
-struct NodeGaveUp {
-  NodeFailed failed;
-};
-struct CheckpointDurable {
-  int64_t step = 0;
-};
 // Why no coordinator was found so far; for the message with which the node may end.
 struct SeekProblem {
   std::string text;
 };
 struct MemberTick {};
-using MemberEvent =
-    std::variant<CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSaid, SeekProblem, WorkersReady,
-                 GroupBroke, LeaveRequested, WorkersDone, NodeGaveUp, CheckpointDurable, MemberTick>;
+// WorkersReady to NodeFailed come from the supervisor, CheckpointNews for a checkpoint that this node's workers wrote.
+using MemberEvent = std::variant<CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSaid, SeekProblem,
+                                 MemberTick, WorkersReady, Broken, Leave, NodeDone, NodeFailed, CheckpointNews>;
 
 // ---- outputs ----
 
@@ -90,38 +73,13 @@ struct Tell {  // on the connection to the coordinator
 // Drop the connection, if any, and look for a coordinator: resolve again, try all addresses, take the one with the
 // highest generation. Goes on until CoordinatorFound.
 struct Seek {};
-struct PlaceWorkers {
-  Placement placement;
-};
-struct CutWorkers {
-  uint64_t generation = 0;
-  std::string cause;
-  std::string message;
-};
-struct RegroupWorkers {
-  uint64_t generation = 0;
-  bool leaving = false;
-};
-struct StopWorkers {  // one step for the whole job
-  int code = 143;
-};
-struct KillOneWorker {
-  int local_rank = 0;
-  std::string message;
-};
-struct CheckpointSeenByJob {
-  int64_t step = 0;
-};
-struct EndNode {  // the last output
-  int code = 0;
-  std::string message;
-};
-struct MemberNote {
+struct MemberNote {  // a warning for the log
   std::string text;
-  bool is_warning = false;
 };
-using MemberOutput = std::variant<Tell, Seek, PlaceWorkers, CutWorkers, RegroupWorkers, StopWorkers, KillOneWorker,
-                                  CheckpointSeenByJob, EndNode, MemberNote>;
+// Placement to EndJob go to the supervisor. The member passes on what the coordinator has sent, if it is about the
+// workers' group, or decides by itself when there is no coordinator. EndJob is the last output.
+using MemberOutput =
+    std::variant<Tell, Seek, MemberNote, Placement, CutGroup, Regroup, StopJob, KillWorker, CheckpointNews, EndJob>;
 
 // ---- state ----
 

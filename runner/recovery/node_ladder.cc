@@ -54,7 +54,10 @@ class Ladder {
     if (event.code == 0) {
       on_complete();
     } else if (s_.complete) {
-      if (!n.was_killed) remark_on(event, describe_node_end(event, n) + ", after training was complete");
+      if (n.was_killed) return;
+      out_.emplace_back(NodeDecision{.node = event.node,
+                                     .code = event.code,
+                                     .line = describe_node_end(event, n) + ", after training was complete"});
     } else if (s_.verdict || s_.gang_stopping) {
       return;
     } else if (s_.stop_code != 0) {
@@ -87,8 +90,7 @@ class Ladder {
     if (s_.stop_code != 0 && !s_.verdict) {
       s_.verdict = FinishNodes{.code = code_of(ExitCode::kTimeout),
                                .message = names_of_alive_nodes() + " had not stopped " +
-                                          std::to_string(stop_grace().count()) + " s after being asked to",
-                               .node = -1};
+                                          std::to_string(stop_grace().count()) + " s after being asked to"};
     }
     kill_all();
   }
@@ -204,7 +206,6 @@ class Ladder {
     out_.emplace_back(NodeDecision{.node = end.node,
                                    .code = end.code,
                                    .rung = "gang",
-                                   .is_counted = false,
                                    .line = describe_node_end(end, node(end.node)) + "; " + why +
                                            ": stopping all nodes and starting them again together"});
     stop_all(SIGTERM);
@@ -229,23 +230,15 @@ class Ladder {
     out_.emplace_back(NodeDecision{.node = end.node,
                                    .code = end.code,
                                    .rung = rung,
-                                   .is_counted = false,
                                    .gives_up = true,
                                    .line = s_.verdict->message + "; ending the job"});
     stop_all(SIGTERM);
   }
 
-  void remark_on(const NodeEnded& end, std::string line) {
-    out_.emplace_back(
-        NodeDecision{.node = end.node, .code = end.code, .rung = "", .is_counted = false, .line = std::move(line)});
-  }
-
   void conclude() {
     if (s_.complete) return finish(FinishNodes{});
     if (s_.verdict) return finish(*s_.verdict);
-    if (s_.stop_code != 0) {
-      return finish(FinishNodes{.code = s_.stop_code, .message = stop_words(s_.stop_code), .node = -1});
-    }
+    if (s_.stop_code != 0) return finish(FinishNodes{.code = s_.stop_code, .message = stop_words(s_.stop_code)});
     if (!std::exchange(s_.gang_stopping, false)) return;
     s_.kill_deadline.reset();
     for (int i = 0; i < s_.options.nodes; ++i) {

@@ -1,8 +1,8 @@
 #include "runner/recovery/store.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "runner/base/json.h"
 #include "runner/contract/generation.h"
 
 namespace lockstep {
@@ -153,11 +153,11 @@ StoreReply KeyValueStore::add(const StoreRequest& request) {
   int64_t number = 0;
   const auto it = values_.find(request.keys[0]);
   if (it != values_.end()) {
-    const std::string& text = it->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size()) {
+    const std::optional<int64_t> value = parse_number(it->second);
+    if (!value) {
       return refusal(request, StoreStatus::kInvalid, "add to \"" + request.keys[0] + "\", whose value is not a number");
     }
+    number = *value;
   }
   int64_t sum = 0;
   if (__builtin_add_overflow(number, request.amount, &sum)) {

@@ -6,75 +6,65 @@
 namespace lockstep {
 namespace {
 
-bool awaits_assignment(const WorkerBeat& beat) { return beat.activity == Activity::kAwaiting; }
+// What a rank does, in the words of a Stall's message.
+constexpr const char* kInCollective = "in a collective";
+constexpr const char* kOnDisk = "waiting for the disk";
+constexpr const char* kEvaluating = "evaluating";
+constexpr const char* kStartingUp = "starting up";
 
-struct Place {
-  const char* name;
-  const char* words;
-};
-constexpr Place kCollective{"collective", "in a collective"};
-constexpr Place kDevice{"device", "waiting for its device"};
-constexpr Place kData{"data", "waiting for data"};
-constexpr Place kCompute{"compute", "computing"};
-constexpr Place kDisk{"disk", "waiting for the disk"};
-constexpr Place kEvaluation{"evaluation", "evaluating"};
-constexpr Place kStartUp{"start-up", "starting up"};
-
-Place place_of_phase(Phase phase) {
+const char* words_for(Phase phase) {
   switch (phase) {
     case Phase::kStartup:
-      return kStartUp;
+      return kStartingUp;
     case Phase::kDataWait:
-      return kData;
+      return "waiting for data";
     case Phase::kDevice:
-      return kDevice;
+      return "waiting for its device";
     case Phase::kValidation:
-      return kEvaluation;
+      return kEvaluating;
     case Phase::kCheckpointStall:
-      return kDisk;
+      return kOnDisk;
     case Phase::kGradSync:
     case Phase::kWaiting:
-      return kCollective;
+      return kInCollective;
     case Phase::kForward:
     case Phase::kBackward:
     case Phase::kOptimizer:
     case Phase::kOther:
       break;
   }
-  return kCompute;
+  return "computing";
 }
 
-Place place_of(const WorkerBeat& beat) {
-  if (waits_for_a_peer(beat)) return kCollective;
+const char* words_for(const WorkerBeat& beat) {
+  if (waits_for_a_peer(beat)) return kInCollective;
   switch (beat.activity) {
     case Activity::kLoading:
-      return kStartUp;
+      return kStartingUp;
     case Activity::kRestoring:
     case Activity::kCheckpointing:
-      return kDisk;
+      return kOnDisk;
     case Activity::kEvaluating:
-      return kEvaluation;
+      return kEvaluating;
     case Activity::kAwaiting:
     case Activity::kForming:
     case Activity::kTraining:
     case Activity::kStopping:
       break;
   }
-  return place_of_phase(beat.phase);
+  return words_for(beat.phase);
 }
 
 // `others`: ranks that wait in a collective meanwhile.
 Stall describe(const RankBeat& rank, size_t others) {
-  const Place place = place_of(rank.beat);
   std::string text = "rank " + std::to_string(rank.rank) + " (node " + std::to_string(rank.node_rank) +
                      ") has shown no progress for " + std::to_string(std::llround(rank.beat.seconds_unchanged)) +
-                     " s at step " + std::to_string(rank.beat.step) + ", " + place.words;
+                     " s at step " + std::to_string(rank.beat.step) + ", " + words_for(rank.beat);
   if (others > 0) text += "; " + std::to_string(others) + (others == 1 ? " rank waits" : " ranks wait") + " for it";
   return {.rank = rank.rank,
           .node_rank = rank.node_rank,
           .local_rank = rank.beat.local_rank,
           .step = rank.beat.step,
-          .where = place.name,
           .message = std::move(text)};
 }
 
@@ -101,7 +91,7 @@ std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::
   std::vector<const RankBeat*> waiting;
   bool all_are_stuck_waiting = true;
   for (const RankBeat& rank : beats) {
-    if (awaits_assignment(rank.beat)) continue;
+    if (rank.beat.activity == Activity::kAwaiting) continue;
     const bool is_unchanged = rank.beat.seconds_unchanged >= seconds;
     const bool is_waiting = waits_for_a_peer(rank.beat) || rank.beat.phase == Phase::kDevice;
     if (is_waiting) waiting.push_back(&rank);

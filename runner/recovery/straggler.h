@@ -33,7 +33,6 @@ struct Stall {
   // True when all ranks wait, for a peer or for a device that may wait for a peer. Then this rank may not be the one
   // that hangs.
   bool group_is_stuck = false;
-  std::string where;    // "collective", "device", "data", "compute", "disk", "evaluation", "start-up"
   std::string message;  // "rank 1 (node 0) has shown no progress for 600 s at step 12, waiting for data; …"
 };
 

@@ -75,7 +75,7 @@ class SupervisorStepper {
     s_.furthest_step = std::max(s_.furthest_step, w.step);
   }
 
-  void operator()(const CheckpointSeen& event) {
+  void operator()(const CheckpointNews& event) {
     if (event.step <= s_.checkpoint_step) return;
     s_.checkpoint_step = event.step;
     s_.restarts.clear();
@@ -107,25 +107,24 @@ class SupervisorStepper {
     begin_stop(code);
     if (waits_for_the_member()) return;
     if (none_alive()) return finish_stopped();
-    if (s_.stop_code == code && !is_over()) out_.emplace_back(TellLeave{code});
+    if (s_.stop_code == code && !is_over()) out_.emplace_back(Leave{code});
     if (!s_.signals_sent.empty()) signal_workers(event.signal);
   }
 
-  void operator()(const Placed& event) {
-    const uint64_t generation = event.placement.generation;
-    if (!all_await() || s_.stopping() || is_over()) return refuse_placement(generation);
-    s_.placement = event.placement;
+  void operator()(const Placement& placement) {
+    if (!all_await() || s_.stopping() || is_over()) return refuse_placement(placement.generation);
+    s_.placement = placement;
     s_.ends.clear();
     s_.said_ready = false;
     for (SupervisedWorker& w : s_.workers) {
       w.phase = WorkerPhase::kPlaced;
-      w.generation = generation;
+      w.generation = placement.generation;
       w.incidents_seen = s_.incidents;
     }
-    out_.emplace_back(AssignWorkers{event.placement});
+    out_.emplace_back(AssignWorkers{placement});
   }
 
-  void operator()(const CutOrdered& event) {
+  void operator()(const CutGroup& event) {
     bool any = false;
     for (SupervisedWorker& w : s_.workers) {
       if (w.phase != WorkerPhase::kPlaced || w.generation != event.generation || w.was_cut) continue;
@@ -133,23 +132,23 @@ class SupervisorStepper {
       if (!w.code_when_killed) w.deadline = now_ + kCutGrace;
       any = true;
     }
-    if (any) out_.emplace_back(SendCut{event.generation, event.cause});
+    if (any) out_.emplace_back(Cut{event.generation, event.cause});
   }
 
-  void operator()(const RegroupOrdered& event) {
+  void operator()(const Regroup& event) {
     if (event.leaving && !s_.stopping()) begin_stop(code_of(ExitCode::kTerminated));
     const bool any = std::any_of(s_.workers.begin(), s_.workers.end(), [&](const auto& w) {
       return w.phase == WorkerPhase::kPlaced && w.generation == event.generation;
     });
-    if (any) out_.emplace_back(SendLeaveTogether{event.generation, event.leaving ? s_.stop_code : 0});
+    if (any) out_.emplace_back(LeaveTogether{event.generation, event.leaving ? s_.stop_code : 0});
   }
 
-  void operator()(const StopOrdered& event) {
+  void operator()(const StopJob& event) {
     begin_stop(event.code);
     signal_workers(s_.stop_code - kSignalCodes);
   }
 
-  void operator()(const KillOrdered& event) { kill_hanging(event.local_rank, event.message); }
+  void operator()(const KillWorker& event) { kill_hanging(event.local_rank, event.message); }
 
   void operator()(const WorkerSilent& event) {
     kill_hanging(event.local_rank, "its process has not run for " +
@@ -157,7 +156,7 @@ class SupervisorStepper {
                                        " (stopped, frozen or starved)");
   }
 
-  void operator()(const JobEnded& event) {
+  void operator()(const EndJob& event) {
     if (s_.job_ended) return;
     s_.job_ended = event;
     if (is_stop(event.code)) {
@@ -220,7 +219,7 @@ class SupervisorStepper {
   [[nodiscard]] bool is_over() const { return s_.complete || s_.verdict || s_.job_ended; }
 
   // This node gives up, but the coordinator must be told first. The member answers within a few heartbeats with
-  // JobEnded, for the whole job or for this node only.
+  // EndJob, for the whole job or for this node only.
   [[nodiscard]] bool waits_for_the_member() const { return s_.verdict && !s_.job_ended; }
 
   [[nodiscard]] int rank_of(int local_rank) const { return (s_.placement ? s_.placement->first_rank : 0) + local_rank; }
@@ -330,22 +329,18 @@ class SupervisorStepper {
   void tell_broken(uint64_t generation, int rank, const std::string& cause, const std::string& message) {
     if (s_.finished) return;
     s_.broken_said = generation;
-    Broken broken;
-    broken.generation = generation;
-    broken.rank = rank;
-    broken.cause = cause;
-    broken.message = message;
+    Broken broken{.generation = generation, .rank = rank, .cause = cause, .message = message};
     for (const WorkerEndRecord& known : s_.ends) {
       if (rank >= 0 && known.rank == rank) broken.exit_code = known.code;
     }
-    out_.emplace_back(TellBroken{std::move(broken)});
+    out_.emplace_back(std::move(broken));
   }
 
   void update_ready() {
     const bool ready = !s_.finished && !s_.stopping() && !is_over() && all_await();
     if (ready == s_.said_ready) return;
     s_.said_ready = ready;
-    if (!s_.finished) out_.emplace_back(TellReady{ready, ready ? s_.workers[0].terms : std::string()});
+    if (!s_.finished) out_.emplace_back(WorkersReady{ready, ready ? s_.workers[0].terms : std::string()});
   }
 
   // The workers of one node have the same flags and program, but may find different devices, or different data when the
@@ -468,8 +463,7 @@ class SupervisorStepper {
 
   void give_up(const WorkerEndRecord& cause, std::string prefix, bool for_good) {
     s_.verdict = SupervisorVerdict{.cause = cause, .prefix = std::move(prefix)};
-    out_.emplace_back(
-        TellGaveUp{NodeFailed{.code = cause.code, .message = finish_of(*s_.verdict).message, .for_good = for_good}});
+    out_.emplace_back(NodeFailed{.code = cause.code, .message = finish_of(*s_.verdict).message, .for_good = for_good});
     kill_remaining();
   }
 
@@ -514,7 +508,7 @@ class SupervisorStepper {
     } else if (s_.job_ended) {
       finish(Finish{.code = s_.job_ended->code, .message = s_.job_ended->message});
     } else if (s_.complete) {
-      if (!std::exchange(s_.said_done, true)) out_.emplace_back(TellDone{});
+      if (!std::exchange(s_.said_done, true)) out_.emplace_back(NodeDone{});
     } else if (s_.stopping()) {
       finish_stopped();
     }

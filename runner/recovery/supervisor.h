@@ -2,7 +2,8 @@
 //
 // Role: starts the workers, passes placements and cuts to them, restarts those that end, and decides when the node
 // ends and with which code. It knows nothing of other nodes: the member (member.h) tells it what the coordinator wants,
-// and it tells the member whether the workers are ready, what broke, and when they are done.
+// and it tells the member whether the workers are ready, what broke, and when they are done. The two exchange the same
+// messages that the member exchanges with the coordinator (contract/coordination.h).
 //
 // The ladder: a worker that ends badly is started again at once, alone; the others keep their state and wait. Each
 // incident counts against max_restarts for kRestartWindow; a new checkpoint clears the count. Several ends in one
@@ -31,6 +32,7 @@
 
 #include "runner/base/clock.h"
 #include "runner/contract/coordination.h"
+#include "runner/contract/messages.h"
 
 namespace lockstep {
 
@@ -78,9 +80,6 @@ struct WorkerAtStep {  // from its beats
   bool in_collective = false;
   TimePoint progress_at{};  // last sign of progress; the epoch: none
 };
-struct CheckpointSeen {  // of this job, on any node
-  int64_t step = 0;
-};
 struct WorkerEnded {
   int local_rank = 0;
   int64_t pid = 0;      // 0: it could not be started
@@ -90,38 +89,17 @@ struct WorkerEnded {
 struct StopRequested {  // SIGTERM or SIGINT has reached the agent
   int signal = 0;
 };
-// From the member.
-struct Placed {
-  Placement placement;
-};
-struct CutOrdered {
-  uint64_t generation = 0;
-  std::string cause;
-};
-struct RegroupOrdered {
-  uint64_t generation = 0;
-  bool leaving = false;
-};
-struct StopOrdered {
-  int code = 143;  // 130 or 143
-};
-struct KillOrdered {  // it hangs
-  int local_rank = 0;
-  std::string message;
-};
-struct JobEnded {
-  int code = 0;
-  std::string message;
-};
 // The agent sees from the beats that the worker's process does not run. It is treated as dead.
 struct WorkerSilent {
   int local_rank = 0;
   std::chrono::milliseconds since{0};
 };
 struct SupervisorTick {};
+// Placement to EndJob come from the member; a CheckpointNews also comes for a checkpoint of this node's own workers.
+// After EndJob the job is over for this node.
 using SupervisorEvent =
-    std::variant<Started, WorkerSaidHello, WorkerLeft, WorkerAtStep, CheckpointSeen, WorkerEnded, StopRequested, Placed,
-                 CutOrdered, RegroupOrdered, StopOrdered, KillOrdered, JobEnded, WorkerSilent, SupervisorTick>;
+    std::variant<Started, WorkerSaidHello, WorkerLeft, WorkerAtStep, WorkerEnded, WorkerSilent, StopRequested,
+                 SupervisorTick, Placement, CutGroup, Regroup, StopJob, KillWorker, CheckpointNews, EndJob>;
 
 // ---- outputs ----
 
@@ -130,14 +108,6 @@ struct StartWorker {
 };
 struct AssignWorkers {  // to all workers
   Placement placement;
-};
-struct SendCut {  // to all workers that are in this generation
-  uint64_t generation = 0;
-  std::string cause;
-};
-struct SendLeaveTogether {  // to all workers
-  uint64_t generation = 0;
-  int leaving_code = 0;
 };
 struct SignalWorkers {  // all that are alive
   int signal = 0;
@@ -148,26 +118,14 @@ struct DumpStacks {  // of a worker that hangs, before it is killed
 struct KillProcess {  // SIGKILL, its whole process group
   int local_rank = 0;
 };
-// For the member.
-struct TellReady {
+struct WorkersReady {  // for the member
   bool ready = false;
-  std::string terms;  // of the workers; empty when they are not ready
-};
-struct TellBroken {
-  Broken broken;
-};
-struct TellLeave {
-  int code = 143;
-};
-struct TellDone {};
-struct TellGaveUp {
-  NodeFailed failed;
+  std::string terms;  // of the workers, as NodeReady's; empty when they are not ready
 };
 // One worker is started again, now or after the backoff.
 struct Restarting {
   int local_rank = 0;
   int code = 0;
-  std::string rung = "process";
   std::string line;  // for a person: who ended how, at which step, what happens next, how many are left
 };
 // An observation for a person that changes nothing.
@@ -182,9 +140,10 @@ struct Finish {
   int rank = -1;  // of the root cause, in the group; -1 when no worker of this node caused it
   int64_t step = -1;
 };
+// Cut and LeaveTogether go to all workers; WorkersReady to NodeFailed go to the member.
 using SupervisorOutput =
-    std::variant<StartWorker, AssignWorkers, SendCut, SendLeaveTogether, SignalWorkers, DumpStacks, KillProcess,
-                 TellReady, TellBroken, TellLeave, TellDone, TellGaveUp, Restarting, Remark, Finish>;
+    std::variant<StartWorker, AssignWorkers, Cut, LeaveTogether, SignalWorkers, DumpStacks, KillProcess, WorkersReady,
+                 Broken, Leave, NodeDone, NodeFailed, Restarting, Remark, Finish>;
 
 // ---- state ----
 
@@ -243,7 +202,7 @@ struct SupervisorState {
   bool complete = false;       // a worker has ended with 0
   bool said_done = false;
   std::optional<SupervisorVerdict> verdict;
-  std::optional<JobEnded> job_ended;
+  std::optional<EndJob> job_ended;
   int64_t incidents = 0;            // so far
   std::vector<TimePoint> restarts;  // incidents inside the window, since the last new checkpoint
   int64_t restarts_total = 0;       // processes started again

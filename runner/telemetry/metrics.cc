@@ -33,31 +33,24 @@ const Histogram::BucketBoundaries kStepBuckets{0.001, 0.0025, 0.005, 0.01, 0.025
 const Histogram::BucketBoundaries kSlowBuckets{0.01, 0.025, 0.05, 0.1,  0.25, 0.5,   1.0,
                                                2.5,  5.0,   10.0, 30.0, 60.0, 120.0, 600.0};
 
+// `builder`: of prometheus, for the type of the metric.
+template <typename Builder>
+auto& family_of(Builder builder, MetricType type, prometheus::Registry& registry, const MetricName& name,
+                const Labels& labels) {
+  LOCKSTEP_CHECK(name.type == type, "declared as another type in metric_names.h");
+  return builder.Name(std::string(name.name)).Help(std::string(name.help)).Labels(labels).Register(registry);
+}
+
 Family<Counter>& counter(prometheus::Registry& registry, const MetricName& name, const Labels& labels) {
-  LOCKSTEP_CHECK(name.type == MetricType::kCounter, "declared as another type in metric_names.h");
-  return prometheus::BuildCounter()
-      .Name(std::string(name.name))
-      .Help(std::string(name.help))
-      .Labels(labels)
-      .Register(registry);
+  return family_of(prometheus::BuildCounter(), MetricType::kCounter, registry, name, labels);
 }
 
 Family<Gauge>& gauge(prometheus::Registry& registry, const MetricName& name, const Labels& labels) {
-  LOCKSTEP_CHECK(name.type == MetricType::kGauge, "declared as another type in metric_names.h");
-  return prometheus::BuildGauge()
-      .Name(std::string(name.name))
-      .Help(std::string(name.help))
-      .Labels(labels)
-      .Register(registry);
+  return family_of(prometheus::BuildGauge(), MetricType::kGauge, registry, name, labels);
 }
 
 Family<Histogram>& histogram(prometheus::Registry& registry, const MetricName& name, const Labels& labels) {
-  LOCKSTEP_CHECK(name.type == MetricType::kHistogram, "declared as another type in metric_names.h");
-  return prometheus::BuildHistogram()
-      .Name(std::string(name.name))
-      .Help(std::string(name.help))
-      .Labels(labels)
-      .Register(registry);
+  return family_of(prometheus::BuildHistogram(), MetricType::kHistogram, registry, name, labels);
 }
 
 void set_when_known(Family<Gauge>& family, const std::optional<double>& value) {

@@ -27,13 +27,6 @@ constexpr uint64_t kArgsBytesMax = 1 << 20;
 
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-// For errors about checkpoints and files: kUsage when the user has to change the command.
-ExitCode exit_code_of_file_error(const Error& error) {
-  const bool is_usage =
-      error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
-  return is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint;
-}
-
 Status write_to_stdout(const void* data, size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {

@@ -46,7 +46,7 @@ class BigJob {
     costs_.beat_seconds = timed([&] { train(); }) / kSecondsOfTraining;
     costs_.reform_seconds = timed([&] { lose_a_worker(); });
     expect_all_placed(2);
-    feed_member(0, WorkersDone{});
+    feed_member(0, NodeDone{});
     for (const MemberState& member : members_) EXPECT_TRUE(member.ended);
     return costs_;
   }
@@ -91,9 +91,9 @@ class BigJob {
     for (MemberOutput& output : step(members_[node], event, now_)) {
       if (auto* tell = std::get_if<Tell>(&output)) {
         say(node, std::move(tell->message));
-      } else if (const auto* place = std::get_if<PlaceWorkers>(&output)) {
-        placed_[node] = place->placement.generation;
-      } else if (std::holds_alternative<CutWorkers>(output)) {
+      } else if (const auto* place = std::get_if<Placement>(&output)) {
+        placed_[node] = place->generation;
+      } else if (std::holds_alternative<CutGroup>(output)) {
         were_cut_.push_back(node);
       }
     }
@@ -133,7 +133,7 @@ class BigJob {
   // On the last node; its agent sees it first, the other nodes' workers lose their peer.
   void lose_a_worker() {
     const size_t victim = members_.size() - 1;
-    feed_member(victim, GroupBroke{Broken{placed_[victim], 0, "SignalKILL", "killed"}});
+    feed_member(victim, Broken{placed_[victim], 0, "SignalKILL", "killed"});
     const std::vector<size_t> cut = std::exchange(were_cut_, {});
     for (const size_t node : cut) feed_member(node, WorkersReady{true});
   }

@@ -96,8 +96,8 @@ TEST(Member, wants_to_look_when_its_search_is_over_and_no_beat_later) {
   step(state, MemberTick{}, now);
   EXPECT_EQ(state.deadline, now + 300ms);
   const Outputs outputs = step(state, MemberTick{}, now + 300ms);
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 10);
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 10);
 }
 
 TEST(Member, tells_the_terms_of_workers_that_are_ready) {
@@ -145,8 +145,8 @@ TEST(Member, goes_back_to_a_coordinator_of_the_same_attempt_whatever_its_counter
 TEST(Member, says_everything_again_to_the_next_coordinator) {
   Scenario node;
   node.feed(WorkersReady{true});
-  node.feed(LeaveRequested{130});
-  node.feed(CheckpointDurable{70});
+  node.feed(Leave{130});
+  node.feed(CheckpointNews{70});
   const Outputs outputs = node.find_coordinator();
   ASSERT_NE(told<Join>(outputs), nullptr);
   EXPECT_TRUE(told<Join>(outputs)->ready);
@@ -159,7 +159,7 @@ TEST(Member, says_everything_again_to_the_next_coordinator) {
 
 TEST(Member, says_to_each_coordinator_that_it_failed_for_good) {
   Scenario node;
-  node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  node.feed(NodeFailed{3, "no data", true});
   for (int i = 0; i < 2; ++i) {
     const Outputs outputs = node.find_coordinator();
     ASSERT_NE(told<NodeFailed>(outputs), nullptr);
@@ -170,16 +170,16 @@ TEST(Member, says_to_each_coordinator_that_it_failed_for_good) {
 
 TEST(Member, says_that_it_is_done_to_the_next_coordinator) {
   Scenario node;
-  node.feed(WorkersDone{});
+  node.feed(NodeDone{});
   EXPECT_TRUE(told<Join>(node.find_coordinator())->done);
 }
 
 TEST(Member, a_refusal_for_good_ends_the_node_with_2) {
   Scenario node;
   const Outputs outputs = node.feed(CoordinatorRefused{Refused{"another token", false}});
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 2);
-  EXPECT_EQ(find<EndNode>(outputs)->message, "another token");
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 2);
+  EXPECT_EQ(find<EndJob>(outputs)->message, "another token");
   EXPECT_FALSE(node.state.deadline.has_value());
   EXPECT_THAT(node.find_coordinator(), IsEmpty());
 }
@@ -188,7 +188,7 @@ TEST(Member, whoever_refuses_it_forges_no_line) {
   const std::string forged = "x\nlockstep: the job is complete\x1b[2J";
   Scenario ended;
   const Outputs outputs = ended.feed(CoordinatorRefused{Refused{forged, false}});
-  EXPECT_EQ(find<EndNode>(outputs)->message, "x lockstep: the job is complete?[2J");
+  EXPECT_EQ(find<EndJob>(outputs)->message, "x lockstep: the job is complete?[2J");
   Scenario seeks_on;
   seeks_on.feed(CoordinatorRefused{Refused{forged, true}});
   EXPECT_EQ(seeks_on.state.last_problem, "refused: x lockstep: the job is complete?[2J");
@@ -199,8 +199,8 @@ TEST(Member, seeks_on_after_a_refusal_that_may_change) {
   node.join_and_place();
   const Outputs outputs = node.feed(CoordinatorRefused{Refused{"there already", true}});
   EXPECT_NE(find<Seek>(outputs), nullptr);
-  EXPECT_NE(find<CutWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs), nullptr);
+  EXPECT_NE(find<CutGroup>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs), nullptr);
   EXPECT_THAT(node.state.last_problem, HasSubstr("there already"));
 }
 
@@ -243,30 +243,30 @@ TEST(Member, a_coordinator_that_was_found_has_the_heartbeat_timeout_for_its_firs
   Scenario s;
   s.pass(s.state.options.rendezvous_timeout - 1s, false);
   s.find_coordinator();
-  EXPECT_EQ(find<EndNode>(s.pass(2s, false)), nullptr);
+  EXPECT_EQ(find<EndJob>(s.pass(2s, false)), nullptr);
   s.hear(CoordinatorBeat{});
-  EXPECT_EQ(find<EndNode>(s.pass(s.state.options.heartbeat_timeout + 10s, true)), nullptr);
+  EXPECT_EQ(find<EndJob>(s.pass(s.state.options.heartbeat_timeout + 10s, true)), nullptr);
   // One that never says a word was none.
   Scenario silent;
   silent.pass(silent.state.options.rendezvous_timeout - 1s, false);
   silent.find_coordinator();
-  EXPECT_NE(find<EndNode>(silent.pass(silent.state.options.heartbeat_timeout + 1s, false)), nullptr);
+  EXPECT_NE(find<EndJob>(silent.pass(silent.state.options.heartbeat_timeout + 1s, false)), nullptr);
 }
 
 TEST(Member, without_a_coordinator_for_rendezvous_timeout_the_node_ends_with_10) {
   Scenario node;
   node.feed(CoordinatorRefused{Refused{"there already", true}});
-  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
+  EXPECT_EQ(find<EndJob>(node.pass(299s, false)), nullptr);
   const Outputs outputs = node.pass(1s, false);
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 10);
-  EXPECT_EQ(find<EndNode>(outputs)->message,
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 10);
+  EXPECT_EQ(find<EndJob>(outputs)->message,
             "no coordinator for 300 s: refused: there already; check that node 0 runs and that --coordinator names it, "
             "or wait longer with --rendezvous_timeout_seconds");
 
   Scenario seeker;
   seeker.feed(SeekProblem{"connection refused"});
-  EXPECT_THAT(find<EndNode>(seeker.pass(301s, false))->message, HasSubstr("for 300 s: connection refused; check"));
+  EXPECT_THAT(find<EndJob>(seeker.pass(301s, false))->message, HasSubstr("for 300 s: connection refused; check"));
 }
 
 TEST(Member, a_coordinator_that_welcomes_and_never_speaks_is_no_coordinator) {
@@ -277,7 +277,7 @@ TEST(Member, a_coordinator_that_welcomes_and_never_speaks_is_no_coordinator) {
     const Outputs more = node.pass(5s, false);
     all.insert(all.end(), more.begin(), more.end());
   }
-  ASSERT_NE(find<EndNode>(all), nullptr);
+  ASSERT_NE(find<EndJob>(all), nullptr);
   EXPECT_EQ(node.now, TimePoint{1300s});
 }
 
@@ -287,15 +287,15 @@ TEST(Member, time_without_a_coordinator_counts_from_the_last_word_heard) {
   node.find_coordinator();
   node.pass(60s, true);
   node.feed(CoordinatorLost{"reset"});
-  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
-  EXPECT_NE(find<EndNode>(node.pass(1s, false)), nullptr);
+  EXPECT_EQ(find<EndJob>(node.pass(299s, false)), nullptr);
+  EXPECT_NE(find<EndJob>(node.pass(1s, false)), nullptr);
 }
 
 TEST(Member, another_coordinator_takes_the_place_of_the_present_one) {
   Scenario node;
   node.join_and_place();
   const Outputs outputs = node.find_coordinator(generation(0, 4));
-  EXPECT_NE(find<CutWorkers>(outputs), nullptr);
+  EXPECT_NE(find<CutGroup>(outputs), nullptr);
   EXPECT_NE(told<Join>(outputs), nullptr);
   EXPECT_TRUE(node.state.joined);
 }
@@ -306,10 +306,10 @@ TEST(Member, leaves_the_group_when_the_coordinator_is_lost) {
   Scenario node;
   node.join_and_place();
   const Outputs outputs = node.feed(CoordinatorLost{"reset"});
-  ASSERT_NE(find<CutWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<CutWorkers>(outputs)->generation, generation(1));
-  EXPECT_EQ(find<CutWorkers>(outputs)->cause, "CoordinatorLost");
-  EXPECT_EQ(find<CutWorkers>(outputs)->message, "reset");
+  ASSERT_NE(find<CutGroup>(outputs), nullptr);
+  EXPECT_EQ(find<CutGroup>(outputs)->generation, generation(1));
+  EXPECT_EQ(find<CutGroup>(outputs)->cause, "CoordinatorLost");
+  EXPECT_EQ(find<CutGroup>(outputs)->message, "reset");
   EXPECT_NE(find<Seek>(outputs), nullptr);
 }
 
@@ -317,11 +317,11 @@ TEST(Member, workers_that_wait_are_not_cut) {
   Scenario node;
   node.find_coordinator();
   node.feed(WorkersReady{true});
-  EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_EQ(find<CutGroup>(node.feed(CoordinatorLost{"reset"})), nullptr);
   Scenario left;
   left.join_and_place();
   left.feed(WorkersReady{true});
-  EXPECT_EQ(find<CutWorkers>(left.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_EQ(find<CutGroup>(left.feed(CoordinatorLost{"reset"})), nullptr);
 }
 
 TEST(Member, a_silent_coordinator_is_lost) {
@@ -331,8 +331,8 @@ TEST(Member, a_silent_coordinator_is_lost) {
   EXPECT_EQ(find<Seek>(node.pass(4999ms, false)), nullptr);
   const Outputs outputs = node.pass(1ms, false);
   EXPECT_NE(find<Seek>(outputs), nullptr);
-  ASSERT_NE(find<CutWorkers>(outputs), nullptr);
-  EXPECT_THAT(find<CutWorkers>(outputs)->message, HasSubstr("nothing heard from the coordinator for 5 s"));
+  ASSERT_NE(find<CutGroup>(outputs), nullptr);
+  EXPECT_THAT(find<CutGroup>(outputs)->message, HasSubstr("nothing heard from the coordinator for 5 s"));
 }
 
 TEST(Member, no_coordinator_is_lost_because_the_agent_did_not_run) {
@@ -359,9 +359,9 @@ TEST(Member, a_late_tick_forgives_no_silence) {
 TEST(Member, time_that_the_agent_did_not_run_is_no_time_without_a_coordinator) {
   Scenario node;
   node.now += 400s;
-  EXPECT_EQ(find<EndNode>(node.feed(MemberTick{})), nullptr);
-  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
-  EXPECT_NE(find<EndNode>(node.pass(1s, false)), nullptr);
+  EXPECT_EQ(find<EndJob>(node.feed(MemberTick{})), nullptr);
+  EXPECT_EQ(find<EndJob>(node.pass(299s, false)), nullptr);
+  EXPECT_NE(find<EndJob>(node.pass(1s, false)), nullptr);
 }
 
 TEST(Member, what_comes_from_a_coordinator_that_was_lost_is_not_heard) {
@@ -378,8 +378,8 @@ TEST(Member, hands_a_placement_to_workers_that_wait) {
   node.find_coordinator();
   node.feed(WorkersReady{true});
   const Outputs outputs = node.place(1);
-  ASSERT_NE(find<PlaceWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<PlaceWorkers>(outputs)->placement.first_rank, 4);
+  ASSERT_NE(find<Placement>(outputs), nullptr);
+  EXPECT_EQ(find<Placement>(outputs)->first_rank, 4);
   EXPECT_FALSE(node.state.ready);
 }
 
@@ -388,7 +388,7 @@ TEST(Member, takes_no_placement_that_is_not_newer_than_all_before) {
   node.find_coordinator(generation(4));
   node.feed(WorkersReady{true});
   EXPECT_THAT(node.place(4), IsEmpty());
-  EXPECT_NE(find<PlaceWorkers>(node.place(5)), nullptr);
+  EXPECT_NE(find<Placement>(node.place(5)), nullptr);
   node.feed(WorkersReady{true});
   EXPECT_THAT(node.place(5), IsEmpty());
 }
@@ -399,7 +399,7 @@ TEST(Member, a_placement_that_comes_when_a_worker_has_ended_is_broken_at_once) {
   node.feed(WorkersReady{true});
   node.feed(WorkersReady{false});
   const Outputs outputs = node.place(1);
-  EXPECT_EQ(find<PlaceWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<Placement>(outputs), nullptr);
   ASSERT_NE(told<Broken>(outputs), nullptr);
   EXPECT_EQ(told<Broken>(outputs)->generation, generation(1));
   // What is said next is said after it.
@@ -410,24 +410,24 @@ TEST(Member, a_placement_that_comes_when_the_workers_stop_is_broken_at_once) {
   Scenario node;
   node.find_coordinator();
   node.feed(WorkersReady{true});
-  node.feed(LeaveRequested{143});
+  node.feed(Leave{143});
   node.hear(StopJob{143});
   const Outputs outputs = node.place(1);
-  EXPECT_EQ(find<PlaceWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<Placement>(outputs), nullptr);
   EXPECT_NE(told<Broken>(outputs), nullptr);
 }
 
 TEST(Member, cuts_the_group_that_its_workers_are_in_and_no_other) {
   Scenario node;
   node.join_and_place();
-  EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(0), "NodeLost", ""})), nullptr);
+  EXPECT_EQ(find<CutGroup>(node.hear(CutGroup{generation(0), "NodeLost", ""})), nullptr);
   const Outputs outputs = node.hear(CutGroup{generation(1), "NodeLost", "node 2\nis lost"});
-  ASSERT_NE(find<CutWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<CutWorkers>(outputs)->generation, generation(1));
-  EXPECT_EQ(find<CutWorkers>(outputs)->cause, "NodeLost");
-  EXPECT_EQ(find<CutWorkers>(outputs)->message, "node 2 is lost");
+  ASSERT_NE(find<CutGroup>(outputs), nullptr);
+  EXPECT_EQ(find<CutGroup>(outputs)->generation, generation(1));
+  EXPECT_EQ(find<CutGroup>(outputs)->cause, "NodeLost");
+  EXPECT_EQ(find<CutGroup>(outputs)->message, "node 2 is lost");
   node.feed(WorkersReady{true});
-  EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(1), "NodeLost", ""})), nullptr);
+  EXPECT_EQ(find<CutGroup>(node.hear(CutGroup{generation(1), "NodeLost", ""})), nullptr);
 }
 
 BrokenBefore broken_before(Scenario& node, std::optional<Commit> commit) {
@@ -453,7 +453,7 @@ TEST(Member, tells_the_next_coordinator_when_its_group_broke) {
        true},
       {"its own worker ended",
        [](Scenario& node) {
-         node.feed(GroupBroke{Broken{generation(1), 4, "SignalKILL", "rank 4 was killed"}});
+         node.feed(Broken{generation(1), 4, "SignalKILL", "rank 4 was killed"});
        },
        true},
       {"all leave together",
@@ -552,11 +552,11 @@ TEST(Member, remembers_so_many_groups_that_came_to_nothing) {
 TEST(Member, asks_the_workers_to_leave_together) {
   Scenario node;
   node.join_and_place();
-  EXPECT_EQ(find<RegroupWorkers>(node.hear(Regroup{generation(0), false})), nullptr);
+  EXPECT_EQ(find<Regroup>(node.hear(Regroup{generation(0), false})), nullptr);
   const Outputs outputs = node.hear(Regroup{generation(1), false});
-  ASSERT_NE(find<RegroupWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<RegroupWorkers>(outputs)->generation, generation(1));
-  EXPECT_FALSE(find<RegroupWorkers>(outputs)->leaving);
+  ASSERT_NE(find<Regroup>(outputs), nullptr);
+  EXPECT_EQ(find<Regroup>(outputs)->generation, generation(1));
+  EXPECT_FALSE(find<Regroup>(outputs)->leaving);
 }
 
 TEST(Member, kills_a_worker_that_hangs_in_a_group_only) {
@@ -566,9 +566,9 @@ TEST(Member, kills_a_worker_that_hangs_in_a_group_only) {
   EXPECT_THAT(node.hear(KillWorker{2, "no progress"}), IsEmpty());
   node.place(1);
   const Outputs outputs = node.hear(KillWorker{2, "no\nprogress"});
-  ASSERT_NE(find<KillOneWorker>(outputs), nullptr);
-  EXPECT_EQ(find<KillOneWorker>(outputs)->local_rank, 2);
-  EXPECT_EQ(find<KillOneWorker>(outputs)->message, "no progress");
+  ASSERT_NE(find<KillWorker>(outputs), nullptr);
+  EXPECT_EQ(find<KillWorker>(outputs)->local_rank, 2);
+  EXPECT_EQ(find<KillWorker>(outputs)->message, "no progress");
 }
 
 // ---- what the workers do ----
@@ -588,29 +588,29 @@ TEST(Member, tells_that_its_group_broke_until_all_have_left) {
   Scenario node;
   node.join_and_place();
   const Broken broken{generation(1), 5, "SignalKILL", "rank 5 was killed"};
-  ASSERT_NE(told<Broken>(node.feed(GroupBroke{broken})), nullptr);
-  EXPECT_EQ(told<Broken>(node.feed(GroupBroke{broken}))->rank, 5);
-  EXPECT_THAT(node.feed(GroupBroke{Broken{generation(0), 5, "SignalKILL", ""}}), IsEmpty());
+  ASSERT_NE(told<Broken>(node.feed(broken)), nullptr);
+  EXPECT_EQ(told<Broken>(node.feed(broken))->rank, 5);
+  EXPECT_THAT(node.feed(Broken{generation(0), 5, "SignalKILL", ""}), IsEmpty());
   // Cut already: it may know better why than who was heard first.
   node.hear(CutGroup{generation(1), "PeerLost", ""});
-  EXPECT_NE(told<Broken>(node.feed(GroupBroke{broken})), nullptr);
+  EXPECT_NE(told<Broken>(node.feed(broken)), nullptr);
   node.feed(WorkersReady{true});
-  EXPECT_THAT(node.feed(GroupBroke{broken}), IsEmpty());
+  EXPECT_THAT(node.feed(broken), IsEmpty());
 }
 
 TEST(Member, says_nothing_to_nobody) {
   Scenario node;
   EXPECT_EQ(told<NodeReady>(node.feed(WorkersReady{true})), nullptr);
-  EXPECT_EQ(told<NodeDone>(node.feed(WorkersDone{})), nullptr);
-  EXPECT_EQ(told<NodeFailed>(node.feed(NodeGaveUp{NodeFailed{3, "no data", true}})), nullptr);
+  EXPECT_EQ(told<NodeDone>(node.feed(NodeDone{})), nullptr);
+  EXPECT_EQ(told<NodeFailed>(node.feed(NodeFailed{3, "no data", true})), nullptr);
 }
 
 TEST(Member, passes_news_of_checkpoints_on) {
   Scenario node;
   node.find_coordinator();
-  EXPECT_EQ(told<CheckpointNews>(node.feed(CheckpointDurable{30}))->step, 30);
-  ASSERT_NE(find<CheckpointSeenByJob>(node.hear(CheckpointNews{40})), nullptr);
-  EXPECT_EQ(find<CheckpointSeenByJob>(node.hear(CheckpointNews{40}))->step, 40);
+  EXPECT_EQ(told<CheckpointNews>(node.feed(CheckpointNews{30}))->step, 30);
+  ASSERT_NE(find<CheckpointNews>(node.hear(CheckpointNews{40})), nullptr);
+  EXPECT_EQ(find<CheckpointNews>(node.hear(CheckpointNews{40}))->step, 40);
 }
 
 // ---- leaving ----
@@ -618,41 +618,41 @@ TEST(Member, passes_news_of_checkpoints_on) {
 TEST(Member, tells_the_coordinator_that_it_leaves_and_waits_for_its_word) {
   Scenario node;
   node.join_and_place();
-  const Outputs outputs = node.feed(LeaveRequested{143});
+  const Outputs outputs = node.feed(Leave{143});
   ASSERT_NE(told<Leave>(outputs), nullptr);
   EXPECT_EQ(told<Leave>(outputs)->code, 143);
-  EXPECT_EQ(find<StopWorkers>(outputs), nullptr);
-  EXPECT_THAT(node.feed(LeaveRequested{130}), IsEmpty());
+  EXPECT_EQ(find<StopJob>(outputs), nullptr);
+  EXPECT_THAT(node.feed(Leave{130}), IsEmpty());
   const Outputs regroup = node.hear(Regroup{generation(1), true});
-  ASSERT_NE(find<RegroupWorkers>(regroup), nullptr);
-  EXPECT_TRUE(find<RegroupWorkers>(regroup)->leaving);
+  ASSERT_NE(find<Regroup>(regroup), nullptr);
+  EXPECT_TRUE(find<Regroup>(regroup)->leaving);
 }
 
 TEST(Member, stops_the_workers_at_once_when_nobody_can_name_a_step) {
   Scenario alone;
-  const Outputs outputs = alone.feed(LeaveRequested{130});
-  ASSERT_NE(find<StopWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<StopWorkers>(outputs)->code, 130);
+  const Outputs outputs = alone.feed(Leave{130});
+  ASSERT_NE(find<StopJob>(outputs), nullptr);
+  EXPECT_EQ(find<StopJob>(outputs)->code, 130);
   Scenario left_alone;
   left_alone.join_and_place();
-  left_alone.feed(LeaveRequested{143});
+  left_alone.feed(Leave{143});
   const Outputs lost = left_alone.feed(CoordinatorLost{"reset"});
-  EXPECT_NE(find<CutWorkers>(lost), nullptr);
-  ASSERT_NE(find<StopWorkers>(lost), nullptr);
-  EXPECT_EQ(find<StopWorkers>(lost)->code, 143);
+  EXPECT_NE(find<CutGroup>(lost), nullptr);
+  ASSERT_NE(find<StopJob>(lost), nullptr);
+  EXPECT_EQ(find<StopJob>(lost)->code, 143);
 }
 
 // Rank 0, which writes, is beside the coordinator. The others may sit in a collective that nobody ends any more.
 TEST(Member, workers_that_stop_at_a_step_are_cut_when_the_coordinator_goes_first) {
   Scenario node;
   node.join_and_place();
-  EXPECT_EQ(find<StopWorkers>(node.hear(StopJob{143}))->code, 143);
-  EXPECT_NE(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_EQ(find<StopJob>(node.hear(StopJob{143}))->code, 143);
+  EXPECT_NE(find<CutGroup>(node.feed(CoordinatorLost{"reset"})), nullptr);
   Scenario leaver;
   leaver.join_and_place();
-  leaver.feed(LeaveRequested{143});
+  leaver.feed(Leave{143});
   leaver.hear(Regroup{generation(1), true});
-  EXPECT_NE(find<CutWorkers>(leaver.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_NE(find<CutGroup>(leaver.feed(CoordinatorLost{"reset"})), nullptr);
 }
 
 TEST(Member, a_job_that_stops_is_left_for_good) {
@@ -667,12 +667,12 @@ TEST(Member, workers_that_have_left_already_stop_when_told_to_leave) {
   Scenario node;
   node.join_and_place();
   node.feed(WorkersReady{true});
-  node.feed(LeaveRequested{143});
+  node.feed(Leave{143});
   const Outputs outputs = node.hear(Regroup{generation(1), true});
-  EXPECT_EQ(find<RegroupWorkers>(outputs), nullptr);
-  ASSERT_NE(find<StopWorkers>(outputs), nullptr);
-  EXPECT_EQ(find<StopWorkers>(outputs)->code, 143);
-  EXPECT_EQ(find<StopWorkers>(node.hear(Regroup{generation(1), false})), nullptr);
+  EXPECT_EQ(find<Regroup>(outputs), nullptr);
+  ASSERT_NE(find<StopJob>(outputs), nullptr);
+  EXPECT_EQ(find<StopJob>(outputs)->code, 143);
+  EXPECT_EQ(find<StopJob>(node.hear(Regroup{generation(1), false})), nullptr);
 }
 
 // ---- the end ----
@@ -681,27 +681,27 @@ TEST(Member, ends_when_the_job_ends) {
   Scenario node;
   node.join_and_place();
   const Outputs outputs = node.hear(EndJob{3, "no data"});
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 3);
-  EXPECT_EQ(find<EndNode>(outputs)->message, "no data");
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 3);
+  EXPECT_EQ(find<EndJob>(outputs)->message, "no data");
   EXPECT_THAT(node.feed(MemberTick{}), IsEmpty());
 }
 
 TEST(Member, a_node_that_is_done_waits_for_the_end) {
   Scenario node;
   node.join_and_place();
-  const Outputs outputs = node.feed(WorkersDone{});
+  const Outputs outputs = node.feed(NodeDone{});
   EXPECT_NE(told<NodeDone>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs), nullptr);
   // Its workers are gone: there is nothing to cut.
-  EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_EQ(find<CutGroup>(node.feed(CoordinatorLost{"reset"})), nullptr);
 }
 
 TEST(Member, a_node_that_is_done_is_not_ready_for_the_next_coordinator) {
   Scenario node;
   node.find_coordinator();
   node.feed(WorkersReady{true});
-  node.feed(WorkersDone{});
+  node.feed(NodeDone{});
   node.feed(CoordinatorLost{"reset"});
   EXPECT_FALSE(told<Join>(node.find_coordinator())->ready);
 }
@@ -709,8 +709,8 @@ TEST(Member, a_node_that_is_done_is_not_ready_for_the_next_coordinator) {
 TEST(Member, a_node_that_is_done_and_heard_by_its_coordinator_waits_for_its_word_when_told_to_leave) {
   Scenario node;
   node.join_and_place();
-  node.feed(WorkersDone{});
-  EXPECT_EQ(find<EndNode>(node.feed(LeaveRequested{143})), nullptr);
+  node.feed(NodeDone{});
+  EXPECT_EQ(find<EndJob>(node.feed(Leave{143})), nullptr);
 }
 
 TEST(Member, wants_a_tick_when_its_coordinator_will_have_been_silent_and_never_one_in_the_past) {
@@ -737,59 +737,59 @@ TEST(Member, who_leaves_together_for_good_stops) {
 TEST(Member, a_node_that_is_done_ends_with_0_when_nobody_is_left_to_tell) {
   Scenario node;
   node.join_and_place();
-  node.feed(WorkersDone{});
+  node.feed(NodeDone{});
   node.feed(CoordinatorLost{"reset"});
-  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
+  EXPECT_EQ(find<EndJob>(node.pass(299s, false)), nullptr);
   const Outputs outputs = node.pass(1s, false);
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 0);
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 0);
 }
 
 TEST(Member, a_node_that_is_done_and_told_to_leave_does_not_wait) {
   Scenario node;
-  node.feed(WorkersDone{});
-  const Outputs outputs = node.feed(LeaveRequested{143});
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 0);
+  node.feed(NodeDone{});
+  const Outputs outputs = node.feed(Leave{143});
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 0);
 }
 
 TEST(Member, a_node_that_failed_for_good_and_is_told_to_leave_does_not_wait) {
   Scenario node;
-  node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
-  const Outputs outputs = node.feed(LeaveRequested{143});
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 3);
+  node.feed(NodeFailed{3, "no data", true});
+  const Outputs outputs = node.feed(Leave{143});
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 3);
 }
 
 TEST(Member, a_node_that_failed_alone_says_so_and_ends) {
   Scenario node;
   node.join_and_place();
-  const Outputs outputs = node.feed(NodeGaveUp{NodeFailed{12, "a device fault", false}});
+  const Outputs outputs = node.feed(NodeFailed{12, "a device fault", false});
   EXPECT_NE(told<NodeFailed>(outputs), nullptr);
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 12);
-  EXPECT_EQ(find<EndNode>(outputs)->message, "a device fault");
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 12);
+  EXPECT_EQ(find<EndJob>(outputs)->message, "a device fault");
 }
 
 TEST(Member, a_node_that_failed_for_good_waits_for_the_end_of_the_job) {
   Scenario node;
   node.join_and_place();
-  const Outputs outputs = node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  const Outputs outputs = node.feed(NodeFailed{3, "no data", true});
   EXPECT_NE(told<NodeFailed>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(node.hear(EndJob{3, "node 1:\x1bno data"}))->message, "node 1:?no data");
+  EXPECT_EQ(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(node.hear(EndJob{3, "node 1:\x1bno data"}))->message, "node 1:?no data");
 }
 
 TEST(Member, a_node_that_failed_for_good_does_not_wait_long_for_a_coordinator) {
   Scenario node;
   node.join_and_place();
-  node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  node.feed(NodeFailed{3, "no data", true});
   node.feed(CoordinatorLost{"reset"});
-  EXPECT_EQ(find<EndNode>(node.pass(9s, false)), nullptr);
+  EXPECT_EQ(find<EndJob>(node.pass(9s, false)), nullptr);
   const Outputs outputs = node.pass(1s, false);
-  ASSERT_NE(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(outputs)->code, 3);
-  EXPECT_EQ(find<EndNode>(outputs)->message, "no data");
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 3);
+  EXPECT_EQ(find<EndJob>(outputs)->message, "no data");
 }
 
 }  // namespace

@@ -85,9 +85,9 @@ void Simulation::order_workers(int process, const SupervisorOutput& output) {
     start_worker(process, start->local_rank);
   } else if (const auto* assign = std::get_if<AssignWorkers>(&output)) {
     place_workers(process, assign->placement);
-  } else if (const auto* cut = std::get_if<SendCut>(&output)) {
+  } else if (const auto* cut = std::get_if<Cut>(&output)) {
     cut_workers(process, cut->generation);
-  } else if (const auto* leave = std::get_if<SendLeaveTogether>(&output)) {
+  } else if (const auto* leave = std::get_if<LeaveTogether>(&output)) {
     for (Worker& w : proc(process).workers) {
       if (w.group != leave->generation) continue;
       w.leaves_together = true;
@@ -98,18 +98,18 @@ void Simulation::order_workers(int process, const SupervisorOutput& output) {
   } else if (const auto* kill = std::get_if<KillProcess>(&output)) {
     const uint32_t count = worker(process, kill->local_rank).process;
     push(now_ + random_.between(1, 30) * kMs, What::kKilled, process, kill->local_rank, count);
-  } else if (const auto* ready = std::get_if<TellReady>(&output)) {
+  } else if (const auto* ready = std::get_if<WorkersReady>(&output)) {
     feed(process, MemberEvent(WorkersReady{ready->ready}));
-  } else if (const auto* broken = std::get_if<TellBroken>(&output)) {
-    feed(process, MemberEvent(GroupBroke{broken->broken}));
-  } else if (const auto* wish = std::get_if<TellLeave>(&output)) {
-    feed(process, MemberEvent(LeaveRequested{wish->code}));
-  } else if (std::holds_alternative<TellDone>(output)) {
-    feed(process, MemberEvent(WorkersDone{}));
-  } else if (const auto* failed = std::get_if<TellGaveUp>(&output)) {
-    trace(name(process), ": ", failed->failed.message);
-    if (failed->failed.for_good) ++counts_.jobs_failed;
-    feed(process, MemberEvent(NodeGaveUp{failed->failed}));
+  } else if (const auto* broken = std::get_if<Broken>(&output)) {
+    feed(process, MemberEvent(*broken));
+  } else if (const auto* wish = std::get_if<Leave>(&output)) {
+    feed(process, MemberEvent(*wish));
+  } else if (std::holds_alternative<NodeDone>(output)) {
+    feed(process, MemberEvent(NodeDone{}));
+  } else if (const auto* failed = std::get_if<NodeFailed>(&output)) {
+    trace(name(process), ": ", failed->message);
+    if (failed->for_good) ++counts_.jobs_failed;
+    feed(process, MemberEvent(*failed));
   } else if (const auto* restart = std::get_if<Restarting>(&output)) {
     ++counts_.workers_restarted;
     trace(name(process), ": ", restart->line);
@@ -128,26 +128,26 @@ void Simulation::obey(int process, const MemberOutput& output) {
     if (p.connection >= 0 && conn(p.connection).agent_open) send_up(p.connection, tell->message);
   } else if (std::holds_alternative<Seek>(output)) {
     begin_seeking(process);
-  } else if (const auto* place = std::get_if<PlaceWorkers>(&output)) {
-    feed(process, SupervisorEvent(Placed{place->placement}));
-  } else if (const auto* cut = std::get_if<CutWorkers>(&output)) {
+  } else if (const auto* place = std::get_if<Placement>(&output)) {
+    feed(process, SupervisorEvent(*place));
+  } else if (const auto* cut = std::get_if<CutGroup>(&output)) {
     ++counts_.cuts;
-    feed(process, SupervisorEvent(CutOrdered{cut->generation, cut->cause}));
-  } else if (const auto* regroup = std::get_if<RegroupWorkers>(&output)) {
-    feed(process, SupervisorEvent(RegroupOrdered{regroup->generation, regroup->leaving}));
-  } else if (const auto* stop = std::get_if<StopWorkers>(&output)) {
-    feed(process, SupervisorEvent(StopOrdered{stop->code}));
-  } else if (const auto* kill = std::get_if<KillOneWorker>(&output)) {
+    feed(process, SupervisorEvent(*cut));
+  } else if (const auto* regroup = std::get_if<Regroup>(&output)) {
+    feed(process, SupervisorEvent(*regroup));
+  } else if (const auto* stop = std::get_if<StopJob>(&output)) {
+    feed(process, SupervisorEvent(*stop));
+  } else if (const auto* kill = std::get_if<KillWorker>(&output)) {
     trace(name(process), ": ", kill->message);
     worker(process, kill->local_rank).hangs ? ++counts_.hangs_killed : ++counts_.others_killed;
-    feed(process, SupervisorEvent(KillOrdered{kill->local_rank, kill->message}));
-  } else if (const auto* seen = std::get_if<CheckpointSeenByJob>(&output)) {
-    feed(process, SupervisorEvent(CheckpointSeen{seen->step}));
-  } else if (const auto* end = std::get_if<EndNode>(&output)) {
+    feed(process, SupervisorEvent(*kill));
+  } else if (const auto* seen = std::get_if<CheckpointNews>(&output)) {
+    feed(process, SupervisorEvent(*seen));
+  } else if (const auto* end = std::get_if<EndJob>(&output)) {
     trace(name(process), " is told to end with ", end->code, ": ", end->message);
     if (end->code == 0 && p.member.seeking_since) ++counts_.quiet_ends;
     p.told_at = std::min(p.told_at, now_);
-    feed(process, SupervisorEvent(JobEnded{end->code, end->message}));
+    feed(process, SupervisorEvent(*end));
   } else if (const auto* note = std::get_if<MemberNote>(&output)) {
     if (note->text.find("was seen before") != std::string::npos) ++counts_.older_coordinators_declined;
     trace(name(process), ": ", note->text);

@@ -318,8 +318,8 @@ void Simulation::write_checkpoint(int process, int local, Micros took, bool is_f
 void Simulation::durable(const Event& event) {
   volume_.push_back(under_way_[event.d]);
   const int64_t step = under_way_[event.d].state.step;
-  notify(event.a, CheckpointSeen{step});
-  feed(event.a, MemberEvent(CheckpointDurable{step}));
+  notify(event.a, CheckpointNews{step});
+  feed(event.a, MemberEvent(CheckpointNews{step}));
 }
 
 }  // namespace lockstep::simulation

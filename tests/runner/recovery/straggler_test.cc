@@ -41,7 +41,6 @@ TEST(FindStalls, blames_the_rank_that_hangs_and_not_those_that_wait_for_it) {
   EXPECT_EQ(stalls[0].rank, 3);
   EXPECT_EQ(stalls[0].node_rank, 1);
   EXPECT_EQ(stalls[0].local_rank, 1);
-  EXPECT_EQ(stalls[0].where, "data");
   EXPECT_EQ(stalls[0].message,
             "rank 3 (node 1) has shown no progress for 600 s at step 12, waiting for data; 2 ranks wait for it");
 }
@@ -50,20 +49,25 @@ TEST(FindStalls, says_where_a_rank_hangs) {
   struct Case {
     Activity activity;
     Phase phase;
-    std::string where;
+    std::string words;
   };
-  const std::vector<Case> cases{
-      {Activity::kTraining, Phase::kForward, "compute"},      {Activity::kTraining, Phase::kBackward, "compute"},
-      {Activity::kTraining, Phase::kOptimizer, "compute"},    {Activity::kTraining, Phase::kOther, "compute"},
-      {Activity::kTraining, Phase::kDataWait, "data"},        {Activity::kTraining, Phase::kValidation, "evaluation"},
-      {Activity::kTraining, Phase::kCheckpointStall, "disk"}, {Activity::kTraining, Phase::kStartup, "start-up"},
-      {Activity::kLoading, Phase::kStartup, "start-up"},      {Activity::kRestoring, Phase::kOther, "disk"},
-      {Activity::kCheckpointing, Phase::kOther, "disk"},      {Activity::kEvaluating, Phase::kForward, "evaluation"},
-      {Activity::kStopping, Phase::kOther, "compute"}};
+  const std::vector<Case> cases{{Activity::kTraining, Phase::kForward, "computing"},
+                                {Activity::kTraining, Phase::kBackward, "computing"},
+                                {Activity::kTraining, Phase::kOptimizer, "computing"},
+                                {Activity::kTraining, Phase::kOther, "computing"},
+                                {Activity::kTraining, Phase::kDataWait, "waiting for data"},
+                                {Activity::kTraining, Phase::kValidation, "evaluating"},
+                                {Activity::kTraining, Phase::kCheckpointStall, "waiting for the disk"},
+                                {Activity::kTraining, Phase::kStartup, "starting up"},
+                                {Activity::kLoading, Phase::kStartup, "starting up"},
+                                {Activity::kRestoring, Phase::kOther, "waiting for the disk"},
+                                {Activity::kCheckpointing, Phase::kOther, "waiting for the disk"},
+                                {Activity::kEvaluating, Phase::kForward, "evaluating"},
+                                {Activity::kStopping, Phase::kOther, "computing"}};
   for (const Case& c : cases) {
     const auto stalls = find_stalls({rank(0, c.activity, c.phase, 601), trains(1, Phase::kGradSync, 601)}, 600s);
-    ASSERT_THAT(stalls, SizeIs(1)) << c.where;
-    EXPECT_EQ(stalls[0].where, c.where);
+    ASSERT_THAT(stalls, SizeIs(1)) << c.words;
+    EXPECT_THAT(stalls[0].message, HasSubstr(", " + c.words + "; 1 rank waits for it"));
   }
 }
 
@@ -85,7 +89,6 @@ TEST(FindStalls, blames_the_slowest_of_a_group_that_is_stuck) {
       600s);
   ASSERT_THAT(stalls, SizeIs(1));
   EXPECT_EQ(stalls[0].rank, 1);
-  EXPECT_EQ(stalls[0].where, "collective");
   EXPECT_THAT(stalls[0].message, HasSubstr("in a collective"));
 }
 
@@ -108,7 +111,7 @@ TEST(FindStalls, who_waits_for_its_device_may_wait_for_a_peer) {
   const auto stuck = find_stalls({trains(0, Phase::kDevice, 601), trains(1, Phase::kGradSync, 601)}, 600s);
   ASSERT_THAT(stuck, SizeIs(2));
   EXPECT_TRUE(stuck[0].group_is_stuck);
-  EXPECT_EQ(stuck[0].where, "device");
+  EXPECT_THAT(stuck[0].message, HasSubstr("waiting for its device"));
   EXPECT_THAT(stuck[0].message, HasSubstr("waiting for its device"));
 }
 

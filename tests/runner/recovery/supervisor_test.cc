@@ -20,12 +20,12 @@ using testing::StartsWith;
 
 using Outputs = std::vector<SupervisorOutput>;
 
-Placed placed(uint64_t generation, int first_rank, int world_size) {
+Placement placed(uint64_t generation, int first_rank, int world_size) {
   Placement placement;
   placement.generation = generation;
   placement.first_rank = first_rank;
   placement.world_size = world_size;
-  return Placed{placement};
+  return placement;
 }
 
 // A supervisor with a clock that the test moves. The node has the ranks from `first_rank` on of `world_size`.
@@ -37,11 +37,11 @@ class Scenario {
 
   Outputs feed(const SupervisorEvent& event) {
     Outputs outputs = step(state, event, now);
-    if (const TellGaveUp* told = find<TellGaveUp>(outputs)) gave_up = told->failed;
+    if (const NodeFailed* told = find<NodeFailed>(outputs)) gave_up = *told;
     if (!gave_up || !member_answers) return outputs;
     // The member tells the others, and answers with the end.
     const NodeFailed failed = *std::exchange(gave_up, std::nullopt);
-    for (SupervisorOutput& output : step(state, JobEnded{failed.code, failed.message}, now)) {
+    for (SupervisorOutput& output : step(state, EndJob{failed.code, failed.message}, now)) {
       outputs.push_back(std::move(output));
     }
     return outputs;
@@ -109,7 +109,7 @@ TEST(Supervisor, is_ready_when_the_last_worker_has_said_hello) {
   EXPECT_TRUE(run.feed(WorkerSaidHello{1}).empty());
   const Outputs outputs = run.feed(WorkerSaidHello{0});
   EXPECT_EQ(outputs.size(), 1U);
-  EXPECT_TRUE(get<TellReady>(outputs).ready);
+  EXPECT_TRUE(get<WorkersReady>(outputs).ready);
   EXPECT_FALSE(run.state.deadline.has_value());
 }
 
@@ -117,11 +117,11 @@ TEST(Supervisor, is_ready_with_the_terms_of_its_workers) {
   Scenario run;
   run.feed(Started{});
   run.feed(WorkerSaidHello{1, "{}"});
-  EXPECT_EQ(get<TellReady>(run.feed(WorkerSaidHello{0, "{}"})).terms, "{}");
+  EXPECT_EQ(get<WorkersReady>(run.feed(WorkerSaidHello{0, "{}"})).terms, "{}");
   run.place();
   run.end(1, 139);
   run.leave(0);
-  EXPECT_EQ(get<TellReady>(run.feed(WorkerSaidHello{1, "{}"})).terms, "{}");
+  EXPECT_EQ(get<WorkersReady>(run.feed(WorkerSaidHello{1, "{}"})).terms, "{}");
 }
 
 TEST(Supervisor, ends_the_job_when_its_workers_have_other_terms) {
@@ -129,8 +129,8 @@ TEST(Supervisor, ends_the_job_when_its_workers_have_other_terms) {
   run.feed(Started{});
   run.feed(WorkerSaidHello{0, R"({"backend in effect":"nccl"})"});
   const Outputs outputs = run.feed(WorkerSaidHello{1, R"({"backend in effect":"gloo"})"});
-  EXPECT_EQ(find<TellReady>(outputs), nullptr);
-  const NodeFailed failed = get<TellGaveUp>(outputs).failed;
+  EXPECT_EQ(find<WorkersReady>(outputs), nullptr);
+  const NodeFailed failed = get<NodeFailed>(outputs);
   EXPECT_EQ(failed.code, 2);
   EXPECT_TRUE(failed.for_good);
   EXPECT_EQ(failed.message,
@@ -154,10 +154,10 @@ TEST(Supervisor, is_done_when_all_ended_with_0_and_ends_with_the_job) {
   run.train();
   EXPECT_TRUE(run.end(0, 0).empty());
   const Outputs outputs = run.end(1, 0);
-  EXPECT_EQ(count<TellDone>(outputs), 1);
+  EXPECT_EQ(count<NodeDone>(outputs), 1);
   EXPECT_EQ(find<Finish>(outputs), nullptr);
   EXPECT_FALSE(run.state.deadline.has_value());
-  EXPECT_EQ(get<Finish>(run.feed(JobEnded{0, ""})).code, 0);
+  EXPECT_EQ(get<Finish>(run.feed(EndJob{0, ""})).code, 0);
 }
 
 TEST(Supervisor, finishes_once) {
@@ -165,8 +165,8 @@ TEST(Supervisor, finishes_once) {
   run.train();
   run.end(0, 0);
   run.end(1, 0);
-  EXPECT_EQ(count<Finish>(run.feed(JobEnded{0, ""})), 1);
-  EXPECT_TRUE(run.feed(JobEnded{1, "late"}).empty());
+  EXPECT_EQ(count<Finish>(run.feed(EndJob{0, ""})), 1);
+  EXPECT_TRUE(run.feed(EndJob{1, "late"}).empty());
   EXPECT_TRUE(run.feed(StopRequested{SIGTERM}).empty());
   EXPECT_TRUE(run.feed(SupervisorTick{}).empty());
   EXPECT_FALSE(run.state.deadline.has_value());
@@ -185,7 +185,6 @@ TEST(Supervisor, starts_the_dead_worker_again_and_leaves_the_others_alone) {
   EXPECT_EQ(find<SignalWorkers>(outputs), nullptr);
   EXPECT_EQ(get<Restarting>(outputs).code, 139);
   EXPECT_EQ(get<Restarting>(outputs).local_rank, 1);
-  EXPECT_EQ(get<Restarting>(outputs).rung, "process");
   EXPECT_EQ(get<Restarting>(outputs).line,
             "rank 1 (pid 101) ended with signal 11 (SIGSEGV) at step 12; starting it again, the others keep their "
             "state (restart 1 of 10)");
@@ -197,7 +196,7 @@ TEST(Supervisor, tells_who_broke_the_group) {
   run.feed(Started{});
   run.hello();
   run.place(4);
-  const Broken broken = get<TellBroken>(run.end(1, 137, "")).broken;
+  const Broken broken = get<Broken>(run.end(1, 137, ""));
   EXPECT_EQ(broken.generation, run.generation);
   EXPECT_EQ(broken.rank, 5);
   EXPECT_EQ(broken.cause, "SignalKILL");
@@ -208,8 +207,8 @@ TEST(Supervisor, is_ready_again_when_the_survivor_left_and_the_new_process_said_
   Scenario run;
   run.train();
   run.end(1, 139);
-  EXPECT_EQ(find<TellReady>(run.feed(WorkerSaidHello{1})), nullptr);
-  EXPECT_TRUE(get<TellReady>(run.leave(0)).ready);
+  EXPECT_EQ(find<WorkersReady>(run.feed(WorkerSaidHello{1})), nullptr);
+  EXPECT_TRUE(get<WorkersReady>(run.leave(0)).ready);
   EXPECT_EQ(count<AssignWorkers>(run.place()), 1);
 }
 
@@ -218,9 +217,9 @@ TEST(Supervisor, takes_ready_back_when_a_waiting_worker_ends) {
   run.feed(Started{});
   run.hello();
   const Outputs outputs = run.end(0, 1);
-  EXPECT_FALSE(get<TellReady>(outputs).ready);
-  EXPECT_EQ(find<TellBroken>(outputs), nullptr);
-  EXPECT_TRUE(get<TellReady>(run.feed(WorkerSaidHello{0})).ready);
+  EXPECT_FALSE(get<WorkersReady>(outputs).ready);
+  EXPECT_EQ(find<Broken>(outputs), nullptr);
+  EXPECT_TRUE(get<WorkersReady>(run.feed(WorkerSaidHello{0})).ready);
 }
 
 TEST(Supervisor, does_not_let_the_others_wait_for_a_placement_that_came_too_late) {
@@ -230,8 +229,8 @@ TEST(Supervisor, does_not_let_the_others_wait_for_a_placement_that_came_too_late
   run.end(1, 139);
   const Outputs outputs = run.place();
   EXPECT_EQ(find<AssignWorkers>(outputs), nullptr);
-  EXPECT_EQ(get<TellBroken>(outputs).broken.generation, run.generation);
-  EXPECT_EQ(get<TellBroken>(outputs).broken.cause, "SignalSEGV");
+  EXPECT_EQ(get<Broken>(outputs).generation, run.generation);
+  EXPECT_EQ(get<Broken>(outputs).cause, "SignalSEGV");
   run.feed(WorkerSaidHello{1});
   EXPECT_NE(find<AssignWorkers>(run.place()), nullptr);
 }
@@ -239,19 +238,19 @@ TEST(Supervisor, does_not_let_the_others_wait_for_a_placement_that_came_too_late
 TEST(Supervisor, tells_a_lost_peer_once_per_generation) {
   Scenario run(3);
   run.train();
-  const Broken broken = get<TellBroken>(run.leave(0)).broken;
+  const Broken broken = get<Broken>(run.leave(0));
   EXPECT_EQ(broken.rank, -1);
   EXPECT_EQ(broken.cause, "PeerLost");
   EXPECT_EQ(broken.message, "it saw PeerLost");
-  EXPECT_EQ(find<TellBroken>(run.leave(1)), nullptr);
+  EXPECT_EQ(find<Broken>(run.leave(1)), nullptr);
 }
 
 TEST(Supervisor, tells_the_end_of_a_worker_even_after_a_lost_peer_but_not_the_other_way_round) {
   Scenario run(3);
   run.train();
   run.leave(0);
-  EXPECT_EQ(get<TellBroken>(run.end(1, 139)).broken.rank, 1);
-  EXPECT_EQ(find<TellBroken>(run.leave(2)), nullptr);
+  EXPECT_EQ(get<Broken>(run.end(1, 139)).rank, 1);
+  EXPECT_EQ(find<Broken>(run.leave(2)), nullptr);
 }
 
 TEST(Supervisor, calls_nothing_broken_when_a_worker_left_as_it_was_told) {
@@ -261,7 +260,7 @@ TEST(Supervisor, calls_nothing_broken_when_a_worker_left_as_it_was_told) {
     EXPECT_TRUE(run.leave(0, cause).empty()) << cause;
     const Outputs outputs = run.leave(1, cause);
     EXPECT_EQ(outputs.size(), 1U);
-    EXPECT_TRUE(get<TellReady>(outputs).ready);
+    EXPECT_TRUE(get<WorkersReady>(outputs).ready);
   }
 }
 
@@ -295,7 +294,7 @@ TEST(Supervisor, says_where_a_worker_alone_begins_again) {
     Scenario run(1);
     run.train();
     run.feed(WorkerAtStep{0, c.step});
-    if (c.checkpoint) run.feed(CheckpointSeen{*c.checkpoint});
+    if (c.checkpoint) run.feed(CheckpointNews{*c.checkpoint});
     EXPECT_THAT(get<Restarting>(run.end(0, 139)).line, HasSubstr(c.says));
   }
 }
@@ -322,8 +321,8 @@ TEST_P(SupervisorNeverRespawns, this_code) {
   run.train();
   Outputs outputs = run.end(1, GetParam(), "why");
   EXPECT_EQ(find<StartWorker>(outputs), nullptr);
-  EXPECT_EQ(get<TellGaveUp>(outputs).failed.code, GetParam());
-  EXPECT_TRUE(get<TellGaveUp>(outputs).failed.for_good);
+  EXPECT_EQ(get<NodeFailed>(outputs).code, GetParam());
+  EXPECT_TRUE(get<NodeFailed>(outputs).for_good);
   EXPECT_EQ(get<KillProcess>(outputs).local_rank, 0);
   outputs = run.end(0, 137);
   EXPECT_EQ(get<Finish>(outputs).code, GetParam());
@@ -338,9 +337,9 @@ TEST(Supervisor, does_not_finish_before_the_member_has_told_the_others_why) {
   run.member_answers = false;
   run.train();
   const Outputs outputs = run.end(0, 3, "no file");
-  EXPECT_TRUE(get<TellGaveUp>(outputs).failed.for_good);
+  EXPECT_TRUE(get<NodeFailed>(outputs).for_good);
   EXPECT_EQ(find<Finish>(outputs), nullptr);
-  const Finish finish = get<Finish>(run.feed(JobEnded{.code = 3, .message = "the others have heard"}));
+  const Finish finish = get<Finish>(run.feed(EndJob{.code = 3, .message = "the others have heard"}));
   EXPECT_EQ(finish.code, 3);
   EXPECT_EQ(finish.message, "no file");
 }
@@ -348,10 +347,10 @@ TEST(Supervisor, does_not_finish_before_the_member_has_told_the_others_why) {
 TEST(Supervisor, gives_up_a_worker_that_sigkill_does_not_end) {
   Scenario run;
   run.train();
-  EXPECT_EQ(get<KillProcess>(run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"})).local_rank, 1);
+  EXPECT_EQ(get<KillProcess>(run.feed(KillWorker{.local_rank = 1, .message = "it hangs"})).local_rank, 1);
   EXPECT_EQ(run.state.deadline, run.now + kKillGrace);
   const Outputs outputs = run.tick_at_deadline();
-  const NodeFailed failed = get<TellGaveUp>(outputs).failed;
+  const NodeFailed failed = get<NodeFailed>(outputs);
   EXPECT_EQ(failed.code, 11);
   EXPECT_FALSE(failed.for_good) << "another machine can do it";
   EXPECT_EQ(failed.message,
@@ -365,14 +364,14 @@ TEST(Supervisor, gives_up_a_worker_that_sigkill_does_not_end) {
 TEST(Supervisor, remembers_the_kill_of_a_worker_that_still_leaves_its_group) {
   Scenario run;
   run.train();
-  run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"});
+  run.feed(KillWorker{.local_rank = 1, .message = "it hangs"});
   const TimePoint given_up_at = run.now + kKillGrace;
   run.now += 100ms;
-  run.feed(CutOrdered{.generation = run.generation, .cause = "Stalled"});
+  run.feed(CutGroup{.generation = run.generation, .cause = "Stalled"});
   run.leave(1, "Cut");
   run.leave(0, "Cut");
   EXPECT_EQ(run.state.deadline, given_up_at);
-  EXPECT_EQ(get<TellGaveUp>(run.tick_at_deadline()).failed.code, 11);
+  EXPECT_EQ(get<NodeFailed>(run.tick_at_deadline()).code, 11);
 
   Scenario late;
   late.feed(Started{});
@@ -386,10 +385,10 @@ TEST(Supervisor, lets_the_others_write_when_one_cannot_be_killed_during_a_stop) 
   Scenario run;
   run.train();
   run.feed(StopRequested{SIGTERM});
-  run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"});
+  run.feed(KillWorker{.local_rank = 1, .message = "it hangs"});
   run.now += kKillGrace;
   const Outputs outputs = run.feed(SupervisorTick{});
-  EXPECT_EQ(get<TellBroken>(outputs).broken.rank, 1);
+  EXPECT_EQ(get<Broken>(outputs).rank, 1);
   EXPECT_EQ(find<KillProcess>(outputs), nullptr);
   EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 11);
 }
@@ -400,18 +399,18 @@ TEST(Supervisor, waits_for_the_member_although_it_is_asked_to_stop) {
   run.train();
   run.end(0, 3, "no file");
   EXPECT_EQ(find<Finish>(run.feed(StopRequested{SIGTERM})), nullptr);
-  EXPECT_EQ(get<Finish>(run.feed(JobEnded{.code = 3, .message = ""})).message, "no file");
+  EXPECT_EQ(get<Finish>(run.feed(EndJob{.code = 3, .message = ""})).message, "no file");
 }
 
 TEST(Supervisor, waits_for_the_member_although_the_time_for_the_stop_is_over) {
   Scenario run(2);
   run.member_answers = false;
   run.train();
-  ASSERT_NE(find<TellGaveUp>(run.end(0, 3, "no file")), nullptr);
+  ASSERT_NE(find<NodeFailed>(run.end(0, 3, "no file")), nullptr);
   run.feed(StopRequested{SIGTERM});
   EXPECT_EQ(find<Finish>(run.end(1, 143)), nullptr);
   EXPECT_EQ(find<Finish>(run.tick_at_deadline()), nullptr);
-  EXPECT_EQ(get<Finish>(run.feed(JobEnded{.code = 3, .message = ""})).message, "no file");
+  EXPECT_EQ(get<Finish>(run.feed(EndJob{.code = 3, .message = ""})).message, "no file");
 }
 
 TEST(Supervisor, kills_the_others_when_it_gives_up_and_waits_for_nobody_to_say_so) {
@@ -424,8 +423,8 @@ TEST(Supervisor, kills_the_others_when_it_gives_up_and_waits_for_nobody_to_say_s
 TEST(Supervisor, hears_one_end_of_the_job) {
   Scenario run;
   run.train();
-  run.feed(JobEnded{.code = 5, .message = "not finite"});
-  run.feed(JobEnded{.code = 3, .message = "no file"});
+  run.feed(EndJob{.code = 5, .message = "not finite"});
+  run.feed(EndJob{.code = 3, .message = "no file"});
   run.end(0, 137);
   const Finish finish = get<Finish>(run.end(1, 137));
   EXPECT_EQ(finish.code, 5);
@@ -435,7 +434,7 @@ TEST(Supervisor, hears_one_end_of_the_job) {
 TEST(Supervisor, does_not_wait_for_the_unkillable_when_the_job_is_over) {
   Scenario run(1);
   run.train();
-  run.feed(JobEnded{.code = 3, .message = "another node failed"});
+  run.feed(EndJob{.code = 3, .message = "another node failed"});
   const Finish finish = get<Finish>(run.tick_at_deadline());
   EXPECT_EQ(finish.code, 3);
 }
@@ -452,7 +451,7 @@ TEST(Supervisor, ends_for_good_when_the_checkpoint_folder_fails_before_the_first
   Scenario run;
   run.train();
   run.feed(WorkerAtStep{1, 0});
-  EXPECT_TRUE(get<TellGaveUp>(run.end(1, 4, "read-only")).failed.for_good);
+  EXPECT_TRUE(get<NodeFailed>(run.end(1, 4, "read-only")).for_good);
   const Finish finish = get<Finish>(run.end(0, 137));
   EXPECT_EQ(finish.code, 4);
   EXPECT_EQ(finish.message, "rank 1 (pid 101) ended with exit code 4 (CheckpointFailed): read-only");
@@ -467,7 +466,7 @@ TEST(Supervisor, respawns_after_a_checkpoint_failure_once_something_was_done) {
 
   Scenario resumed;
   resumed.feed(Started{});
-  resumed.feed(CheckpointSeen{0});
+  resumed.feed(CheckpointNews{0});
   EXPECT_NE(find<Restarting>(resumed.end(1, 4)), nullptr);
 }
 
@@ -480,7 +479,7 @@ TEST(Supervisor, gives_up_alone_when_the_budget_is_used_up) {
   }
   const Outputs outputs = run.crash_at(3);
   EXPECT_EQ(find<StartWorker>(outputs), nullptr);
-  EXPECT_FALSE(get<TellGaveUp>(outputs).failed.for_good);
+  EXPECT_FALSE(get<NodeFailed>(outputs).for_good);
   const Finish finish = get<Finish>(run.end(0, 137));
   EXPECT_EQ(finish.code, 139);
   EXPECT_EQ(finish.step, 3);
@@ -508,20 +507,20 @@ TEST(Supervisor, counts_only_restarts_inside_the_window) {
   run.now += kRestartWindow + 1s;
   EXPECT_NE(find<StartWorker>(run.crash_at(2)), nullptr);
   run.recover();
-  EXPECT_NE(find<TellGaveUp>(run.crash_at(3)), nullptr);
+  EXPECT_NE(find<NodeFailed>(run.crash_at(3)), nullptr);
 }
 
 TEST(Supervisor, forgets_restarts_at_a_new_checkpoint_but_not_at_an_old_one) {
   Scenario run(2, 1);
   run.train();
-  run.feed(CheckpointSeen{10});
+  run.feed(CheckpointNews{10});
   run.crash_at(11);
   run.recover();
-  run.feed(CheckpointSeen{20});
+  run.feed(CheckpointNews{20});
   EXPECT_NE(find<StartWorker>(run.crash_at(21)), nullptr);
   run.recover();
-  run.feed(CheckpointSeen{20});
-  EXPECT_NE(find<TellGaveUp>(run.crash_at(22)), nullptr);
+  run.feed(CheckpointNews{20});
+  EXPECT_NE(find<NodeFailed>(run.crash_at(22)), nullptr);
 }
 
 TEST(Supervisor, counts_several_ends_in_one_placement_once) {
@@ -539,14 +538,14 @@ TEST(Supervisor, counts_the_end_of_a_survivor_in_the_next_placement) {
   run.train();
   run.crash_at(5);
   run.recover();
-  EXPECT_NE(find<TellGaveUp>(run.end(0, 139)), nullptr);
+  EXPECT_NE(find<NodeFailed>(run.end(0, 139)), nullptr);
 }
 
 TEST(Supervisor, counts_an_end_before_the_next_placement) {
   Scenario run(2, 1);
   run.train();
   run.crash_at(5);
-  EXPECT_NE(find<TellGaveUp>(run.end(1, 139)), nullptr);
+  EXPECT_NE(find<NodeFailed>(run.end(1, 139)), nullptr);
 }
 
 TEST(Supervisor, counts_the_ends_of_one_round_of_new_processes_once) {
@@ -579,12 +578,12 @@ TEST(Supervisor, ends_the_job_of_a_crash_loop_that_comes_no_further) {
   Scenario run(2, 100);
   run.train();
   for (const int64_t at : {7, 7, 7}) {
-    EXPECT_EQ(find<TellGaveUp>(run.crash_at(at)), nullptr);
+    EXPECT_EQ(find<NodeFailed>(run.crash_at(at)), nullptr);
     run.recover();
   }
   const Outputs outputs = run.crash_at(6);
-  EXPECT_TRUE(get<TellGaveUp>(outputs).failed.for_good);
-  EXPECT_THAT(get<TellGaveUp>(outputs).failed.message,
+  EXPECT_TRUE(get<NodeFailed>(outputs).for_good);
+  EXPECT_THAT(get<NodeFailed>(outputs).message,
               StartsWith("crash loop: 3 restarts in a row came no further than step 7; rank 1"));
   EXPECT_THAT(get<Finish>(run.end(0, 137)).message, StartsWith("crash loop: "));
 }
@@ -605,7 +604,7 @@ TEST(Supervisor, starts_the_count_anew_at_a_new_checkpoint) {
     run.crash_at(7);
     run.recover();
   }
-  run.feed(CheckpointSeen{7});
+  run.feed(CheckpointNews{7});
   EXPECT_NE(find<Restarting>(run.crash_at(7)), nullptr);
 }
 
@@ -614,11 +613,11 @@ TEST(Supervisor, starts_the_count_anew_at_a_new_checkpoint) {
 TEST(Supervisor, cuts_the_workers_of_that_generation_once) {
   Scenario run;
   run.train();
-  EXPECT_TRUE(run.feed(CutOrdered{run.generation - 1, "NodeLost"}).empty());
-  const Outputs outputs = run.feed(CutOrdered{run.generation, "NodeLost"});
-  EXPECT_EQ(get<SendCut>(outputs).generation, run.generation);
-  EXPECT_EQ(get<SendCut>(outputs).cause, "NodeLost");
-  EXPECT_TRUE(run.feed(CutOrdered{run.generation, "NodeLost"}).empty());
+  EXPECT_TRUE(run.feed(CutGroup{run.generation - 1, "NodeLost"}).empty());
+  const Outputs outputs = run.feed(CutGroup{run.generation, "NodeLost"});
+  EXPECT_EQ(get<Cut>(outputs).generation, run.generation);
+  EXPECT_EQ(get<Cut>(outputs).cause, "NodeLost");
+  EXPECT_TRUE(run.feed(CutGroup{run.generation, "NodeLost"}).empty());
 }
 
 TEST(Supervisor, cuts_nobody_who_has_left_already) {
@@ -626,14 +625,14 @@ TEST(Supervisor, cuts_nobody_who_has_left_already) {
   run.train();
   run.leave(0);
   run.leave(1);
-  EXPECT_TRUE(run.feed(CutOrdered{run.generation, "NodeLost"}).empty());
+  EXPECT_TRUE(run.feed(CutGroup{run.generation, "NodeLost"}).empty());
   EXPECT_FALSE(run.state.deadline.has_value());
 }
 
 TEST(Supervisor, kills_a_worker_that_stays_in_a_collective_after_a_cut) {
   Scenario run;
   run.train();
-  run.feed(CutOrdered{run.generation, "NodeLost"});
+  run.feed(CutGroup{run.generation, "NodeLost"});
   run.leave(1, "Cut");
   run.feed(WorkerAtStep{0, 9, true});
   EXPECT_EQ(run.state.deadline, run.now + kCutGrace);
@@ -647,27 +646,27 @@ TEST(Supervisor, kills_a_worker_that_stays_in_a_collective_after_a_cut) {
   EXPECT_EQ(get<Restarting>(outputs).code, 11);
   EXPECT_THAT(get<Restarting>(outputs).line,
               HasSubstr("(SIGKILL) at step 9: still in a collective 12 s after its group was cut; starting it again"));
-  EXPECT_EQ(get<TellBroken>(outputs).broken.cause, "TimedOut");
+  EXPECT_EQ(get<Broken>(outputs).cause, "TimedOut");
 }
 
 TEST(Supervisor, waits_after_a_cut_for_one_that_computes_or_writes) {
   Scenario run;
   run.train();
-  run.feed(CutOrdered{run.generation, "NodeLost"});
+  run.feed(CutGroup{run.generation, "NodeLost"});
   run.leave(1, "Cut");
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(run.tick_at_deadline().empty());
-  EXPECT_TRUE(get<TellReady>(run.leave(0, "Cut")).ready);
+  EXPECT_TRUE(get<WorkersReady>(run.leave(0, "Cut")).ready);
   EXPECT_FALSE(run.state.deadline.has_value());
 }
 
 TEST(Supervisor, lets_the_workers_leave_together) {
   Scenario run;
   run.train();
-  EXPECT_TRUE(run.feed(RegroupOrdered{run.generation - 1, false}).empty());
-  const Outputs outputs = run.feed(RegroupOrdered{run.generation, false});
+  EXPECT_TRUE(run.feed(Regroup{run.generation - 1, false}).empty());
+  const Outputs outputs = run.feed(Regroup{run.generation, false});
   EXPECT_EQ(outputs.size(), 1U);
-  EXPECT_EQ(get<SendLeaveTogether>(outputs).generation, run.generation);
-  EXPECT_EQ(get<SendLeaveTogether>(outputs).leaving_code, 0);
+  EXPECT_EQ(get<LeaveTogether>(outputs).generation, run.generation);
+  EXPECT_EQ(get<LeaveTogether>(outputs).leaving_code, 0);
 }
 
 // ---- workers that hang ----
@@ -680,7 +679,7 @@ TEST(Supervisor, kills_and_blames_the_workers_that_never_said_hello) {
   EXPECT_EQ(count<KillProcess>(outputs), 1);
   EXPECT_EQ(get<KillProcess>(outputs).local_rank, 1);
   outputs = run.end(1, 137);
-  EXPECT_EQ(get<TellGaveUp>(outputs).failed.code, 11);
+  EXPECT_EQ(get<NodeFailed>(outputs).code, 11);
   const Finish finish = get<Finish>(run.end(0, 137));
   EXPECT_EQ(finish.code, 11);
   EXPECT_EQ(finish.rank, 1);
@@ -713,7 +712,7 @@ TEST(Supervisor, gives_a_worker_that_was_started_again_its_own_start_timeout) {
 TEST(Supervisor, kills_on_order_and_says_why) {
   Scenario run;
   run.train();
-  Outputs outputs = run.feed(KillOrdered{1, "no progress for 600 s, waiting for data"});
+  Outputs outputs = run.feed(KillWorker{1, "no progress for 600 s, waiting for data"});
   ASSERT_EQ(outputs.size(), 2U);
   EXPECT_EQ(std::get<DumpStacks>(outputs[0]).local_rank, 1);
   EXPECT_EQ(std::get<KillProcess>(outputs[1]).local_rank, 1);
@@ -729,7 +728,7 @@ TEST(Supervisor, kills_a_silent_worker_once) {
   EXPECT_EQ(count<DumpStacks>(outputs), 1);
   EXPECT_EQ(count<KillProcess>(outputs), 1);
   EXPECT_TRUE(run.feed(WorkerSilent{0, 6000ms}).empty());
-  EXPECT_TRUE(run.feed(KillOrdered{0, "hangs"}).empty());
+  EXPECT_TRUE(run.feed(KillWorker{0, "hangs"}).empty());
   EXPECT_THAT(get<Restarting>(run.end(0, 137)).line, HasSubstr("its process has not run for 5 s"));
   EXPECT_EQ(count<KillProcess>(run.feed(WorkerSilent{0, 5000ms})), 1) << "the next process is another one";
 }
@@ -739,13 +738,13 @@ TEST(Supervisor, is_not_ready_with_a_worker_that_it_has_killed) {
   run.feed(Started{});
   run.feed(WorkerSaidHello{0});
   run.feed(WorkerSilent{0, 5000ms});
-  EXPECT_EQ(find<TellReady>(run.feed(WorkerSaidHello{1})), nullptr);
+  EXPECT_EQ(find<WorkersReady>(run.feed(WorkerSaidHello{1})), nullptr);
 }
 
 TEST(Supervisor, takes_the_code_of_a_worker_that_ended_before_the_kill_reached_it) {
   Scenario run;
   run.train();
-  run.feed(KillOrdered{1, "hangs"});
+  run.feed(KillWorker{1, "hangs"});
   EXPECT_EQ(get<Restarting>(run.end(1, 12)).code, 12);
 }
 
@@ -756,7 +755,7 @@ TEST(Supervisor, asks_the_job_before_it_stops_its_workers) {
   run.train();
   const Outputs outputs = run.feed(StopRequested{SIGTERM});
   EXPECT_EQ(outputs.size(), 1U);
-  EXPECT_EQ(get<TellLeave>(outputs).code, 143);
+  EXPECT_EQ(get<Leave>(outputs).code, 143);
   EXPECT_TRUE(run.feed(StopRequested{SIGTERM}).empty());
   EXPECT_EQ(run.state.deadline, run.now + kStopGrace);
 }
@@ -765,7 +764,7 @@ TEST(Supervisor, leaves_alone_with_its_stop_code) {
   Scenario run;
   run.train();
   run.feed(StopRequested{SIGTERM});
-  EXPECT_EQ(get<SendLeaveTogether>(run.feed(RegroupOrdered{run.generation, true})).leaving_code, 143);
+  EXPECT_EQ(get<LeaveTogether>(run.feed(Regroup{run.generation, true})).leaving_code, 143);
   run.end(1, 143);
   const Finish finish = get<Finish>(run.end(0, 143));
   EXPECT_EQ(finish.code, 143);
@@ -776,7 +775,7 @@ TEST(Supervisor, leaves_alone_with_its_stop_code) {
 TEST(Supervisor, leaves_when_the_coordinator_sends_it_away) {
   Scenario run;
   run.train();
-  EXPECT_EQ(get<SendLeaveTogether>(run.feed(RegroupOrdered{run.generation, true})).leaving_code, 143);
+  EXPECT_EQ(get<LeaveTogether>(run.feed(Regroup{run.generation, true})).leaving_code, 143);
   EXPECT_EQ(run.state.deadline, run.now + kStopGrace);
 }
 
@@ -784,7 +783,7 @@ TEST(Supervisor, ends_after_a_regroup_that_is_not_its_own_leaving) {
   Scenario run;
   run.train();
   run.feed(StopRequested{SIGTERM});
-  EXPECT_EQ(get<SendLeaveTogether>(run.feed(RegroupOrdered{run.generation, false})).leaving_code, 0);
+  EXPECT_EQ(get<LeaveTogether>(run.feed(Regroup{run.generation, false})).leaving_code, 0);
   run.leave(0, "Regroup");
   EXPECT_EQ(get<SignalWorkers>(run.leave(1, "Regroup")).signal, SIGTERM);
 }
@@ -792,7 +791,7 @@ TEST(Supervisor, ends_after_a_regroup_that_is_not_its_own_leaving) {
 TEST(Supervisor, stops_with_the_whole_job) {
   Scenario run;
   run.train();
-  Outputs outputs = run.feed(StopOrdered{130});
+  Outputs outputs = run.feed(StopJob{130});
   EXPECT_EQ(outputs.size(), 1U);
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGINT);
   run.end(1, 130);
@@ -806,7 +805,7 @@ TEST(Supervisor, signals_workers_that_have_nothing_to_lose_at_once) {
   run.feed(Started{});
   run.feed(WorkerSaidHello{0});
   const Outputs outputs = run.feed(StopRequested{SIGINT});
-  EXPECT_EQ(get<TellLeave>(outputs).code, 130);
+  EXPECT_EQ(get<Leave>(outputs).code, 130);
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGINT);
   run.end(0, 130);
   EXPECT_EQ(get<Finish>(run.end(1, 130)).code, 130);
@@ -819,36 +818,36 @@ TEST(Supervisor, signals_workers_whose_group_broke_while_it_was_leaving) {
   EXPECT_EQ(find<SignalWorkers>(run.leave(0)), nullptr);
   const Outputs outputs = run.leave(1);
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
-  EXPECT_EQ(find<TellReady>(outputs), nullptr);
+  EXPECT_EQ(find<WorkersReady>(outputs), nullptr);
 }
 
 TEST(Supervisor, takes_ready_back_when_it_stops_and_refuses_a_placement) {
   Scenario run;
   run.feed(Started{});
   run.hello();
-  EXPECT_FALSE(get<TellReady>(run.feed(StopRequested{SIGTERM})).ready);
+  EXPECT_FALSE(get<WorkersReady>(run.feed(StopRequested{SIGTERM})).ready);
   const Outputs outputs = run.place();
   EXPECT_EQ(find<AssignWorkers>(outputs), nullptr);
-  EXPECT_EQ(get<TellBroken>(outputs).broken.generation, run.generation);
+  EXPECT_EQ(get<Broken>(outputs).generation, run.generation);
 }
 
 TEST(Supervisor, passes_a_second_signal_on_and_SIGTERM_outranks_Ctrl_C) {
   Scenario run;
   run.train();
-  EXPECT_EQ(get<TellLeave>(run.feed(StopRequested{SIGINT})).code, 130);
-  EXPECT_EQ(get<TellLeave>(run.feed(StopRequested{SIGTERM})).code, 143);
+  EXPECT_EQ(get<Leave>(run.feed(StopRequested{SIGINT})).code, 130);
+  EXPECT_EQ(get<Leave>(run.feed(StopRequested{SIGTERM})).code, 143);
   run.end(0, 130);
   EXPECT_EQ(get<Finish>(run.end(1, 130)).code, 143);
 
   Scenario other;
   other.train();
   other.feed(StopRequested{SIGTERM});
-  EXPECT_EQ(find<TellLeave>(other.feed(StopRequested{SIGINT})), nullptr);
+  EXPECT_EQ(find<Leave>(other.feed(StopRequested{SIGINT})), nullptr);
   EXPECT_EQ(other.state.stop_code, 143);
 
   Scenario signalled;
   signalled.train();
-  signalled.feed(StopOrdered{130});
+  signalled.feed(StopJob{130});
   EXPECT_EQ(get<SignalWorkers>(signalled.feed(StopRequested{SIGTERM})).signal, SIGTERM);
 }
 
@@ -865,7 +864,7 @@ TEST(Supervisor, gives_a_second_signal_no_more_time) {
 TEST(Supervisor, takes_any_other_stop_code_for_SIGTERM) {
   Scenario run;
   run.train();
-  EXPECT_EQ(get<SignalWorkers>(run.feed(StopOrdered{7})).signal, SIGTERM);
+  EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{7})).signal, SIGTERM);
 }
 
 TEST(Supervisor, does_not_blame_a_refused_placement_on_what_was_made_good) {
@@ -876,7 +875,7 @@ TEST(Supervisor, does_not_blame_a_refused_placement_on_what_was_made_good) {
   run.leave(0);
   run.leave(1);
   run.feed(StopRequested{SIGTERM});
-  EXPECT_EQ(get<TellBroken>(run.place()).broken.cause, "NotReady");
+  EXPECT_EQ(get<Broken>(run.place()).cause, "NotReady");
 }
 
 TEST(Supervisor, restarts_nobody_while_stopping) {
@@ -886,7 +885,7 @@ TEST(Supervisor, restarts_nobody_while_stopping) {
   run.now += 30s;
   const Outputs outputs = run.end(1, 139);
   EXPECT_EQ(find<StartWorker>(outputs), nullptr);
-  EXPECT_EQ(get<TellBroken>(outputs).broken.rank, 1);
+  EXPECT_EQ(get<Broken>(outputs).rank, 1);
   EXPECT_EQ(run.state.deadline, run.now + kStopGrace) << "rank 0 may be writing its last checkpoint";
   const Finish finish = get<Finish>(run.end(0, 130));
   EXPECT_EQ(finish.code, 139);
@@ -931,7 +930,7 @@ TEST(Supervisor, starts_nobody_after_a_backoff_when_it_stops) {
 TEST(Supervisor, kills_what_has_not_stopped_in_time) {
   Scenario run;
   run.train();
-  run.feed(StopOrdered{143});
+  run.feed(StopJob{143});
   run.end(1, 143);
   const Outputs outputs = run.tick_at_deadline();
   EXPECT_EQ(get<KillProcess>(outputs).local_rank, 0);
@@ -986,7 +985,7 @@ TEST(Supervisor, follows_a_worker_that_somebody_else_has_stopped) {
   run.train();
   const Outputs outputs = run.end(1, 143);
   EXPECT_EQ(find<StartWorker>(outputs), nullptr);
-  EXPECT_EQ(find<TellBroken>(outputs), nullptr);
+  EXPECT_EQ(find<Broken>(outputs), nullptr);
   EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 143);
 }
 
@@ -996,7 +995,7 @@ TEST(Supervisor, stops_the_waiting_workers_when_somebody_else_has_stopped_one) {
   run.hello();
   const Outputs outputs = run.end(1, 130);
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGINT);
-  EXPECT_FALSE(get<TellReady>(outputs).ready);
+  EXPECT_FALSE(get<WorkersReady>(outputs).ready);
 }
 
 // ---- the end ----
@@ -1007,10 +1006,10 @@ TEST(Supervisor, remarks_on_a_bad_end_after_the_first_good_one) {
   run.end(0, 0);
   const Outputs outputs = run.end(1, 139);
   EXPECT_EQ(find<StartWorker>(outputs), nullptr);
-  EXPECT_EQ(find<TellBroken>(outputs), nullptr);
+  EXPECT_EQ(find<Broken>(outputs), nullptr);
   EXPECT_THAT(get<Remark>(outputs).line, HasSubstr("rank 1 (pid 101) ended with signal 11 (SIGSEGV)"));
-  EXPECT_EQ(count<TellDone>(outputs), 1);
-  EXPECT_EQ(get<Finish>(run.feed(JobEnded{0, ""})).code, 0);
+  EXPECT_EQ(count<NodeDone>(outputs), 1);
+  EXPECT_EQ(get<Finish>(run.feed(EndJob{0, ""})).code, 0);
 }
 
 TEST(Supervisor, ends_those_that_wait_for_a_group_when_training_is_complete) {
@@ -1023,7 +1022,7 @@ TEST(Supervisor, ends_those_that_wait_for_a_group_when_training_is_complete) {
   EXPECT_EQ(get<KillProcess>(outputs).local_rank, 1);
   run.end(2, 137);
   outputs = run.end(1, 137);
-  EXPECT_EQ(count<TellDone>(outputs), 1);
+  EXPECT_EQ(count<NodeDone>(outputs), 1);
   EXPECT_EQ(find<Remark>(outputs), nullptr);
 }
 
@@ -1033,14 +1032,14 @@ TEST(Supervisor, takes_a_stopped_worker_for_done_when_another_one_is) {
   run.end(0, 0);
   run.end(1, 143);
   EXPECT_FALSE(run.state.stopping());
-  EXPECT_EQ(count<TellDone>(run.end(2, 0)), 1);
+  EXPECT_EQ(count<NodeDone>(run.end(2, 0)), 1);
 }
 
 TEST(Supervisor, does_not_ask_to_leave_a_job_that_has_ended) {
   Scenario run;
   run.train();
-  run.feed(JobEnded{0, ""});
-  EXPECT_EQ(find<TellLeave>(run.feed(StopRequested{SIGTERM})), nullptr);
+  run.feed(EndJob{0, ""});
+  EXPECT_EQ(find<Leave>(run.feed(StopRequested{SIGTERM})), nullptr);
 }
 
 TEST(Supervisor, gives_the_end_of_the_job_no_more_time_than_a_stop_has_left) {
@@ -1049,13 +1048,13 @@ TEST(Supervisor, gives_the_end_of_the_job_no_more_time_than_a_stop_has_left) {
   run.feed(StopRequested{SIGTERM});
   const auto until = run.state.deadline;
   run.now += kStopGrace - 1s;
-  run.feed(JobEnded{0, ""});
+  run.feed(EndJob{0, ""});
   EXPECT_EQ(run.state.deadline, until);
 
   Scenario early;
   early.train();
   early.feed(StopRequested{SIGTERM});
-  early.feed(JobEnded{0, ""});
+  early.feed(EndJob{0, ""});
   EXPECT_EQ(early.state.deadline, early.now + kEndGrace);
 }
 
@@ -1065,7 +1064,7 @@ TEST(Supervisor, is_done_even_when_it_is_to_stop) {
   run.feed(StopRequested{SIGTERM});
   run.end(0, 0);
   Outputs outputs = run.end(1, 143);
-  EXPECT_EQ(count<TellDone>(outputs), 1);
+  EXPECT_EQ(count<NodeDone>(outputs), 1);
   EXPECT_EQ(find<Finish>(outputs), nullptr);
   outputs = run.tick_at_deadline();
   EXPECT_EQ(get<Finish>(outputs).code, 0) << "the end of the job has not come in time";
@@ -1082,7 +1081,7 @@ TEST(Supervisor, ends_with_0_when_it_is_stopped_while_it_waits_for_the_others) {
 TEST(Supervisor, gives_its_workers_time_to_end_with_a_job_that_is_complete) {
   Scenario run;
   run.train();
-  EXPECT_TRUE(run.feed(JobEnded{0, ""}).empty());
+  EXPECT_TRUE(run.feed(EndJob{0, ""}).empty());
   EXPECT_EQ(run.state.deadline, run.now + kEndGrace);
   run.end(0, 0);
   EXPECT_EQ(get<KillProcess>(run.tick_at_deadline()).local_rank, 1);
@@ -1094,7 +1093,7 @@ TEST(Supervisor, gives_its_workers_time_to_end_with_a_job_that_is_complete) {
 TEST(Supervisor, ends_at_once_with_a_complete_job_that_its_workers_never_joined) {
   Scenario run;
   run.feed(Started{});
-  EXPECT_EQ(count<KillProcess>(run.feed(JobEnded{0, ""})), 2);
+  EXPECT_EQ(count<KillProcess>(run.feed(EndJob{0, ""})), 2);
   run.end(0, 137);
   EXPECT_EQ(get<Finish>(run.end(1, 137)).code, 0);
 }
@@ -1102,7 +1101,7 @@ TEST(Supervisor, ends_at_once_with_a_complete_job_that_its_workers_never_joined)
 TEST(Supervisor, ends_with_a_job_that_failed_elsewhere) {
   Scenario run;
   run.train();
-  EXPECT_EQ(count<KillProcess>(run.feed(JobEnded{3, "rank 5: no data"})), 2);
+  EXPECT_EQ(count<KillProcess>(run.feed(EndJob{3, "rank 5: no data"})), 2);
   run.end(0, 137);
   const Outputs outputs = run.end(1, 137);
   EXPECT_EQ(find<Remark>(outputs), nullptr);
@@ -1117,15 +1116,15 @@ TEST(Supervisor, ends_at_once_with_a_failed_job_when_nobody_is_alive) {
   run.end(0, 139);
   run.end(0, 139);
   ASSERT_EQ(run.state.workers[0].phase, WorkerPhase::kBackoff);
-  EXPECT_EQ(get<Finish>(run.feed(JobEnded{1, "why"})).code, 1);
+  EXPECT_EQ(get<Finish>(run.feed(EndJob{1, "why"})).code, 1);
 }
 
 TEST(Supervisor, lets_the_workers_write_down_what_they_hold_when_too_few_nodes_are_left) {
   Scenario run;
   run.train();
-  run.feed(CutOrdered{run.state.placement->generation, "NodeLost"});
+  run.feed(CutGroup{run.state.placement->generation, "NodeLost"});
   for (int rank = 0; rank < 2; ++rank) run.feed(WorkerLeft{rank, run.state.placement->generation, "Cut", ""});
-  const Outputs outputs = run.feed(JobEnded{10, "1 of 2 nodes are ready"});
+  const Outputs outputs = run.feed(EndJob{10, "1 of 2 nodes are ready"});
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
   EXPECT_EQ(find<KillProcess>(outputs), nullptr);
   run.end(0, 143);
@@ -1135,7 +1134,7 @@ TEST(Supervisor, lets_the_workers_write_down_what_they_hold_when_too_few_nodes_a
 TEST(Supervisor, gives_a_job_that_was_stopped_the_time_for_its_checkpoint) {
   Scenario run;
   run.train();
-  const Outputs outputs = run.feed(JobEnded{143, "stopped"});
+  const Outputs outputs = run.feed(EndJob{143, "stopped"});
   EXPECT_EQ(find<KillProcess>(outputs), nullptr);
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
   run.end(0, 143);
@@ -1146,7 +1145,7 @@ TEST(Supervisor, names_its_own_cause_when_the_job_ends_because_of_it) {
   Scenario run;
   run.train();
   run.end(1, 5, "loss is NaN");
-  run.feed(JobEnded{5, "node 0: loss is NaN"});
+  run.feed(EndJob{5, "node 0: loss is NaN"});
   EXPECT_EQ(get<Finish>(run.end(0, 137)).rank, 1);
 }
 
@@ -1162,7 +1161,7 @@ class Storm {
   }
   // Everybody who can ends, then time passes: the node must come to its end.
   void calm_down() {
-    apply(JobEnded{1, "over"});
+    apply(EndJob{1, "over"});
     for (int i = 0; i < 100 && !finished_; ++i) {
       for (int rank = 0; rank < nproc(); ++rank) {
         if (alive(rank)) apply(WorkerEnded{rank, 1, 137, ""});
@@ -1202,22 +1201,22 @@ class Storm {
         if (alive(rank) && rarely()) return WorkerEnded{rank, 1, kRareEnds[static_cast<size_t>(pick(3))], ""};
         break;
       case 5:
-        return CutOrdered{some_generation(), "NodeLost"};
+        return CutGroup{some_generation(), "NodeLost"};
       case 6:
-        return RegroupOrdered{some_generation(), rarely()};
+        return Regroup{some_generation(), rarely()};
       case 7:
-        if (rarely()) return KillOrdered{rank, "hangs"};
+        if (rarely()) return KillWorker{rank, "hangs"};
         if (rarely()) return WorkerSilent{rank, 5000ms};
         break;
       case 8:
         if (rarely()) return StopRequested{pick(2) == 0 ? SIGINT : SIGTERM};
-        if (rarely()) return StopOrdered{143};
-        if (rarely()) return JobEnded{pick(2) == 0 ? 0 : 1, ""};
+        if (rarely()) return StopJob{143};
+        if (rarely()) return EndJob{pick(2) == 0 ? 0 : 1, ""};
         break;
       case 9:
         return WorkerAtStep{rank, ++step_, pick(2) == 0};
       case 10:
-        return CheckpointSeen{step_ - pick(100)};
+        return CheckpointNews{step_ - pick(100)};
       default:
         run_.now += std::chrono::milliseconds(pick(3000));
         break;
@@ -1250,7 +1249,7 @@ class Storm {
     } else if (const auto* kill = std::get_if<KillProcess>(&output)) {
       EXPECT_TRUE(alive(kill->local_rank)) << "killed one that is not alive";
       EXPECT_TRUE(killed_.insert(kill->local_rank).second) << "killed twice";
-    } else if (const auto* ready = std::get_if<TellReady>(&output)) {
+    } else if (const auto* ready = std::get_if<WorkersReady>(&output)) {
       EXPECT_TRUE(!ready->ready || std::ssize(alive_) == nproc()) << "ready without all workers";
     } else if (std::holds_alternative<Finish>(output)) {
       finished_ = true;
