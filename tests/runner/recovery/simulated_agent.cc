@@ -102,8 +102,8 @@ void Simulation::order_workers(int process, const SupervisorOutput& output) {
     feed(process, MemberEvent(WorkersReady{ready->ready}));
   } else if (const auto* broken = std::get_if<TellBroken>(&output)) {
     feed(process, MemberEvent(GroupBroke{broken->broken}));
-  } else if (const auto* wish = std::get_if<TellLeave>(&output)) {
-    feed(process, MemberEvent(LeaveRequested{wish->code}));
+  } else if (const auto* leave = std::get_if<TellLeave>(&output)) {
+    feed(process, MemberEvent(LeaveRequested{leave->code}));
   } else if (std::holds_alternative<TellDone>(output)) {
     feed(process, MemberEvent(WorkersDone{}));
   } else if (const auto* failed = std::get_if<TellGaveUp>(&output)) {
