@@ -58,12 +58,21 @@ def workers_of(agent_pid):
     return found
 
 
+def http_get(port, path):
+    """(code, headers, text), also of an error."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
 def read_status(port, host="127.0.0.1", timeout=5):
     """None when there is no whole answer."""
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/status", timeout=timeout) as answer:
             return json.load(answer)
-    except (OSError, urllib.error.URLError, ValueError):
+    except (OSError, ValueError):
         return None
 
 
