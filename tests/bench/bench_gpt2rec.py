@@ -19,12 +19,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-import bench_sasrec
-from bench_sasrec import BIN, ROOT, Run, is_our_rank, machine, say
+from bench_sasrec import BIN, ROOT, Run, is_our_rank, machine, publish, say
 from measured import GpuMemory
+from programs import fetched
 from verdicts import Verdicts
 
-# Threads of both sides spin for some microseconds before they sleep: nobody else uses the cores.
+# Threads of both sides spin for some microseconds before they sleep, because nothing else uses the cores.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 TWIN = ROOT / "tests/bench/gpt2rec_ways.py"
@@ -112,7 +112,7 @@ def main():
         parser.error("--write is for the table of the CPU")
     options.steps = {"cached": options.cached_steps, "dynamic": options.dynamic_steps}
     options.steps_of_guide = {"cached": min(60, options.cached_steps), "dynamic": 4}
-    tokenizer = subprocess.run([ROOT / "scripts/get_gpt2_tokenizer"], capture_output=True, text=True, check=True).stdout.strip()
+    tokenizer = fetched("get_gpt2_tokenizer")
     seconds, mib = {}, {}
 
     def add(work, side, value, memory):
@@ -156,10 +156,7 @@ def main():
             f"{SHAPES['dynamic'][0]}, batch {SHAPES['dynamic'][1]}; evaluation: per user.", "",
             f"| work | side | ms | {memory} | times as long as Lockstep |", "|---|---|---|---|---|", *table, "",
             *verdicts.table()]
-    if options.write:
-        bench_sasrec.write_part("gpt2rec", text)
-    else:
-        print("\n".join(text))
+    publish("gpt2rec", text, options.write)
     verdicts.end()
 
 

@@ -20,13 +20,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-import bench_sasrec
 import gpt2rec_twin as twin
 import numpy
 import torch
 import torch.nn.functional as F
-from bench_sasrec import BIN, CACHE, ROOT, machine, say
-from programs import program, tools_folder
+from bench_sasrec import BIN, CACHE, machine, publish, say
+from programs import fetched, program, tools_folder
 from safetensors.torch import load_file
 from verdicts import Verdicts
 
@@ -137,7 +136,7 @@ def factorise(films, flags, seed, rate, decay, epochs):
 
 
 def ours(data, flags, seed, epochs):
-    tokenizer = subprocess.run([ROOT / "scripts/get_gpt2_tokenizer"], capture_output=True, text=True, check=True).stdout.strip()
+    tokenizer = fetched("get_gpt2_tokenizer")
     with tempfile.TemporaryDirectory() as folder:
         command = [BIN / "lockstep", "run", "gpt2rec", "--data_path", data, "--train_dir", f"{folder}/run", "--seed", seed,
                    "--num_epochs", epochs, "--batch_scope", "total", "--neg", "resample", "--valid_seen", "false",
@@ -214,10 +213,7 @@ def main():
             f"evaluations, one each {EVAL_EVERY} epochs, without a better one, at the latest after {options.epochs} epochs. "
             f"Lockstep: a random GPT-2 of 2x64 with GPT-2's tokenizer. BPR-MF: Adam, batch {BATCH}, one negative.", "",
             "| data, figure | side | mean | least | most | Lockstep's as a multiple |", "|---|---|---|---|---|---|", *table, "", *verdicts.table()]
-    if options.write:
-        bench_sasrec.write_part("gpt2rec accuracy", text)
-    else:
-        print("\n".join(text))
+    publish("gpt2rec accuracy", text, options.write)
     verdicts.end()
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from bench_sasrec import machine, say, write_part
-from programs import ROOT, program, tools_folder
+from bench_sasrec import machine, publish, say
+from programs import fetched, program, tools_folder
 from test_images import adm_crop, opened
 from verdicts import Verdicts
 
@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     options = parser.parse_args()
-    source = pathlib.Path(subprocess.run([ROOT / "scripts/get_emoji"], capture_output=True, text=True, check=True).stdout.strip())
+    source = fetched("get_emoji")
     emoji = sorted(source.rglob("*.png"))
     verdicts = Verdicts()
     with tempfile.TemporaryDirectory() as folder:
@@ -83,10 +83,7 @@ def main():
     for name, ratio in ratios.items():
         verdicts.judge(f"{name}: at least {TARGET_RATIO}x a Pillow loader per core", ratio >= TARGET_RATIO, f"{ratio:.1f}x")
     lines += ["", *verdicts.table()]
-    if options.write:
-        write_part("images", lines)
-    else:
-        print("\n".join(lines))
+    publish("images", lines, options.write)
     verdicts.end()
 
 

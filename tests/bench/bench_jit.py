@@ -26,7 +26,7 @@ from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import jit_twin
-from bench_sasrec import BIN, machine, say, write_part
+from bench_sasrec import BIN, machine, publish, say
 from measured import GpuMemory, run
 from verdicts import Verdicts
 
@@ -248,10 +248,7 @@ def main():
     verdicts.judge(f"batch {GUIDES_BATCH} in {options.precision} fits into {GUIDES_GB} GB{how}", guides_gb <= GUIDES_GB,
                    f"{guides_gb:.1f} GB")
     lines += ["", *verdicts.table()]
-    if options.write:
-        write_part("jit", lines)
-    else:
-        print("\n".join(lines))
+    publish("jit", lines, options.write)
     verdicts.end()
 
 

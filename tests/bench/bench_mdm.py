@@ -17,9 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import torch
 from safetensors.torch import load_file, save_file
 
-import bench_sasrec
 import mdm_twin
-from bench_sasrec import machine, say
+from bench_sasrec import machine, publish, say
 from measured import run
 from programs import program, tools_folder
 from verdicts import Verdicts
@@ -105,10 +104,7 @@ def main():
     verdicts = Verdicts()
     verdicts.judge(f"features: at least {TARGET:g} times as fast", ratio >= TARGET, f"{ratio:.1f}")
     lines += ["", *verdicts.table()]
-    if options.write:
-        bench_sasrec.write_part("mdm", lines)
-    else:
-        print("\n".join(lines))
+    publish("mdm", lines, options.write)
     verdicts.end()
 
 

@@ -13,7 +13,6 @@ import os
 import pathlib
 import random
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -103,14 +102,8 @@ class Node(Running):
                           "--rejoin_timeout_seconds", "1"], base, LOCKSTEP_TOKEN="bench", LOCKSTEP_JOB="bench",
                          LOCKSTEP_POD_ATTEMPT=str(attempt))
 
-    def wait_until(self, condition, what):
-        seen = {}
-
-        def holds():
-            seen["status"] = read_status(self.port)
-            return seen["status"] is not None and condition(seen["status"])
-        self.wait_for(holds, what)
-        return seen["status"]
+    def status(self):
+        return read_status(self.port)
 
 
 def let_a_node_join(times, draw, folder):
@@ -119,11 +112,11 @@ def let_a_node_join(times, draw, folder):
     found = []
     try:
         for attempt in range(times):
-            alone = first.wait_until(lambda s: s["phase"] == "Running" and s["worldSize"] == 1, "one node at work")
-            first.wait_until(lambda s: max_step(s) > max_step(alone) + draw.randint(50, 100), "steps")
+            alone = first.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 1, "one node at work")
+            first.wait_for_status(lambda s: max_step(s) > max_step(alone) + draw.randint(50, 100), "steps")
             second = Node(1, attempt, coordinator, folder / "run", folder)
             # The group stands a moment before its first step, with which the recovery is told.
-            status = first.wait_until(lambda s: s["worldSize"] == 2 and any(
+            status = first.wait_for_status(lambda s: s["worldSize"] == 2 and any(
                 r["generation"] == s["generation"] for r in s["recoveries"]), "two nodes at work")
             found.append(status["recoveries"][-1])
             print("a node joins", found[-1], flush=True)

@@ -23,8 +23,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-import bench_sasrec
-from bench_sasrec import machine, say
+from bench_sasrec import machine, publish, say
 from measured import run
 from programs import tools_folder
 from verdicts import Verdicts
@@ -170,10 +169,7 @@ def main():
             "repetitions.", "",
             "| work | side | ms | peak resident MiB | times the public package's speed |", "|---|---|---|---|---|", *table, "",
             *verdicts.table()]
-    if options.write:
-        bench_sasrec.write_part("protein", text)
-    else:
-        print("\n".join(text))
+    publish("protein", text, options.write)
     verdicts.end()
 
 

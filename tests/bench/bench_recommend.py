@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from bench_sasrec import BIN, DATA, machine, say, write_part
+from bench_sasrec import BIN, DATA, machine, publish, say
 
 MAXLEN = 200
 NAME = f"SASRec.epoch=1.lr=0.001.layer=2.head=1.hidden=50.maxlen={MAXLEN}.pth"
@@ -81,10 +81,7 @@ def main():
     for name, (ours, theirs) in (("from exec to the end", whole), ("data, scores and rows", inside)):
         text.append(f"| {name} | {statistics.median(ours):.2f} | {statistics.median(theirs):.2f} | "
                     f"{statistics.median(ours) / statistics.median(theirs):.3f} |")
-    if options.write:
-        write_part("recommend", text)
-    else:
-        print("\n".join(text))
+    publish("recommend", text, options.write)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ class Lines:
             self.seen.append((time.monotonic(), line))
 
     def stop(self):
-        # torchrun's ranks have sessions of their own and outlive it: found while it stands still and starts no others.
+        # torchrun's ranks have sessions of their own and outlive it. They are looked up while torchrun is stopped and
+        # starts no others.
         for process in self.processes:
             process.send_signal(signal.SIGSTOP)
         ranks = twin_ranks(self.processes)
@@ -113,7 +114,7 @@ def measure_twin(kills, draw, folder):
                           "recovery of the twin", RECOVERY_SECONDS_MAX)
             except TimeoutError as stuck:
                 print(stuck, flush=True)
-                return results, 1  # it would not go on by itself: this turn is over
+                return results, 1  # it does not recover by itself: this turn is over
             after = [(at, step) for at, step in side.steps()[before:] if at > killed + 0.05]
             fresh = next(at for at, step in after if step > furthest)
             results.append((fresh - killed, sum(1 for _, step in after if step <= furthest)))

@@ -181,11 +181,13 @@ def machine(device="cpu"):
             f"({model.group(1) if model else platform.machine()}), {gpu}")
 
 
-def write_part(name, lines):
-    text = REPORT.read_text(encoding="utf-8")
-    begin = re.search(rf"<!-- {name}:.*-->\n", text)
-    end = text.index(f"<!-- /{name} -->")
-    REPORT.write_text(text[:begin.end()] + "\n" + "\n".join(lines) + "\n\n" + text[end:], encoding="utf-8")
+def publish(name, lines, write=True):
+    """Prints the lines. With `write`, they also replace the part `name` of docs/benchmarks.md."""
+    if write:
+        text = REPORT.read_text(encoding="utf-8")
+        begin = re.search(rf"<!-- {name}:.*-->\n", text)
+        end = text.index(f"<!-- /{name} -->")
+        REPORT.write_text(text[:begin.end()] + "\n" + "\n".join(lines) + "\n\n" + text[end:], encoding="utf-8")
     print("\n".join(lines))
 
 
@@ -195,7 +197,7 @@ def say(text):
 
 def measure_start(ranks, repetitions):
     starts, memory = ([], []), ([], [])
-    run_ours(ranks, "--max_steps", 1)  # both once for the page cache
+    run_ours(ranks, "--max_steps", 1)  # once each, to fill the page cache
     run_twin(ranks, "--max_steps", 1, "--no_evaluation")
     for i in range(repetitions):
         say(f"start, {ranks} ranks: {i + 1}/{repetitions}")
@@ -238,7 +240,7 @@ def speed(options):
         _, records = run_ours(2, "--max_steps", 1000, "--num_epochs", 1000, "--checkpoint_every", 100, "--log_every", 1)
         stalls.append(stall(records, 100))
     share = [100 * lost / (100 * step) for lost, step in stalls]
-    write_part("speed", [
+    publish("speed", [
         f"{machine()}. {options.repetitions} repetitions.", "",
         "| | Lockstep | PyTorch, torchrun | ratio | target |", "|---|---|---|---|---|",
         row("seconds from exec to the first step done, 2 ranks", *starts, 2, at_most(0.25)),
@@ -277,7 +279,7 @@ def accuracy(options):
             cells = [f"{statistics.mean(v):.4f} [{min(v):.4f}, {max(v):.4f}]" for v in (mine, other)]
             lines.append(f"| {variant} {name} | {cells[0]} | {cells[1]} | {difference:.4f} | {allowed:.4f} | "
                          f"{'agree' if difference <= allowed else 'DIFFER'} |")
-    write_part("accuracy", lines + ["", "Allowed: the larger of the two sides' ranges over the seeds."])
+    publish("accuracy", lines + ["", "Allowed: the larger of the two sides' ranges over the seeds."])
     if not agree:
         raise SystemExit("the two sides' metrics differ by more than their seeds do")
 

@@ -18,8 +18,8 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from bench_sasrec import machine, say, write_part
-from programs import ROOT, program, tools_folder
+from bench_sasrec import machine, publish, say
+from programs import fetched, program, tools_folder
 from verdicts import Verdicts
 
 TARGET_PER_MINUTE = 1000
@@ -58,7 +58,7 @@ def main():
     parser.add_argument("--whole", type=int, default=6)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     options = parser.parse_args()
-    source = pathlib.Path(subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True).stdout.strip())
+    source = fetched("get_structures")
     verdicts = Verdicts()
     with tempfile.TemporaryDirectory() as folder:
         files = copy_plain(source.glob("*.pdb*"), pathlib.Path(folder, "all"))
@@ -85,10 +85,7 @@ def main():
         lines.append(f"| with mmCIF and gzip | {count} | {60 * count / statistics.median(mixed):,.0f} | – | – |")
         verdicts.judge(f"{TARGET_PER_MINUTE} structures a minute per core", per_minute >= TARGET_PER_MINUTE, f"{per_minute:,.0f}")
     lines += ["", *verdicts.table()]
-    if options.write:
-        write_part("structures", lines)
-    else:
-        print("\n".join(lines))
+    publish("structures", lines, options.write)
     verdicts.end()
 
 

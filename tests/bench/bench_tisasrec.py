@@ -24,8 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-import bench_sasrec
-from bench_sasrec import BIN, DATA, REPORT, Run, is_our_rank, machine, say
+from bench_sasrec import BIN, DATA, Run, is_our_rank, machine, publish, say
 
 ITEMS, SPAN = 1349, 256  # of MovieLens-100K after --min_count 5; --time_span's default
 WARM_UP = 2
@@ -193,10 +192,7 @@ def main():
     text = [f"{machine()}. One rank, {options.threads} threads, {options.repetitions} repetitions; medians.", "",
             "| maxlen | batch | | ms a step | of it loops in Python | peak resident MiB | times ours | our share of its memory |",
             "|---|---|---|---|---|---|---|---|", *table]
-    if options.write:
-        bench_sasrec.write_part("tisasrec", text)
-    else:
-        print("\n".join(text))
+    publish("tisasrec", text, options.write)
     if missed:
         raise SystemExit("MISSED: " + "\nMISSED: ".join(missed))
 

@@ -43,6 +43,6 @@ class GpuMemory:
         while not self.ended.wait(0.2):
             try:
                 found = re.search(r'^lockstep_device_memory_bytes\{[^}]*kind="peak".*\} (\S+)', read_metrics(self.port), re.M)
-            except OSError:  # the run has not begun, or has ended
+            except OSError:  # the run is not listening yet, or has ended
                 continue
             self.mib = max(self.mib, float(found[1]) / 2**20 if found else 0.0)

@@ -4,7 +4,6 @@ Each side has a namespace of its own, which is gone before the next begins. The 
 controller-manager with its endpoint controllers and KWOK are the same for all; so is what the pods ask for.
 """
 import asyncio
-import concurrent.futures
 import dataclasses
 import multiprocessing
 import subprocess
@@ -12,7 +11,7 @@ import time
 
 from control_plane import ControlPlane
 from fake_kubelet import AGENT_PORT
-from many_jobs import THREADS, copy_of, cpu_seconds, most_resident_bytes
+from many_jobs import Namespace, copy_of, cpu_seconds, in_parallel, most_resident_bytes
 from operator_process import OperatorProcess
 from pod_history import History
 from train_jobs import IMAGE, TRAIN_JOBS, train_job
@@ -55,12 +54,6 @@ async def answer_as_agents():
         writer.close()
     server = await asyncio.start_server(answer, "0.0.0.0", AGENT_PORT, backlog=1024)
     await server.serve_forever()
-
-
-@dataclasses.dataclass(frozen=True)
-class Namespace:
-    client: object
-    namespace: str
 
 
 class Pods(History):
@@ -170,11 +163,6 @@ class TrainJobs:
 
     def is_complete(self, one):
         return condition(one, "Complete").get("status") == "True"
-
-
-def in_parallel(work, items):
-    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(work, items))
 
 
 @dataclasses.dataclass

@@ -8,7 +8,7 @@ class Verdicts:
         self._missed = []
 
     def at_most(self, target, values, limit, unit, digits=3):
-        """Of all values, not of their median: a target is for each time."""
+        """Judges all values, not their median: a target holds for each time."""
         found = f"{len(values)} times, at most {max(values):.{digits}f} {unit}".rstrip() if values else "nothing"
         self.judge(target, bool(values) and max(values) <= limit, found)
 

@@ -36,9 +36,9 @@ def running():
     return record if runs_still(record) else None
 
 
-def make_volumes(plane, count=4):
+def make_volumes(plane):
     """For the claims of the example: nothing provisions volumes here, and no pod of a fake node mounts one."""
-    for number in range(count):
+    for number in range(4):
         plane.api.create("persistentvolumes", {
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"fake-{number}"},
             "spec": {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"],

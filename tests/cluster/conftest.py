@@ -12,9 +12,12 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 
 from control_plane import ControlPlane  # noqa: E402
 from fake_kubelet import FakeKubelet  # noqa: E402
+from fault_proxy import FaultProxy  # noqa: E402
 from namespace import fresh_namespace  # noqa: E402
 from operator_process import OPERATOR, OperatorProcess, operator_binary  # noqa: E402
+from pod_history import PodHistory  # noqa: E402
 from programs import leave_the_network  # noqa: E402
+from train_jobs import Jobs  # noqa: E402
 
 leave_the_network()
 
@@ -36,6 +39,12 @@ def control_plane():
 def api(control_plane, request):
     with fresh_namespace(control_plane, request.node.name) as found:
         yield found
+
+
+@pytest.fixture
+def proxy(control_plane):
+    with FaultProxy(control_plane) as running:
+        yield running
 
 
 @pytest.fixture
@@ -61,6 +70,23 @@ def operator(control_plane, api):
     yield start
     for one in started:
         one.kill()
+
+
+@pytest.fixture
+def process(api, kubelet, operator):
+    """An operator that has started."""
+    return operator()
+
+
+@pytest.fixture
+def jobs(api, process):
+    return Jobs(api)
+
+
+@pytest.fixture
+def history(api):
+    with PodHistory(api) as running:
+        yield running
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import urllib.request
 
@@ -38,9 +37,9 @@ def is_usual_version():
     return not os.environ.get("LOCKSTEP_KUBERNETES")
 
 
-def kubernetes_version(module=None):
-    """The control plane's; module: what another folder below tests/cluster/kube has, "node" the kubelet's."""
-    module = os.environ.get("LOCKSTEP_KUBERNETES", "") if module is None else module
+def kubernetes_version():
+    """The control plane's."""
+    module = os.environ.get("LOCKSTEP_KUBERNETES", "")
     text = (HERE / "kube" / module / "go.mod").read_text(encoding="utf-8")
     return re.search(r"k8s\.io/kubernetes v([0-9.]+)", text).group(1)
 
@@ -165,8 +164,8 @@ class ControlPlane:
         self.components[name] = Process(name, [self.program(name), *flags], self.folder)
         self.components[name].start()
 
-    def stop_component(self, name, number=signal.SIGKILL):
-        self[name].stop(number)
+    def stop_component(self, name):
+        self[name].stop()
 
     def restart_component(self, name):
         """Starts it again, with its own flags and ports, and waits until the API server answers. With the API server,
@@ -265,8 +264,8 @@ current-context: lockstep-test
         return self.write_kubeconfig(self.folder / f"user-{name}.kubeconfig",
                                      {"client-certificate": str(certificate), "client-key": str(key)}, namespace)
 
-    def token_of(self, namespace, service_account, seconds=3600):
-        answer = self.api.create("serviceaccounts", {"spec": {"expirationSeconds": seconds}}, namespace,
+    def token_of(self, namespace, service_account):
+        answer = self.api.create("serviceaccounts", {"spec": {"expirationSeconds": 3600}}, namespace,
                                  service_account, "token")
         return answer["status"]["token"]
 
@@ -341,7 +340,7 @@ current-context: lockstep-test
             raise
 
     def number(self):
-        """A new one at each call: for names that must not meet."""
+        """A new number at each call, for names that must differ."""
         return next(self.numbers)
 
     def make_namespace(self, name, labels=None):

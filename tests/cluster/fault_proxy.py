@@ -145,7 +145,7 @@ class Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
 
     def handle_error(self, request, client_address):
-        """A client that goes away is what these tests are about."""
+        """Nothing is printed: these tests are about clients that go away."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

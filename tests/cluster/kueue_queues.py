@@ -161,11 +161,6 @@ class Queues:
                                                  "metadata": {"name": queue},
                                                  "spec": {"clusterQueue": self.name}})
 
-    def set_quota(self, pods):
-        found = self.api.client.get(f"{GROUP}/clusterqueues", None, self.name)
-        found["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = str(pods)
-        self.api.client.patch(f"{GROUP}/clusterqueues", {"spec": found["spec"]}, None, self.name)
-
     def make_priority(self, name, value):
         if not self.api.control_plane.exists(f"{GROUP}/workloadpriorityclasses", None, name):
             self.cluster("workloadpriorityclasses", {"kind": "WorkloadPriorityClass", "metadata": {"name": name},
@@ -211,7 +206,7 @@ class Queues:
         return found is not None and "admission" in found.get("status", {})
 
     def let_go(self):
-        """Nothing of a test holds back its namespace."""
+        """Removes the finalizers of Workloads, which would keep the test's namespace from being deleted."""
         for found in self.workloads():
             if found["metadata"].get("finalizers"):
                 self.api.client.patch(WORKLOADS, {"metadata": {"finalizers": None}}, self.api.namespace,

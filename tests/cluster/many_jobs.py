@@ -18,7 +18,7 @@ THREADS = 32
 RUN_SECONDS = 2  # of each pod
 PODS_PER_KWOK_NODE = 200
 ANNOTATIONS = {"fake.lockstep.dev/exit-after": f"{RUN_SECONDS}s"}
-# What the API server gave a pod, and what a copy of it must not have.
+# Fields that the API server has set, and that a copy of a pod must not have.
 NOT_COPIED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences",
               "namespace")
 
@@ -49,7 +49,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Namespace:
-    """What PodHistory wants to know."""
+    """What a History needs of an Api (namespace.py)."""
     client: object
     namespace: str
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import urllib.error
 import urllib.request
 
 from kube_api import NO_ANSWER
@@ -72,6 +73,16 @@ class OperatorProcess:
                 return answer.status == 200
         except NO_ANSWER:
             return False
+
+    def readyz(self):
+        """The answer's text, also that of a 503; "" if there is none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.read().decode()
+        except OSError:
+            return ""
 
     def metrics(self):
         """name{labels} → value of /metrics, as soon as it answers."""

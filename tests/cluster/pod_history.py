@@ -1,4 +1,4 @@
-"""Every pod that was there, also those that are gone by now; every condition that a TrainJob had, also past ones."""
+"""Every pod that ever existed, and every condition that a TrainJob ever had."""
 import threading
 
 from kube_api import NO_ANSWER, ApiError, StopWatch, path_of
@@ -7,7 +7,7 @@ from waiting import pause
 
 
 class History:
-    """A thread follows a resource of the test's namespace, also past an API server that is away for a while."""
+    """A thread follows a resource of the test's namespace, even if the API server is away for a while."""
 
     resource = ""
 

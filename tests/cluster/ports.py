@@ -1,9 +1,9 @@
-"""TCP ports that stay ours."""
+"""TCP ports that are reserved for a test."""
 import socket
 
 
 class ReservedPorts:
-    """Ports of 127.0.0.1 that nobody else is given until close(), although a server of ours may come and go on them.
+    """Ports of 127.0.0.1 that no other program gets until close(), although our own servers may start and stop on them.
 
     Each is held by a socket that is bound and does not listen. It allows the reuse of its address only after it was
     bound: so the kernel first gives a port that is quite free, and then lets a program bind it that asks for

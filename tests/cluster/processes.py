@@ -137,7 +137,7 @@ class Process:
         self.popen.send_signal(number)
 
     def pause(self):
-        """SIGSTOP, and the kernel has stopped every thread of it: kill() alone comes back before that."""
+        """SIGSTOP; returns when every thread has stopped, which kill() does not wait for."""
         self.send_signal(signal.SIGSTOP)
         threads = pathlib.Path(f"/proc/{self.pid}/task")
         wait_until(lambda: all((stat_of(thread) or "T")[0] == "T" for thread in threads.iterdir()),

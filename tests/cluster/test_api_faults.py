@@ -5,8 +5,6 @@ import contextlib
 import itertools
 import json
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -14,7 +12,6 @@ from fake_kubelet import Exit
 from fault_proxy import FaultProxy
 from kube_api import ApiError, KubeApi
 from operator_process import OPERATOR
-from pod_history import PodHistory
 from train_jobs import Jobs, run_report
 from waiting import wait_until
 
@@ -23,26 +20,9 @@ ALWAYS = 1_000_000
 
 
 @pytest.fixture
-def proxy(control_plane):
-    with FaultProxy(control_plane) as running:
-        yield running
-
-
-@pytest.fixture
-def history(api):
-    with PodHistory(api) as running:
-        yield running
-
-
-@pytest.fixture
 def process(api, kubelet, history, proxy, operator):
     """An operator with its ServiceAccount's rights, through the proxy."""
     return operator(kubeconfig=proxy.kubeconfig_of_service_account(*OPERATOR))
-
-
-@pytest.fixture
-def jobs(api, process):
-    return Jobs(api)
 
 
 # --- matching requests
@@ -327,22 +307,11 @@ def test_a_rotated_token_is_taken_from_its_file(api, kubelet, proxy, history, op
                 plane.api.delete("secrets", OPERATOR[0], secret)
 
 
-def readyz(process):
-    """The words of /readyz, whatever its status."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/readyz", timeout=5) as answer:
-            return answer.read().decode()
-    except urllib.error.HTTPError as refusal:
-        return refusal.read().decode()
-    except OSError:
-        return ""
-
-
 def test_an_operator_without_rights_says_which_verb_on_what_and_goes_on_once_it_has_them(api, kubelet, operator):
     kubeconfig = api.control_plane.kubeconfig_of_service_account(api.namespace, "default")
     process = operator(wait=False, kubeconfig=kubeconfig)
     missing = 'cannot list resource "trainjobs" in API group "lockstep.dev" in the namespace "' + api.namespace
-    process.process.wait_until(lambda: missing in readyz(process), "the missing right in /readyz")
+    process.process.wait_until(lambda: missing in process.readyz(), "the missing right in /readyz")
     process.wait_until_alive()
     assert not process.answers("readyz")
     assert any("cannot list resource" in json.dumps(record) for record in process.records())
@@ -358,7 +327,7 @@ def test_an_operator_whose_credentials_are_refused_says_so(api, operator):
     plane = api.control_plane
     kubeconfig = plane.write_kubeconfig(plane.folder / f"nobody-{plane.number()}.kubeconfig", {"token": "nobody's"})
     process = operator(wait=False, kubeconfig=kubeconfig)
-    process.process.wait_until(lambda: "Unauthorized" in readyz(process), "the refusal in /readyz")
+    process.process.wait_until(lambda: "Unauthorized" in process.readyz(), "the refusal in /readyz")
     assert not process.answers("readyz")
 
 

@@ -35,7 +35,7 @@ def test_it_starts_runs_what_it_says_and_ends(cluster):
     assert again.returncode == 1 and "One runs already" in again.stdout
 
     def said(command):
-        """What a person sees who pastes the greeting's export, and then this."""
+        """The output of this command, after the export that the greeting shows."""
         export = re.search(r"^export .*$", started.stdout, re.M)[0]
         return subprocess.run(["bash", "-c", f"{export}\n{command}"], capture_output=True, text=True, check=False,
                               cwd=ROOT, timeout=60)

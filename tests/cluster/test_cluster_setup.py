@@ -1,7 +1,5 @@
 """What an operator says where the cluster is not set up for it: no CRD, an older CRD, rights that are missing."""
 import copy
-import urllib.error
-import urllib.request
 
 import pytest
 import yaml
@@ -50,20 +48,9 @@ def older(*paths):
     return crd
 
 
-def readyz(operator):
-    """The answer's text, also that of a 503."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/readyz", timeout=5) as answer:
-            return answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.read().decode()
-    except OSError:
-        return ""
-
-
 def wait_until_it_says(operator, *parts):
-    wait_until(lambda: all(part in readyz(operator) for part in parts), f"{parts} in /readyz",
-               on_timeout=lambda: readyz(operator) + operator.log()[-3000:])
+    wait_until(lambda: all(part in operator.readyz() for part in parts), f"{parts} in /readyz",
+               on_timeout=lambda: operator.readyz() + operator.log()[-3000:])
 
 
 def test_without_a_crd_it_says_so_and_begins_once_there_is_one(plane, api):

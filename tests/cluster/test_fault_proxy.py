@@ -4,15 +4,8 @@ import http.client
 
 import pytest
 
-from fault_proxy import FaultProxy
 from kube_api import ApiError, KubeApi
 from waiting import wait_until
-
-
-@pytest.fixture
-def proxy(control_plane):
-    with FaultProxy(control_plane) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """Gangs on a control plane that has Kubernetes' own PodGroups (feature gate GenericWorkload): four nodes of one pod each,
 the real scheduler, and the operator with its ServiceAccount's rights."""
-import json
-
 import pytest
 
 from control_plane import ControlPlane
-from fake_kubelet import Behaviour, Exit, FakeKubelet
+from fake_kubelet import Behaviour, Exit
 from fault_proxy import FaultProxy
-from kube_api import ApiError
 from operator_process import OPERATOR
 from test_api_faults import ALWAYS, EveryOther, plural_of
 from test_operator_dies import ScenarioRun, try_each_death  # pylint: disable=unused-import
@@ -16,7 +13,6 @@ from waiting import wait_until
 
 POD_GROUPS = "scheduling.k8s.io/v1beta1/podgroups"
 WHOLE_NODE = {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
-GANG = {"scheduling": {"gang": "Native"}, "trainer": WHOLE_NODE}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What may come to the operator's port, from anywhere, while it works: nothing crashes, probes and scrapes are answered."""
+"""Hostile requests to the operator's port while it works: nothing crashes, probes and scrapes are answered."""
 import pathlib
 import sys
 
@@ -16,7 +16,7 @@ TOO_LARGE = (b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n" + 
 
 @pytest.fixture
 def process(api, kubelet, operator):
-    """An operator that works: it sees a job to its first pods after whatever was done to it."""
+    """An operator that still works after the test: it must then create the pods of a job."""
     running = operator()
     pid = running.pid
     yield running

@@ -12,29 +12,12 @@ import pytest
 from bad_jobs import REFUSED, TEMPLATES
 from control_plane import TOKEN_KEY_LINE
 from fake_kubelet import Behaviour, Exit
-from pod_history import PodHistory
-from train_jobs import TRAIN_JOBS, ApiError, Jobs, environment_of, train_job
+from train_jobs import TRAIN_JOBS, ApiError, Jobs, environment_of
 from waiting import wait_until
 
 SLOW_TO_END = Behaviour(on_delete=None)
 LONG_GRACE = {"spec": {"terminationGracePeriodSeconds": 600}}
 TEMPLATE = "spec.trainer.podTemplate"
-
-
-@pytest.fixture
-def process(api, kubelet, operator):
-    return operator()
-
-
-@pytest.fixture
-def jobs(api, process):
-    return Jobs(api)
-
-
-@pytest.fixture
-def history(api):
-    with PodHistory(api) as running:
-        yield running
 
 
 # --- what the API server refuses before the operator hears of it
@@ -347,8 +330,8 @@ def test_a_job_in_a_namespace_where_nothing_can_be_made_any_more_makes_no_noise(
 # --- what somebody else made with our names
 
 
-def strangers_pod(name):
-    return {"metadata": {"name": name, "labels": {"lockstep.dev/job": "job", "app": "theirs"}},
+def strangers_pod():
+    return {"metadata": {"name": "job-1-0", "labels": {"lockstep.dev/job": "job", "app": "theirs"}},
             "spec": {"containers": [{"name": "main", "image": "registry.example/theirs:1"}]}}
 
 
@@ -358,7 +341,7 @@ def as_it_was(found):
 
 
 def test_a_pod_of_somebody_else_with_our_name_is_left_alone(api, jobs, kubelet):
-    api.create("pods", strangers_pod("job-1-0"))
+    api.create("pods", strangers_pod())
     theirs = as_it_was(kubelet.wait_for(api.namespace, "job-1-0", lambda p: p["status"].get("podIP"), "running"))
     jobs.create(nodes=2)
     said = jobs.wait_for_condition("PodsReady", "False", "NameTaken")
@@ -371,7 +354,7 @@ def test_a_pod_of_somebody_else_with_our_name_is_left_alone(api, jobs, kubelet):
 
 
 def test_the_job_begins_when_the_pod_with_its_name_is_gone(api, jobs, kubelet):
-    api.create("pods", strangers_pod("job-1-0"))
+    api.create("pods", strangers_pod())
     kubelet.wait_for(api.namespace, "job-1-0", lambda p: p["status"].get("podIP"), "running")
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady", "False", "NameTaken")

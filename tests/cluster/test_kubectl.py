@@ -7,7 +7,6 @@ import time
 import pytest
 
 from fake_kubelet import Behaviour, Exit
-from pod_history import PodHistory
 from train_jobs import TRAIN_JOBS, Jobs, environment_of, run_report, train_job
 from waiting import wait_until
 
@@ -15,22 +14,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "manifests/examples/trainjob.yaml"
 SLOW_TO_END = Behaviour(on_delete=None)  # until the grace period is over, or the test says so
 LONG_GRACE = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 600}}}
-
-
-@pytest.fixture
-def process(api, kubelet, operator):
-    return operator()
-
-
-@pytest.fixture
-def jobs(api, process):
-    return Jobs(api)
-
-
-@pytest.fixture
-def history(api):
-    with PodHistory(api) as running:
-        yield running
 
 
 def apply(api, *words, **options):

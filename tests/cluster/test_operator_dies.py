@@ -82,7 +82,7 @@ class ScenarioRun:
                 "pods": sorted(self.jobs.pods()), "made": sorted(names)}
 
     def clear(self):
-        """Makes room for the next run of the scenario. The operator is gone by then."""
+        """Removes what would disturb the next run of the scenario. The operator is gone by then."""
 
 
 def create_and_finish(s):

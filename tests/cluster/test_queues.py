@@ -287,9 +287,9 @@ def test_admission_checks_are_waited_for_and_add_to_the_pods(api, jobs, queues):
     api.client.delete(f"{GROUP}/admissionchecks", None, check)
 
 
-def workload_made_before(count):
+def workload_made_before():
     return {"apiVersion": GROUP, "kind": "Workload", "metadata": {"name": "made-before"},
-            "spec": {"queueName": "team", "podSets": [{"name": "main", "count": count, "template": {"spec": {
+            "spec": {"queueName": "team", "podSets": [{"name": "main", "count": 2, "template": {"spec": {
                 "restartPolicy": "Never",
                 "containers": [{"name": "trainer", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}}]}}
 
@@ -298,7 +298,7 @@ def test_a_prebuilt_workload_is_adopted(api, jobs, queues):
     queues.make(2)
     jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
     jobs.wait_for_words("prebuilt", "made-before", "not there")
-    workload = workload_made_before(2)
+    workload = workload_made_before()
     workload["spec"] |= {"priority": 1, "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"}}
     api.create(WORKLOADS, workload)
     jobs.wait_for_pods("job-0-0", "job-1-0")
@@ -318,7 +318,7 @@ def adopts(request):
 def test_an_adoption_that_fails_at_first_succeeds_in_the_end(control_plane, api, kubelet, operator, queues, status, reason, said):
     """Nothing wakes the job: a Workload that is not adopted yet is not watched."""
     queues.make(2)
-    api.create(WORKLOADS, workload_made_before(2))
+    api.create(WORKLOADS, workload_made_before())
     with FaultProxy(control_plane) as proxy:
         proxy.answer(adopts, status, reason, times=1)
         operator(kubeconfig=proxy.kubeconfig_of_service_account("lockstep-system", "lockstep-operator"))
@@ -352,7 +352,7 @@ def test_a_prebuilt_workload_of_another_job_is_left_alone(api, jobs, kubelet, qu
 
 def test_a_suspended_job_keeps_its_prebuilt_workload_and_gives_the_share_back(api, jobs, queues):
     queues.make(2)
-    api.create(WORKLOADS, workload_made_before(2))
+    api.create(WORKLOADS, workload_made_before())
     jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
     queues.wait_for_condition("PodsReady", "True", "Started")
     first = queues.workload()["metadata"]["uid"]
@@ -589,7 +589,7 @@ def queue_preempt_and_finish(s):
     s.queues.make(2, preempts=True)
     s.jobs.create(nodes=2)
     s.until_started("job-0-0", "job-1-0")
-    urgent = workload_made_before(2)
+    urgent = workload_made_before()
     urgent["spec"]["priority"] = 1000
     s.api.create(WORKLOADS, urgent)
     s.until(lambda: s.jobs.pods() == {} and not s.queues.reserved(), "released reservation")
@@ -602,7 +602,7 @@ def queue_preempt_and_finish(s):
 
 def queue_adopt_suspend_and_finish(s):
     s.queues.make(2)
-    s.api.create(WORKLOADS, workload_made_before(2))
+    s.api.create(WORKLOADS, workload_made_before())
     s.jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
     s.until_started("job-0-0", "job-1-0")
     s.until_suspended()

@@ -9,17 +9,7 @@ from fake_kubelet import Behaviour, Exit, oom_killed
 from train_jobs import Jobs, run_report
 from waiting import wait_until
 
-LINES_MAX = 45  # of a terminal that people have
-
-
-@pytest.fixture
-def process(api, kubelet, operator):
-    return operator()
-
-
-@pytest.fixture
-def jobs(api, process):
-    return Jobs(api)
+LINES_MAX = 45  # fits into a usual terminal
 
 
 class Screen:
@@ -40,9 +30,9 @@ def why(api, name="job", **options):
     return screen
 
 
-def wait_for_verdict(api, words, name="job", timeout=60):
+def wait_for_verdict(api, words, timeout=60):
     def told():
-        screens.append(why(api, name))
+        screens.append(why(api))
         return all(word in screens[-1].verdict for word in words)
     screens = []
     wait_until(told, f"verdict with {words}", timeout, lambda: repr(screens[-1]))

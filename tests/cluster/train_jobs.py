@@ -1,4 +1,4 @@
-"""TrainJobs for tests: made small, looked at, waited for."""
+"""Small TrainJobs for tests: to create, to look at, to wait for."""
 from kube_api import ApiError
 from waiting import wait_until
 
@@ -87,19 +87,19 @@ class Jobs:
         wait_until(holds, what, timeout)
 
 
-def environment_of(pod, container="trainer"):
-    """name → value of a pod's container."""
-    (found,) = [c for c in pod["spec"]["containers"] if c["name"] == container]
+def environment_of(pod):
+    """name → value of the trainer container."""
+    (found,) = [c for c in pod["spec"]["containers"] if c["name"] == "trainer"]
     return {entry["name"]: entry.get("value", "") for entry in found["env"]}
 
 
-def run_report(step=0, total=100, nodes=2, generation=1, checkpoint=None, wanted=None, attempt=0, **more):
+def run_report(step=0, total=100, nodes=2, generation=1, checkpoint=None, **more):
     """What node 0's agent answers under /status."""
     workers = [{"rank": rank, "node": rank, "pid": 1, "state": "joined", "step": step, "activity": "training",
                 "phase": "forward", "secondsUnchanged": 0.0} for rank in range(nodes)]
-    return {"job": "job", "workload": "sasrec", "node": 0, "coordinator": "", "generation": (attempt << 32) + generation,
+    return {"job": "job", "workload": "sasrec", "node": 0, "coordinator": "", "generation": generation,
             "phase": "Running", "reason": "", "startTime": 0, "worldSize": nodes, "nnodes": nodes,
-            "wantedNodes": wanted or nodes, "nodes": [], "workers": workers,
+            "wantedNodes": nodes, "nodes": [], "workers": workers,
             "progress": {"step": step, "totalSteps": total, "epoch": 1, "numEpochs": 2, "percent": step * 100 // total,
                          "loss": 0.5, "learningRate": 0.001,
                          "gradientNorm": 1.0, "samplesPerSecond": 123.4, "estimatedRemainingSeconds": 42.0,

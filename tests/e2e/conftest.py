@@ -4,7 +4,6 @@ namespace per test. Needs root; says so and skips without.
 `make test` runs the tests marked `first`, `make e2e` all of them.
 """
 import pathlib
-import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -16,7 +15,7 @@ import pytest  # noqa: E402
 from host_traces import missing_for_nodes  # noqa: E402
 from namespace import fresh_namespace  # noqa: E402
 from node_cluster import NodeCluster  # noqa: E402
-from programs import ROOT, bin_folder, program  # noqa: E402
+from programs import bin_folder, fetched, program  # noqa: E402
 from real_jobs import RealJobs, run_undisturbed  # noqa: E402
 from timings import Timings  # noqa: E402
 
@@ -85,9 +84,8 @@ def lockstep():
 
 @pytest.fixture(scope="session")
 def ml100k():
-    """MovieLens-100K, fetched at run time (scripts/get_ml100k)."""
-    done = subprocess.run([ROOT / "scripts/get_ml100k"], capture_output=True, text=True, check=True)
-    return pathlib.Path(done.stdout.strip())
+    """MovieLens-100K."""
+    return fetched("get_ml100k")
 
 
 @pytest.fixture(scope="session")

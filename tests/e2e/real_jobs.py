@@ -35,10 +35,10 @@ def run_undisturbed(base, steps):
     return base / "run"
 
 
-def read_json(url, timeout=2.0):
-    """Nothing when there is no whole answer."""
+def read_json(url):
+    """None if there is no complete answer."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as answer:
+        with urllib.request.urlopen(url, timeout=2) as answer:
             return json.load(answer)
     except NO_ANSWER:
         return None
@@ -142,16 +142,16 @@ class RealJobs(Jobs):
         assert status["phase"] == "Complete", status
         return status
 
-    def assert_same_curve(self, reference, name="job"):
+    def assert_same_curve(self, reference):
         """Every step's loss and the final weights, to the bit."""
-        found, expected = losses(self.run_folder(name)), losses(reference)
+        found, expected = losses(self.run_folder()), losses(reference)
         assert sorted(found.keys() ^ expected.keys()) == []
         assert [step for step in found if found[step] != expected[step]] == []
-        assert equal_weights(weights(self.run_folder(name)), weights(reference))
+        assert equal_weights(weights(self.run_folder()), weights(reference))
 
-    def assert_same_beginning(self, reference, name="job"):
+    def assert_same_beginning(self, reference):
         """Every step so far that the other run also took has its loss, to the bit, and none is missing."""
-        found, expected = losses(self.run_folder(name)), losses(reference)
+        found, expected = losses(self.run_folder()), losses(reference)
         assert sorted(found) == list(range(1, max(found) + 1))
         assert [step for step in found.keys() & expected.keys() if found[step] != expected[step]] == []
 
@@ -176,19 +176,19 @@ class RealJobs(Jobs):
         """The same, as soon as it answers."""
         return wait_until(lambda: self.agent(node, name), f"answer of node {node}")
 
-    def metrics_text(self, node, name="job"):
-        return read_metrics(lambda: self.pod_of(node, name)["status"]["podIP"])
+    def metrics_text(self, node):
+        return read_metrics(lambda: self.pod_of(node)["status"]["podIP"])
 
     def worker_pid(self, node, name="job"):
         """In the pod's own numbers."""
         (pid,) = [worker["pid"] for worker in self.answer(node, name)["workers"] if worker["pid"]]
         return pid
 
-    def processes(self, node, name="job"):
+    def processes(self, node):
         """(container, started at, worker's pid): the same as long as nothing was restarted."""
-        pod = self.pod_of(node, name)
+        pod = self.pod_of(node)
         container = pod["status"]["containerStatuses"][0]
-        return container["containerID"], container["state"].get("running"), self.worker_pid(node, name)
+        return container["containerID"], container["state"].get("running"), self.worker_pid(node)
 
     def execute(self, node, command, name="job"):
         """`kubectl exec` of a shell's command in a node's pod."""
@@ -197,17 +197,17 @@ class RealJobs(Jobs):
     def kill_worker(self, node, name="job", number=9):
         self.execute(node, f"kill -{number} {self.worker_pid(node, name)}", name)
 
-    def delete_pod(self, node, name="job", grace=0):
+    def delete_pod(self, node):
         """As `kubectl delete pod --force` does."""
-        self.api.client.delete("pods", self.api.namespace, self.pod_name(node, name), gracePeriodSeconds=grace)
+        self.api.client.delete("pods", self.api.namespace, self.pod_name(node), gracePeriodSeconds=0)
 
-    def delete_and_see_ends(self, nodes, grace, name="job", timeout=60):
+    def delete_and_see_ends(self, nodes, grace):
         """Deletes these nodes' pods; pod → the exit code that its container was last seen with."""
-        names = [self.pod_name(node, name) for node in nodes]
+        names = [self.pod_name(node) for node in nodes]
         codes = {}
 
         def are_gone():
-            there = self.pods(name)
+            there = self.pods()
             for pod in names:
                 for container in there.get(pod, {}).get("status", {}).get("containerStatuses", []):
                     if ended := container["state"].get("terminated"):
@@ -215,7 +215,7 @@ class RealJobs(Jobs):
             return not set(names) & there.keys()
         for pod in names:
             self.api.client.delete("pods", self.api.namespace, pod, gracePeriodSeconds=grace)
-        wait_until(are_gone, f"end of {names}", timeout)
+        wait_until(are_gone, f"end of {names}")
         return codes
 
     @contextlib.contextmanager
@@ -229,8 +229,8 @@ class RealJobs(Jobs):
             finally:
                 forwarding.terminate()
 
-    def logs(self, name="job", lines=30):
-        return self.api.kubectl("logs", f"--selector=lockstep.dev/job={name}", "--prefix", f"--tail={lines}",
+    def logs(self, name="job"):
+        return self.api.kubectl("logs", f"--selector=lockstep.dev/job={name}", "--prefix", "--tail=30",
                                 check=False).stdout
 
     def seconds_to_next_step(self, inject_fault, name="job", timeout=120):
@@ -249,16 +249,16 @@ class RealJobs(Jobs):
 
     # --- words
 
-    def wait_for_recovered(self, message, name="job", timeout=60):
+    def wait_for_recovered(self, message):
         """The condition Recovering said so, with this in its message; the end of the job may have replaced it since."""
         def said():
-            return [one["message"] for one in self.history.of("Recovering", "Recovered", name=name)
+            return [one["message"] for one in self.history.of("Recovering", "Recovered")
                     if one["status"] == "False"]
-        wait_until(lambda: any(message in one for one in said()), f"Recovering=False Recovered: {message!r}", timeout,
-                   lambda: f"{said()}; the status is {self.status(name)}")
+        wait_until(lambda: any(message in one for one in said()), f"Recovering=False Recovered: {message!r}",
+                   on_timeout=lambda: f"{said()}; the status is {self.status()}")
 
-    def describe(self, name="job"):
-        return self.api.kubectl("describe", "trainjob", name).stdout
+    def describe(self):
+        return self.api.kubectl("describe", "trainjob", "job").stdout
 
     def reasons(self, name="job"):
         return [reason for reason, _, _ in self.events(name)]

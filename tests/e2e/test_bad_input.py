@@ -1,4 +1,4 @@
-"""What people get wrong, and what breaks around a job, on a real kubelet: said in words, nothing lost."""
+"""Users' mistakes and failures around a job, on a real kubelet: the status says what is wrong, and nothing is lost."""
 import signal
 
 import pytest

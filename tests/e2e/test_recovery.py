@@ -28,10 +28,6 @@ def shell(script):
     return {"command": ["sh", "-c", script, "lockstep"]}
 
 
-def first_attempt_of_node_1(script):
-    return shell(f'if [ "$LOCKSTEP_NODE_RANK-$LOCKSTEP_POD_ATTEMPT" = 1-0 ]; then {script}; fi; exec lockstep "$@"')
-
-
 def end_with(jobs, node, code):
     jobs.execute(node, f"echo {code} > /tmp/code.part && mv /tmp/code.part /tmp/code")
 

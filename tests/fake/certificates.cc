@@ -57,19 +57,19 @@ void add_extension(X509* certificate, X509* issuer, int nid, const std::string& 
 }
 
 // Everything but the extensions and the signature.
-Certificate blank_certificate(const CertificateWish& wish, EVP_PKEY* key, const X509_NAME* issuer) {
+Certificate blank_certificate(const CertificateSpec& spec, EVP_PKEY* key, const X509_NAME* issuer) {
   Certificate certificate(X509_new());
   X509_set_version(certificate.get(), X509_VERSION_3);
   uint64_t serial = 0;
   RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof(serial));
   ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), serial >> 1);
   using std::chrono::seconds;
-  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), seconds(wish.valid_from).count());
-  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), seconds(wish.valid_until).count());
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), seconds(spec.valid_from).count());
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), seconds(spec.valid_until).count());
   X509_set_pubkey(certificate.get(), key);
   X509_NAME* name = X509_get_subject_name(certificate.get());
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
-                             reinterpret_cast<const unsigned char*>(wish.common_name.c_str()), -1, -1, 0);
+                             reinterpret_cast<const unsigned char*>(spec.common_name.c_str()), -1, -1, 0);
   X509_set_issuer_name(certificate.get(), issuer != nullptr ? issuer : name);
   return certificate;
 }
@@ -119,13 +119,13 @@ CertificateAuthority CertificateAuthority::issue_authority(const std::string& co
 
 const std::string& CertificateAuthority::certificate_pem() const { return impl_->pem; }
 
-CertificateAndKey CertificateAuthority::issue(const CertificateWish& wish) const {
+CertificateAndKey CertificateAuthority::issue(const CertificateSpec& spec) const {
   const Key key = new_key();
-  const Certificate certificate = blank_certificate(wish, key.get(), X509_get_subject_name(impl_->certificate.get()));
+  const Certificate certificate = blank_certificate(spec, key.get(), X509_get_subject_name(impl_->certificate.get()));
   add_extension(certificate.get(), impl_->certificate.get(), NID_ext_key_usage, "serverAuth,clientAuth");
   std::string names;
-  for (const std::string& name : wish.dns_names) names.append(names.empty() ? "" : ",").append("DNS:").append(name);
-  for (const std::string& name : wish.addresses) names.append(names.empty() ? "" : ",").append("IP:").append(name);
+  for (const std::string& name : spec.dns_names) names.append(names.empty() ? "" : ",").append("DNS:").append(name);
+  for (const std::string& name : spec.addresses) names.append(names.empty() ? "" : ",").append("IP:").append(name);
   if (!names.empty()) add_extension(certificate.get(), impl_->certificate.get(), NID_subject_alt_name, names);
   sign(certificate.get(), impl_->key.get());
   CertificateAndKey issued{pem_of(certificate.get()), pem_of(key.get())};

@@ -13,7 +13,7 @@ struct CertificateAndKey {
   std::string key_pem;
 };
 
-struct CertificateWish {
+struct CertificateSpec {
   std::string common_name = "server";
   std::vector<std::string> dns_names;
   std::vector<std::string> addresses;  // IPv4 or IPv6, in digits
@@ -29,7 +29,7 @@ class CertificateAuthority {
   CertificateAuthority(CertificateAuthority&&) noexcept;
 
   [[nodiscard]] const std::string& certificate_pem() const;
-  [[nodiscard]] CertificateAndKey issue(const CertificateWish& wish) const;
+  [[nodiscard]] CertificateAndKey issue(const CertificateSpec& spec) const;
   // An authority below this one; what it issues carries its certificate as chain.
   [[nodiscard]] CertificateAuthority issue_authority(const std::string& common_name) const;
 

@@ -19,11 +19,11 @@
 
 namespace lockstep::fake {
 
-// Something a handler waits for and the test lets through, or the other way round.
+// A handler waits at it until the test opens it, or the other way round.
 class Gate {
  public:
   void open();
-  // False when `timeout` is up first.
+  // False if `timeout` is up first.
   bool wait(std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
  private:
@@ -55,7 +55,7 @@ class Exchange {
   virtual void begin(int status, const std::map<std::string, std::string>& headers = {}) = 0;
   virtual bool chunk(std::string_view bytes) = 0;
   virtual void end() = 0;
-  // Bytes as they are, past all rules.
+  // Sends these bytes as they are, without regard to HTTP.
   virtual bool raw(std::string_view bytes) = 0;
   // Closes the connection, whatever was sent.
   virtual void cut() = 0;

@@ -1,5 +1,4 @@
 """A headless Chromium, driven over its debugging pipe (the Chrome DevTools Protocol), without another package."""
-import base64
 import fcntl
 import json
 import os
@@ -10,7 +9,7 @@ import time
 
 
 class Browser:
-    """One page. Wherever something is waited for, the browser itself is asked until it is so."""
+    """One page. To wait for something is to ask the browser until it holds."""
 
     def __init__(self, folder, width=1100, height=900):
         program = shutil.which("chromium")
@@ -38,7 +37,7 @@ class Browser:
 
     @staticmethod
     def _pipe():
-        """Both ends above 9, out of the way of the browser's 3 and 4."""
+        """Both ends above 9, so that they do not collide with the browser's 3 and 4."""
         high = []
         for end in os.pipe():
             high.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10))
@@ -122,9 +121,3 @@ class Browser:
     def press(self, key):
         for kind in ("rawKeyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
-
-    def screenshot(self, path):
-        """The whole page, as PNG."""
-        shot = self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(shot["data"]))

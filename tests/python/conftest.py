@@ -1,17 +1,16 @@
 """What the Python tests share: programs, free ports, data sets."""
-import pathlib
-import socket
 import subprocess
 
 import pytest
 
-from programs import ROOT, bin_folder, clean_environment, program, tools_folder, write_interactions
+import jobs
+from programs import bin_folder, clean_environment, fetched, program, tools_folder, write_interactions
 from runs import Running
 
 
 @pytest.fixture(autouse=True)
 def no_run_outlives_its_test():
-    """One that fails does not come to the end of its run."""
+    """A test that fails leaves its run unfinished: it is killed here."""
     Running.started.clear()
     yield
     for running in Running.started:
@@ -39,11 +38,7 @@ def tool():
 @pytest.fixture
 def free_port():
     """free_port() is a TCP port that nobody listens on at this moment."""
-    def find():
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-    return find
+    return jobs.free_port
 
 
 @pytest.fixture
@@ -62,16 +57,14 @@ def small_dataset(tmp_path):
 
 @pytest.fixture(scope="session")
 def ml100k():
-    """MovieLens-100K, fetched at run time (scripts/get_ml100k)."""
-    done = subprocess.run([ROOT / "scripts/get_ml100k"], capture_output=True, text=True, check=True)
-    return pathlib.Path(done.stdout.strip())
+    """MovieLens-100K."""
+    return fetched("get_ml100k")
 
 
 @pytest.fixture(scope="session")
 def structures():
-    """A folder of real protein structures, fetched at run time (scripts/get_structures)."""
-    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
-    return pathlib.Path(done.stdout.strip())
+    """A folder of real protein structures."""
+    return fetched("get_structures")
 
 
 @pytest.fixture(scope="session")

@@ -97,7 +97,7 @@ class Recommender(nn.Module):
         self.contrastive_proj = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 32))
 
     def encode(self, texts, tokenize, pad):
-        """A text at a time, so that there is no padding to speak of."""
+        """One text at a time, so that there is no padding."""
         vectors = []
         for text in texts:
             tokens = torch.tensor([tokenize(text)[:128] or [pad]])

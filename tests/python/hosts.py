@@ -4,13 +4,14 @@ Host i is 10.77.S.(10+i), S chosen so that two tests can run at once. The names 
 30 s, and the hosts ask another dnsmasq in front of it, which keeps them that long, as a cluster's CoreDNS does.
 Needs root.
 """
+import json
 import os
 import pathlib
 import signal
 import socket
 import subprocess
 
-from jobs import sasrec_flags, wait_until, workers_of
+from jobs import read_status, sasrec_flags, wait_until, workers_of
 from runs import Running
 
 TTL = 30
@@ -155,17 +156,10 @@ class Agent(Running):
 
     def status(self):
         """Asked from the bridge: the hosts are on its network."""
-        import json
-        import urllib.request
-        try:
-            with urllib.request.urlopen(f"http://{self.hosts.address(self.host)}:{self.port}/status", timeout=1) as page:
-                return json.load(page)
-        except (OSError, ValueError):
-            return self.status_inside()
+        return read_status(self.port, self.hosts.address(self.host), timeout=1) or self.status_inside()
 
     def status_inside(self):
         """The same from inside its namespace, which works behind a partition."""
-        import json
         done = subprocess.run(["ip", "netns", "exec", self.hosts.namespace(self.host), "python3", "-c",
                                "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8080/status', "
                                "timeout=2).read().decode())"], capture_output=True, text=True, check=False)
@@ -173,18 +167,6 @@ class Agent(Running):
             return json.loads(done.stdout)
         except ValueError:
             return None
-
-    def wait_for_status(self, condition, what, timeout=120):
-        seen = []
-
-        def holds():
-            status = self.status()
-            if status is not None and condition(status):
-                seen.append(status)
-                return True
-            return False
-        self.wait_for(holds, what, timeout)
-        return seen[-1]
 
     def workers(self):
         return workers_of(self.process.pid)

@@ -1,4 +1,4 @@
-"""Jobs of several agents on one machine: starting them, looking at them, hurting them."""
+"""Jobs of several agents on one machine: to start them, to look at them, to make them fail."""
 import json
 import os
 import pathlib
@@ -52,17 +52,27 @@ def workers_of(agent_pid):
     found = {}
     for pid in children(agent_pid):
         words = command_line(pid)
-        local_rank = environment_of(pid).get("LOCAL_RANK")  # none: it has just gone, or is about to be a worker
+        local_rank = environment_of(pid).get("LOCAL_RANK")  # None: it has just ended, or has not become a worker yet
         if words and words[0].endswith("lockstep-worker") and local_rank is not None:
             found[int(local_rank)] = pid
     return found
 
 
-def read_status(port):
+def http_get(port, path):
+    """(code, headers, text), also of an error."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def read_status(port, host="127.0.0.1", timeout=5):
+    """None when there is no whole answer."""
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}/status", timeout=timeout) as answer:
             return json.load(answer)
-    except (OSError, urllib.error.URLError, ValueError):
+    except (OSError, ValueError):
         return None
 
 
@@ -107,8 +117,8 @@ class WorkloadJob(Running):
                 for local, pid in workers_of(agent).items()}
 
     def all_workers(self, other_than=None):
-        """The same, when all are there, and not as they were. The kernel's list of a process's children may lack some
-        while others come and go: one look proves nothing."""
+        """The same, once all are there, and not equal to `other_than`. The kernel's list of a process's children may
+        lack some while others start and end, so one look proves nothing."""
         found = {}
 
         def are_all_there():
@@ -117,19 +127,6 @@ class WorkloadJob(Running):
             return len(found) == self.ranks and found != other_than
         self.wait_for(are_all_there, f"all {self.ranks} workers")
         return dict(found)
-
-    def wait_for_status(self, condition, what, timeout=120):
-        """The first /status for which condition(status) holds."""
-        seen = []
-
-        def holds():
-            status = self.status()
-            if status is None or not condition(status):
-                return False
-            seen.append(status)
-            return True
-        self.wait_for(holds, what, timeout)
-        return seen[-1]
 
     def wait_for_progress(self, step):
         return self.wait_for_status(lambda s: max_step(s) >= step, f"step {step}")

@@ -8,7 +8,7 @@ EXAMPLE = ROOT / "examples/plugin"
 
 
 def do(*words):
-    """What a command that must succeed says."""
+    """The output of a command that must succeed."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, errors="replace",
                           env=clean_environment(), timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

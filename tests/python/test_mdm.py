@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import mdm_twin
-import protein_reference
 from programs import clean_environment, program, tools_folder
 from runs import losses, records
 
@@ -169,11 +168,6 @@ def test_the_guides_files_load_into_the_twin_and_the_run_goes_on_from_a_checkpoi
     train(run, lockstep, tmp_path / "run", "--num_epochs", "20", *flags)
     again = torch.load(tmp_path / "run/checkpoint_epoch_20.pt", weights_only=True)
     assert len(again["val_losses"]) == 20 and again["val_losses"][:10] == saved["val_losses"]
-
-
-@pytest.fixture(scope="module")
-def structures():
-    return protein_reference.structures_folder()
 
 
 def test_the_first_loss_on_real_structures_is_near_that_of_a_guess(run, lockstep, structures, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import protein_reference as reference
+from programs import fetched
 
 TOLERANCE = 1e-4
 
@@ -26,7 +27,7 @@ COMPARED = 22  # of the files of scripts/get_structures all that are PDB files
 def files(tmp_path_factory):
     """[(path, what the package reads of it)]"""
     torch.set_num_threads(1)
-    paths = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
+    paths = reference.pdb_files(fetched("get_structures"), tmp_path_factory.mktemp("plain"))
     assert len(paths) == COMPARED, [path.name for path in paths]
     return [(path, reference.parse(path)) for path in paths]
 
@@ -207,7 +208,7 @@ QUICK_MMCIF = ("1a7g", "3jqh")
 def test_from_an_mmcif_file_to_tensors_and_log_probabilities(entry, tmp_path):
     """The package reads no mmCIF: it is given the same atoms as a PDB file."""
     torch.set_num_threads(1)
-    paths = {path.name.split(".")[0]: path for path in reference.structures_folder().glob("*.cif*")}
+    paths = {path.name.split(".")[0]: path for path in fetched("get_structures").glob("*.cif*")}
     assert sorted(paths) == sorted(MMCIF)
     plain = write_as_pdb(paths[entry], tmp_path / f"{entry}.pdb")
     assert_read_and_predicted_alike(paths[entry], plain, reference.parse(plain), tmp_path)

@@ -2,30 +2,21 @@
 import json
 import os
 import signal
-import urllib.error
-import urllib.request
 
 import pytest
 
 from browser import Browser
+from jobs import http_get
 from runs import SMALL_MODEL, Running, losses
 
 PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect width="40" height="20"/></svg>'
 
 
-def get(port, path):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-            return answer.status, answer.headers, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read().decode()
-
-
 def history(port):
     """The whole of /history; nothing while nobody answers."""
     try:
-        code, _, text = get(port, "/history")
-    except (urllib.error.URLError, OSError):
+        code, _, text = http_get(port, "/history")
+    except OSError:
         return None
     return json.loads(text) if code == 200 and json.loads(text)["complete"] else None
 
@@ -126,7 +117,7 @@ def test_a_drawing_cannot_run_scripts_in_the_page_s_place(continued, tmp_path):
     _, folder, port = continued
     put_output(folder, 40, "bad.svg", '<svg xmlns="http://www.w3.org/2000/svg"><title>before</title>'
                                       '<script>document.querySelector("title").textContent = "after"</script></svg>')
-    code, headers, _ = get(port, "/outputs/step-00000040/bad.svg")
+    code, headers, _ = http_get(port, "/outputs/step-00000040/bad.svg")
     assert code == 200 and headers["Content-Type"] == "image/svg+xml"
     assert headers["X-Content-Type-Options"] == "nosniff" and "sandbox" in headers["Content-Security-Policy"]
     with Browser(tmp_path) as page:
@@ -142,12 +133,12 @@ def test_another_node_s_page_says_where_the_whole_run_is(lockstep, small_dataset
 
     def answers():
         try:
-            return get(port, "/healthz")[0] == 200
-        except (urllib.error.URLError, OSError):
+            return http_get(port, "/healthz")[0] == 200
+        except OSError:
             return False
     running.wait_for(answers, "the page")
     for path in ("/history", "/outputs", "/outputs/step-00000001/a.txt"):
-        code, _, text = get(port, path)
+        code, _, text = http_get(port, path)
         assert code == 404 and "node 0's agent has the run's folder" in text
     with Browser(tmp_path) as page:
         page.open(f"http://127.0.0.1:{port}/")

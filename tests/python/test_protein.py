@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from jobs import WorkloadJob, read_metrics
-from programs import ROOT
+from programs import ROOT, fetched
 from runs import Running, equal_weights, losses, records, weights
 
 sys.path.append(str(ROOT / "tests/dashboards"))
@@ -29,10 +29,9 @@ WORLD_SIZES = (1, 2, 4)
 @pytest.fixture(scope="session")
 def structures(tmp_path_factory):
     """Real structures of at most 200 residues, in a folder of the test's own."""
-    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
-    folder = tmp_path_factory.mktemp("structures")
+    source, folder = fetched("get_structures"), tmp_path_factory.mktemp("structures")
     for name in ("1ubi.pdb", "1ejg.pdb", "1a8o.pdb.gz", "1as5.cif.gz", "2beg.pdb.gz", "7pbl.pdb"):
-        shutil.copy(f"{done.stdout.strip()}/{name}", folder / name)
+        shutil.copy(source / name, folder / name)
     return folder
 
 
@@ -133,18 +132,13 @@ def test_it_learns_what_a_backbone_says_about_its_sequence(run, lockstep, tmp_pa
 FIVE_CHAINS = ("1ubi.pdb", "1ejg.pdb", "1a8o.pdb.gz", "3jqh.cif.gz", "1a7g.cif.gz")
 
 
-def all_structures():
-    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
-    return done.stdout.strip().splitlines()[-1]
-
-
 @pytest.mark.long
 def test_five_chains_are_learnt_by_heart(run, lockstep, tmp_path):
     """The published model, without noise and dropout: at least nine of ten amino acids of what it was trained on."""
     folder = tmp_path / "structures"
     folder.mkdir()
     for name in FIVE_CHAINS:
-        shutil.copy(f"{all_structures()}/{name}", folder / name)
+        shutil.copy(fetched("get_structures") / name, folder / name)
     done = run([lockstep, "run", "protein", "--variant", "mpnn", "--pdb_path", folder, "--train_dir", tmp_path / "run",
                 "--val_split", "0", "--backbone_noise", "0", "--dropout", "0", "--loss_norm", "tokens", "--batch_tokens", "1000",
                 "--lr", "0.001", "--lr_schedule", "constant", "--warmup_steps", "20", "--num_epochs", "300", "--eval_every", "50",
@@ -167,7 +161,7 @@ def test_the_training_curve_is_the_public_packages(run, lockstep, tmp_path):
     folder = tmp_path / "structures"
     folder.mkdir()
     for name in ("1ubi.pdb", "1ejg.pdb", "1a8o.pdb.gz"):
-        shutil.copy(f"{all_structures()}/{name}", folder / name)
+        shutil.copy(fetched("get_structures") / name, folder / name)
     line = [lockstep, "run", "protein", "--variant", "mpnn", "--pdb_path", folder, "--val_split", "0", "--backbone_noise", "0",
             "--dropout", "0", "--batch_tokens", "10000", "--warmup_steps", "20", "--lr", "0.002", "--log_every", "1", "--eval_every",
             "0", "--status_port", "0", "--num_epochs", "1000"]

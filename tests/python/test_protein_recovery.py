@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from jobs import WorkloadJob, fresh_starts, max_step
-from programs import bin_folder, clean_environment, program
+from programs import bin_folder, clean_environment, fetched, program
 from runs import Running, equal_weights, evaluations, losses, weights
 
 STEPS = 110
@@ -92,8 +92,7 @@ def test_a_loss_that_is_no_number_ends_all_ranks_where_no_step_may_be_skipped(lo
 
 def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
     """The parts that were finished are kept, and the cache is that of an undisturbed preparation."""
-    done = subprocess.run([program(bin_folder().parents[2] / "scripts/get_structures")], capture_output=True, text=True, check=True)
-    source = f"{done.stdout.strip().splitlines()[-1]}/1ake.pdb"
+    source = fetched("get_structures") / "1ake.pdb"
     for name in ("reference", "hurt"):
         (tmp_path / name).mkdir()
         for copy in range(250):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import protein_reference as reference
-from programs import clean_environment
+from programs import clean_environment, fetched
 
 COMMON = ("--device", "cpu", "--threads", "1")
 
@@ -18,7 +18,7 @@ COMMON = ("--device", "cpu", "--threads", "1")
 @pytest.fixture(scope="module")
 def ubiquitin(tmp_path_factory):
     """(path, what the public package reads of it)"""
-    files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
+    files = reference.pdb_files(fetched("get_structures"), tmp_path_factory.mktemp("plain"))
     path = next(path for path in files if "1ubi" in path.name.lower())
     return path, reference.parse(path)
 
@@ -26,7 +26,7 @@ def ubiquitin(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two_chains(tmp_path_factory):
     """(a file of the chains A and B of 2BEG, what the public package reads of it)"""
-    files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
+    files = reference.pdb_files(fetched("get_structures"), tmp_path_factory.mktemp("plain"))
     source = next(path for path in files if "2beg" in path.name.lower())
     path = tmp_path_factory.mktemp("two") / "2beg.pdb"
     path.write_text("".join(f"{line}\n" for line in reference.atom_lines(source) if line[21] in "AB"))
@@ -179,7 +179,7 @@ def folder(tmp_path_factory):
     """Five structures: of 70, 24, 46 and 76 residues, and one of five chains. Not in the order of their lengths."""
     made = tmp_path_factory.mktemp("structures")
     for name in ("1a8o.pdb.gz", "1as5.cif.gz", "1ejg.pdb", "1ubi.pdb", "2beg.pdb.gz"):
-        shutil.copy(reference.structures_folder() / name, made / name)
+        shutil.copy(fetched("get_structures") / name, made / name)
     return made
 
 
@@ -255,7 +255,7 @@ def three(ubiquitin, tmp_path):
     """A folder of a and c, which are ubiquitin, and b, which is crambin."""
     made = tmp_path / "three"
     made.mkdir()
-    for name, path in (("a", ubiquitin[0]), ("b", reference.structures_folder() / "1ejg.pdb"), ("c", ubiquitin[0])):
+    for name, path in (("a", ubiquitin[0]), ("b", fetched("get_structures") / "1ejg.pdb"), ("c", ubiquitin[0])):
         shutil.copy(path, made / f"{name}.pdb")
     return made
 

@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 
+from jobs import http_get
 from programs import ROOT
 from runs import SMALL_MODEL, Running, records
 
@@ -18,18 +19,10 @@ def command(lockstep, dataset, folder, *flags):
             "--num_epochs", "1000000", *SMALL_MODEL, *flags]
 
 
-def get(port, path):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 def get_status(port):
     try:
-        return json.loads(get(port, "/status")[1])
-    except (urllib.error.URLError, OSError):
+        return json.loads(http_get(port, "/status")[2])
+    except OSError:
         return {}  # not there yet
 
 
@@ -38,22 +31,22 @@ def test_the_http_server_tells_what_the_run_does(lockstep, small_dataset, tmp_pa
     folder = tmp_path / "run"
     running = Running(command(lockstep, small_dataset, folder, "--max_steps", "100000000", "--status_port", port), tmp_path)
     running.wait_for_step(folder, 20)
-    running.wait_for(lambda: all(re.search(rf'^lockstep_steps_total\{{[^}}]*rank="{rank}"', get(port, "/metrics")[1], re.M)
+    running.wait_for(lambda: all(re.search(rf'^lockstep_steps_total\{{[^}}]*rank="{rank}"', http_get(port, "/metrics")[2], re.M)
                                  for rank in (0, 1)), "the workers' metrics")
     running.wait_for(lambda: (get_status(port).get("progress") or {}).get("step", 0) >= 1, "progress")
-    assert get(port, "/healthz")[0] == 200
-    assert get(port, "/readyz")[0] == 200
-    status = json.loads(get(port, "/status")[1])
+    assert http_get(port, "/healthz")[0] == 200
+    assert http_get(port, "/readyz")[0] == 200
+    status = json.loads(http_get(port, "/status")[2])
     assert len(status["workers"]) == 2 and status["progress"]["step"] >= 1
-    page = get(port, "/")[1]
+    page = http_get(port, "/")[2]
     assert "<html" in page and "http://" not in page.replace("http://www.w3.org", ""), "the page must need no other host"
-    text = get(port, "/metrics")[1]
+    text = http_get(port, "/metrics")[2]
     assert 'rank="0"' in text and 'rank="1"' in text
     promtool = shutil.which("promtool")
     assert promtool, "promtool is not on PATH: run scripts/setup test"
     linted = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert linted.returncode == 0 and not linted.stderr, linted.stderr
-    assert get(port, "/nothing")[0] == 404
+    assert http_get(port, "/nothing")[0] == 404
     running.signal(signal.SIGTERM)
     assert running.end() == 143, running.output()
 
@@ -78,8 +71,8 @@ def test_each_part_of_the_start_is_timed_and_so_is_reading_a_checkpoint(lockstep
     def seconds():
         """phase → seconds since the process began; nothing while nobody answers."""
         try:
-            text = get(port, "/metrics")[1]
-        except (urllib.error.URLError, OSError):
+            text = http_get(port, "/metrics")[2]
+        except OSError:
             return {}
         found = re.findall(r'^lockstep_startup_seconds\{.*phase="(\w+)".*\} (\S+)$', text, re.M)
         return {phase: float(value) for phase, value in found}
@@ -89,7 +82,7 @@ def test_each_part_of_the_start_is_timed_and_so_is_reading_a_checkpoint(lockstep
         running.wait_for(lambda: "first_step" in seconds(), "the first step's time")
         found = seconds()
         assert list(sorted(found, key=found.get)) == ["process", "load", "rendezvous", "restore", "first_step"]
-        text = get(port, "/metrics")[1]
+        text = http_get(port, "/metrics")[2]
         read = re.search(r'^lockstep_checkpoint_duration_seconds_count\{.*phase="restore".*\} 1$', text, re.M)
         assert bool(read) == restored
         running.wait_for_step(folder, 10)

@@ -2,12 +2,12 @@
 import hashlib
 import json
 import os
-import pathlib
 import re
 import signal
 
 import pytest
 
+from jobs import is_alive, wait_until
 from runs import SMALL_MODEL, Running, checkpoints, equal_weights, losses, records, weights
 
 STEPS = 1200  # so many that a signal at the 25th finds the run at work, even where this test waits for the CPU
@@ -68,7 +68,7 @@ def test_a_second_ctrl_c_leaves_at_once(lockstep, small_dataset, tmp_path):
     running.signal(signal.SIGINT)
     running.signal(signal.SIGINT)
     assert running.end() == 130, running.output()
-    deadline_poll(lambda: not any(is_alive(pid) for pid in workers))
+    wait_until(lambda: not any(is_alive(pid) for pid in workers), "end of the workers", timeout=30)
     assert_all_complete(lockstep, folder)
 
 
@@ -92,7 +92,7 @@ def test_a_killed_agent_leaves_no_worker_and_the_run_goes_on(run, lockstep, smal
     assert len(workers) == 2
     running.signal(signal.SIGKILL)
     running.end()
-    deadline_poll(lambda: not any(is_alive(pid) for pid in workers))
+    wait_until(lambda: not any(is_alive(pid) for pid in workers), "end of the workers", timeout=30)
     assert_all_complete(lockstep, folder)
     done = run(command(lockstep, small_dataset, folder))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -269,19 +269,3 @@ def assert_all_complete(lockstep, folder):
     import subprocess
     verified = subprocess.run([lockstep, "ckpt", "verify", folder], capture_output=True, text=True, check=False)
     assert verified.returncode == 0, verified.stdout + verified.stderr
-
-
-def is_alive(pid):
-    try:
-        return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def deadline_poll(condition, timeout=30):
-    import time
-    from runs import select_pause
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        select_pause()

@@ -24,7 +24,7 @@ struct TrainJobCase {
   std::vector<Refusal> refused;
 };
 
-// Throws std::runtime_error that names the file where a case is not what it must be.
+// Throws a std::runtime_error that names the file if a case is malformed.
 std::vector<TrainJobCase> load_trainjob_cases(const std::string& folder_of_tests);
 Json to_json(const TrainJobCase& one);
 

@@ -147,7 +147,7 @@ TEST_F(ControllerTest, stopping_lets_workers_finish_the_key_they_hold) {
   EXPECT_EQ(queue_.statistics().in_flight, 0U);
 }
 
-TEST_F(ControllerTest, what_is_cancelled_is_no_error_and_comes_back) {
+TEST_F(ControllerTest, a_cancelled_reconcile_is_no_error_and_its_key_comes_back) {
   std::atomic<bool> first{true};
   const auto controller = this->controller([&](const api::ObjectKey&) -> Result<ReconcileResult> {
     if (first.exchange(false)) return Error{ErrorCode::kCancelled, "told to stop"};

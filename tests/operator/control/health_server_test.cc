@@ -69,7 +69,7 @@ TEST_F(HealthServerTest, serves_metrics_as_prometheus_reads_them) {
   EXPECT_EQ(body(answer), "widgets_total 3\n");
 }
 
-TEST_F(HealthServerTest, is_healthy_and_ready_while_nothing_complains) {
+TEST_F(HealthServerTest, is_healthy_and_ready_while_no_check_fails) {
   EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
   EXPECT_EQ(body(get("/healthz")), "[+] queue: ok\n");
   EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 200 OK");
@@ -90,7 +90,7 @@ TEST_F(HealthServerTest, what_is_not_healthy_is_not_ready_either) {
   EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 503 Service Unavailable");
 }
 
-TEST_F(HealthServerTest, other_paths_name_those_that_there_are) {
+TEST_F(HealthServerTest, an_unknown_path_is_answered_with_the_known_ones) {
   const std::string answer = get("/nothing");
   EXPECT_EQ(first_line(answer), "HTTP/1.1 404 Not Found");
   EXPECT_NE(body(answer).find("/readyz"), std::string::npos);
@@ -138,7 +138,7 @@ TEST_F(HealthServerTest, a_port_in_use_is_named_with_the_reason) {
                                         "use; choose another one");
 }
 
-TEST(HealthServer, a_port_that_is_none_is_refused) {
+TEST(HealthServer, an_invalid_port_is_refused) {
   for (const int port : {-1, 65536}) {
     HealthServer::Options options;
     options.port = port;
@@ -149,7 +149,7 @@ TEST(HealthServer, a_port_that_is_none_is_refused) {
   }
 }
 
-TEST(HealthServer, without_checks_it_is_well) {
+TEST(HealthServer, without_checks_it_is_healthy) {
   Result<std::unique_ptr<HealthServer>> server = HealthServer::start({.port = 0});
   ASSERT_TRUE(server.ok()) << server.error().message;
   EXPECT_EQ(body(ask((*server)->port(), "/healthz")), "ok\n");

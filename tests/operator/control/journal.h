@@ -12,7 +12,7 @@
 
 namespace lockstep::control {
 
-// Far longer than anything here takes: a wait that lasts so long has failed.
+// Far longer than anything here takes: a wait that reaches this has failed.
 inline constexpr std::chrono::seconds kPatience{60};
 
 class Journal {
@@ -32,7 +32,7 @@ class Journal {
     return lines_;
   }
 
-  // False when that did not come true.
+  // False if that did not happen in time.
   bool wait_until(const std::function<bool(const Lines&)>& is_true) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kPatience, [&] { return is_true(lines_); });

@@ -114,7 +114,7 @@ TEST_F(LeaderElectorTest, a_leader_that_is_cut_off_stops_before_another_one_star
   LeaderElector::Options options_a = options("a");
   LeaderElector::Options options_b = options("b");
   options_a.now = options_b.now = clock.source();
-  // Called when candidate b has not taken the lease and waits.
+  // Called once candidate b has not got the lease and waits.
   options_b.random = [this] {
     journal_.write("b waits");
     return 0.0;

@@ -174,7 +174,7 @@ TEST(ProcessStat, is_read_past_a_name_with_spaces_and_parentheses) {
   EXPECT_DOUBLE_EQ(figures.resident_bytes, 25 * 4096);
 }
 
-TEST(ProcessStat, that_is_none_gives_zeros) {
+TEST(ProcessStat, gives_zeros_for_a_text_of_another_form) {
   for (const char* line : {"", "42 (a", "42 (a) S 1 2"}) {
     EXPECT_EQ(parse_process_stat(line, 100, 4096).resident_bytes, 0) << line;
   }

@@ -1,8 +1,7 @@
 // A reflector and a cache against a model of an API server with every fault that a watch can have, in simulated time.
 //
-// What must hold: the cache never shows an older state of an object after a newer one; handlers are told alternately
-// that an object has come and that it has gone; when the faults end, the cache becomes equal to the server within a
-// minute.
+// What must hold: the cache never shows an older state of an object after a newer one; for each object, handlers hear
+// in turn that it appeared and that it is gone; when the faults end, the cache equals the server within a minute.
 
 #include <gtest/gtest.h>
 

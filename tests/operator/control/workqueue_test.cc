@@ -130,7 +130,7 @@ TEST_F(WorkqueueTest, a_key_with_a_deadline_that_goes_first_is_due_now) {
   EXPECT_EQ(queue_.try_get(), std::nullopt);
 }
 
-TEST_F(WorkqueueTest, a_negative_delay_is_none) {
+TEST_F(WorkqueueTest, a_negative_delay_counts_as_zero) {
   queue_.add_after(kA, seconds(-1));
   EXPECT_EQ(queue_.try_get(), kA);
 }

@@ -410,7 +410,7 @@ TEST(Log, is_that_of_the_newest_bad_end_and_only_shown_when_something_is_wrong) 
   EXPECT_EQ(pod_to_read(FactsBuilder().facts), "");
 }
 
-TEST(Diagnosis, of_what_no_server_would_hold_says_so) {
+TEST(Diagnosis, says_so_if_no_server_would_store_the_object) {
   Facts facts = built().facts;
   (*facts.job)["spec"]["trainer"]["numNodes"] = "two";
   const Diagnosis diagnosis = diagnose(facts);

@@ -149,7 +149,7 @@ TEST(ApiError, answers_of_proxies_are_shown_on_one_line_and_cut) {
   EXPECT_LT(error.message.size(), 400U);
 }
 
-TEST(ApiError, odd_answers_are_survived) {
+TEST(ApiError, unusual_answers_do_no_harm) {
   EXPECT_EQ(error_of_answer(answer(404, "404 page not found\n"), "list trainjobs").message,
             "list trainjobs: 404 404 page not found ");
   EXPECT_EQ(error_of_answer(answer(500, ""), "x").message, "x: 500 with an empty body");

@@ -578,7 +578,7 @@ TEST_F(ClientOverHttp, ten_thousand_objects_come_in_pages) {
 TEST_F(ClientOverHttp, two_hundred_creates_in_parallel_survive_a_server_that_pushes_back) {
   std::atomic<int> count{0};
   fake::HttpServer server({}, [&](fake::Exchange& exchange) {
-    // Every fifth is turned away; by contract nothing was done then.
+    // Every fifth request is refused; by contract nothing was done then.
     if (++count % 5 == 0) return exchange.answer(429, failure(429, "TooManyRequests"), {{"Retry-After", "0"}});
     exchange.answer(201, exchange.request().body);
   });

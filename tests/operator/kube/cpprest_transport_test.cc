@@ -30,7 +30,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Far above what anything here takes, far below a test's time-out.
+// Far longer than anything here takes, far shorter than a test's timeout.
 constexpr seconds kLong{30};
 
 std::shared_ptr<HttpTransport> connect(const CpprestTransportOptions& options) {
@@ -185,7 +185,7 @@ TEST(CpprestTransport, bodies_come_whole_however_they_are_cut) {
   EXPECT_EQ(transport->send(get("/nothing"))->status, 204);
 }
 
-TEST(CpprestTransport, half_an_answer_is_none) {
+TEST(CpprestTransport, half_an_answer_is_an_error) {
   HttpServer server({}, [&](Exchange& exchange) {
     const std::string& path = exchange.request().path;
     if (path == "/length") exchange.raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"half\":");
@@ -310,7 +310,7 @@ TEST(CpprestTransport, two_hundred_requests_in_parallel_keep_their_order_and_the
     const int now = ++under_way;
     for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
     }
-    // The first ones wait for each other: proof that so many are under way at a time.
+    // The first ones wait for each other, which proves that so many run at a time.
     if (std::stoi(exchange.request().body) < kInFlightMax) all_places_taken.arrive_and_wait();
     --under_way;
     exchange.answer(201, "answer to " + exchange.request().body);
@@ -621,8 +621,8 @@ class TransportOverTls : public ::testing::Test {
       exchange.answer(200, exchange.request().client_name + "|" + exchange.request().server_name);
     });
   }
-  std::unique_ptr<HttpServer> serve(const fake::CertificateWish& wish) {
-    return serve({.certificate = authority_.issue(wish)});
+  std::unique_ptr<HttpServer> serve(const fake::CertificateSpec& spec) {
+    return serve({.certificate = authority_.issue(spec)});
   }
   [[nodiscard]] TlsOptions trusting() const { return {.authority = {"", authority_.certificate_pem()}}; }
 
@@ -636,7 +636,7 @@ class TransportOverTls : public ::testing::Test {
   }
 
   const CertificateAuthority authority_{"the authority"};
-  const fake::CertificateWish local_{.dns_names = {"localhost", "*.example.com"}, .addresses = {"127.0.0.1"}};
+  const fake::CertificateSpec local_{.dns_names = {"localhost", "*.example.com"}, .addresses = {"127.0.0.1"}};
 };
 
 TEST_F(TransportOverTls, a_certificate_of_the_authority_is_accepted_for_its_names) {
@@ -677,13 +677,13 @@ TEST_F(TransportOverTls, the_systems_authorities_are_not_trusted_beside_ours) {
 }
 
 TEST_F(TransportOverTls, expired_and_future_certificates_are_dated) {
-  fake::CertificateWish expired = local_;
+  fake::CertificateSpec expired = local_;
   expired.valid_from = std::chrono::hours(-48);
   expired.valid_until = std::chrono::hours(-24);
   const auto old_server = serve(expired);
   EXPECT_THAT(failure(old_server->url(), trusting()),
               AllOf(StartsWith("TLS: the server's certificate (CN=server) has expired, on "), HasSubstr("GMT")));
-  fake::CertificateWish future = local_;
+  fake::CertificateSpec future = local_;
   future.valid_from = std::chrono::hours(24);
   future.valid_until = std::chrono::hours(48);
   const auto early_server = serve(future);
@@ -705,7 +705,7 @@ TEST_F(TransportOverTls, a_common_name_is_no_name) {
 }
 
 TEST_F(TransportOverTls, another_name_can_be_asked_for) {
-  const auto server = serve(fake::CertificateWish{.dns_names = {"kubernetes", "*.example.com"}});
+  const auto server = serve(fake::CertificateSpec{.dns_names = {"kubernetes", "*.example.com"}});
   TlsOptions tls = trusting();
   tls.server_name = "kubernetes";
   EXPECT_EQ(connect({.url = server->url(), .tls = tls})->send(get("/"))->body, "|kubernetes");

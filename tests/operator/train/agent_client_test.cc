@@ -73,7 +73,7 @@ TEST(AgentClient, does_not_wait_for_an_agent_that_is_silent) {
   EXPECT_EQ(body.error().code, ErrorCode::kUnavailable);
 }
 
-TEST(AgentClient, takes_no_body_that_never_ends) {
+TEST(AgentClient, gives_up_a_body_that_never_ends) {
   HttpServer server({}, [](Exchange& exchange) {
     exchange.begin(200);
     const std::string piece(size_t{1} << 16, 'x');
@@ -85,7 +85,7 @@ TEST(AgentClient, takes_no_body_that_never_ends) {
   EXPECT_NE(body.error().message.find("more than 1 MiB"), std::string::npos) << body.error().message;
 }
 
-TEST(AgentClient, takes_nothing_that_is_no_http) {
+TEST(AgentClient, refuses_an_answer_that_is_no_http) {
   HttpServer server({}, [](Exchange& exchange) {
     exchange.raw("220 smtp.example.org ESMTP\r\n\r\n");
     exchange.cut();

@@ -89,7 +89,7 @@ class Lines {
 
 class CoordinatorAnnouncerTest : public testing::Test {
  protected:
-  // Everything that was announced before is through: turns that are due come in their order, and there is one thread.
+  // Waits until everything announced before has been sent: one thread sends what is due in order.
   void pass(const std::string& ip = "10.0.0.99") {
     announcer_.announce(kOtherJob, news("10.9.9.9", {ip}));
     ASSERT_TRUE(agents_.wait_until_received(ip));
@@ -201,7 +201,7 @@ TEST_F(CoordinatorAnnouncerTest, unresponsive_agents_are_tried_after_new_ones) {
   }
   announcer_.announce(kJob, news("10.0.0.1", deaf));
   ASSERT_TRUE(agents_.wait_until_received(deaf.back()));
-  // The first of them takes its time with its next try; the others' turns come meanwhile.
+  // The first agent is slow to answer its next try; meanwhile the others get their turns.
   agents_.hold(deaf[0]);
   agents_.hold("10.0.0.2");
   ASSERT_TRUE(agents_.wait_until_received(deaf[0], agents_.received(deaf[0]) + 1));

@@ -45,7 +45,7 @@ struct Row {
   std::vector<std::string> uids;
 };
 
-TEST(CoordinatorNews, are_of_pod_0_that_runs_for_the_others_that_run) {
+TEST(CoordinatorNews, go_from_a_running_pod_0_to_the_other_running_pods) {
   const std::vector<Row> table = {
       {"all run", [](Facts&) {}, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
       {"one is pending", [](Facts& s) { s.observed.pods[1].phase = PodPhase::kPending; }, "10.0.0.0", {"uid-2-0"}},

@@ -24,7 +24,6 @@ class ModelCluster {
   std::optional<Json> create_pod(const Json& pod);                                 // nothing: the name exists
   bool stop_serving(const std::string& name, const std::string& uid);
   bool delete_pod(const std::string& name, const std::string& uid);
-  void delete_job() { job_deleted_ = true; }
   void make_service(Json service) { service_ = std::move(service); }
 
   // ---- the world ----
@@ -47,11 +46,10 @@ class ModelCluster {
   [[nodiscard]] const std::optional<Json>& service() const { return service_; }
   [[nodiscard]] api::UnixSeconds now() const { return now_; }
   [[nodiscard]] bool is_finished() const;
-  [[nodiscard]] bool job_deleted() const { return job_deleted_; }
 
-  // Pods of one node rank whose program may run, and that the Service has.
+  // Number of pods of each node rank whose program may run and that the Service lists.
   [[nodiscard]] std::map<int, int> live_serving_pods() const;
-  // Ends that were not asked for: pods that failed, were lost, or were deleted by somebody else than the operator.
+  // Unrequested ends: pods that failed, were lost, or were deleted by others than the operator.
   [[nodiscard]] int failures() const { return failures_; }
 
  private:
@@ -66,7 +64,6 @@ class ModelCluster {
   std::vector<Change> changes_;
   std::map<std::string, bool> nodes_;  // name → alive
   std::optional<Json> service_;
-  bool job_deleted_ = false;
   int uids_ = 0;
   int failures_ = 0;
 };

@@ -29,7 +29,7 @@ PlacementInput half_placed(api::UnixSeconds now, const std::string& uid = "job")
           .now = now};
 }
 
-TEST(PlacementTimeout, is_off_where_nothing_is_said) {
+TEST(PlacementTimeout, is_off_by_default) {
   Placement placement;
   EXPECT_FALSE(apply_placement_timeout(spec_with({}), half_placed(1'000'000), placement).gives_back);
   EXPECT_EQ(placement, Placement{});
@@ -50,7 +50,7 @@ TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
   EXPECT_LT(placement.again_at, 1300 + 2 * kGiveBackFirstSeconds);
 }
 
-TEST(PlacementTimeout, keeps_what_is_enough_and_has_nothing_to_give_where_it_holds_nothing) {
+TEST(PlacementTimeout, does_not_apply_to_a_job_with_enough_pods_or_none) {
   Placement placement;
   PlacementInput elastic = half_placed(1000);
   elastic.capacity.needed = 2;

@@ -46,7 +46,7 @@ class PodEventDelayTest : public testing::Test {
   PodEventDelay delay_;
 };
 
-TEST_F(PodEventDelayTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
+TEST_F(PodEventDelayTest, a_change_that_only_the_status_shows_waits_for_others) {
   EXPECT_EQ(hear(pod(1, {{"phase", "Pending"}})), milliseconds(1000));
   Json scheduled = pod(1, {{"phase", "Pending"}});
   scheduled["spec"]["nodeName"] = "node";
@@ -82,7 +82,7 @@ TEST_F(PodEventDelayTest, of_pods_that_are_done_the_last_one_and_pod_0_do_not_wa
   EXPECT_EQ(hear(pod(2, {{"phase", "Succeeded"}})), kAtOnce);
 }
 
-TEST_F(PodEventDelayTest, an_end_that_is_not_a_good_one_does_not_wait) {
+TEST_F(PodEventDelayTest, the_end_of_a_failed_pod_does_not_wait) {
   all_ready();
   EXPECT_EQ(hear(pod(1, {{"phase", "Failed"}})), kAtOnce);
   EXPECT_EQ(hear(pod(2, {{"phase", "Running"},
@@ -114,7 +114,7 @@ TEST_F(PodEventDelayTest, the_last_deleted_pod_is_reconciled_at_once) {
   EXPECT_EQ(gone(deleting(running(2, true))), kAtOnce);
 }
 
-TEST_F(PodEventDelayTest, where_pod_0_is_does_not_wait) {
+TEST_F(PodEventDelayTest, a_new_address_of_pod_0_does_not_wait) {
   hear(pod(0, {{"phase", "Pending"}}));
   EXPECT_EQ(hear(pod(0, {{"phase", "Pending"}, {"podIP", "10.0.0.1"}})), kAtOnce);
   EXPECT_EQ(hear(running(0, false)), kAtOnce);

@@ -31,7 +31,7 @@ PodEnd exit_with(int code, int node_rank = 1) {
   return end;
 }
 
-// Architecture §4's table, row by row.
+// The table of docs/failure-handling.md, row by row.
 TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
   struct Row {
     int code;
@@ -192,7 +192,7 @@ TEST(Bookkeeping, of_thousands_of_nodes_is_a_few_bytes) {
   EXPECT_EQ(bookkeeping_from_json(to_json(book)), book);
 }
 
-TEST(Bookkeeping, takes_anything_that_is_not_its_own_for_nothing) {
+TEST(Bookkeeping, of_another_form_counts_as_empty) {
   for (const char* text :
        {"null", "[]", "7", R"({"counted":[1],"quickReplacements":{"x":1,"2":[]},"created":"all","recovering":3})",
         R"({"created":"0-2000000000","done":"5-x","avoided":{"h":"t"},"withoutProgress":{"1":"x"}})"}) {

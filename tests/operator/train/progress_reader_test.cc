@@ -92,7 +92,7 @@ TEST_F(ProgressReaderTest, keeps_the_last_words_while_nobody_is_to_be_asked) {
   EXPECT_TRUE(reader_.newest(kJob).has_value());
 }
 
-TEST_F(ProgressReaderTest, an_answer_that_is_no_report_is_none) {
+TEST_F(ProgressReaderTest, an_answer_that_is_no_report_is_ignored) {
   agent_.set(std::string("<html>"));
   reader_.follow(kJob, kPod0);
   ASSERT_TRUE(agent_.wait_until_asked("10.0.0.1"));

@@ -56,7 +56,7 @@ bool makes_pod(const kube::HttpRequest& request) {
   return request.method == "POST" && request.path.find("/pods") != std::string::npos && is_write(request);
 }
 
-// A cluster and one operator that is looked at between its passes. Caches hold what `sync` found.
+// A cluster and one operator whose state the test reads between its passes. The caches hold what `sync` has read.
 class ReconcilerFixture {
  public:
   ReconcilerFixture() {
@@ -667,7 +667,7 @@ TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
   EXPECT_FALSE(job()["status"].contains("attempts"));
 }
 
-// What was valid at first may not be so later: in a template that was changed while the job was suspended.
+// A template that was valid at first may become invalid when it is changed while the job is suspended.
 TEST_F(ReconcilerTest, a_template_that_is_invalid_later_waits_until_it_is_mended_and_keeps_what_runs) {
   make_job();
   settle();

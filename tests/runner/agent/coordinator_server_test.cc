@@ -22,12 +22,13 @@ using testing::HasSubstr;
 using testing::Not;
 using Tcp = asio::ip::tcp;
 
-// What is to be quicker than a timeout of the code is so once; who waits for the timeout is too slow each time.
+// What must be quicker than a timeout of the code gets so many attempts: a busy machine may be slow in one of them, but
+// code that waits for the timeout is too slow in each.
 constexpr int kAttempts = 5;
 
 Tcp::endpoint loopback(int port) { return {asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)}; }
 
-// What a link tells.
+// What a link has reported.
 struct Heard {
   std::vector<Welcome> found;
   std::vector<Refused> refused;
@@ -90,7 +91,7 @@ class CoordinatorOnLoopback : public testing::Test {
         CoordinatorServer::Handlers{
             .on_note =
                 [this](const Note& note) {
-                  // It is right about a machine that is very busy.
+                  // On a very busy machine this note is true.
                   if (note.text.find("the coordinator did not run") == std::string::npos) notes_.push_back(note.text);
                 },
             .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
@@ -130,7 +131,7 @@ class CoordinatorOnLoopback : public testing::Test {
     return made;
   }
 
-  // Hints lead to this port. The name service does not answer, and nobody seeks yet.
+  // A link whose hints lead to this port. Its name service does not answer, and seek() has not been called.
   std::shared_ptr<TcpCoordinatorLink> hinted_link(const Greet& g, Heard& heard, int port) {
     auto made = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress{.host = "nowhere.invalid", .port = port},
                                                      g, handlers_of(heard));
@@ -162,7 +163,7 @@ class CoordinatorOnLoopback : public testing::Test {
     return until([&] { return heard.found.size() == 1; });
   }
 
-  // Runs the loop until it is so.
+  // Runs the loop until the condition holds.
   bool until(const std::function<bool()>& is_so) { return run_until(loop_, is_so); }
 
   static bool in_one_attempt(const std::function<bool()>& attempt) {
@@ -313,7 +314,8 @@ TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it) {
   EXPECT_LT(age, std::chrono::seconds(90));
 }
 
-// Who comes last completes the group, and is heard first all the same.
+// The report of the node that completes the group is delivered before the placement. After the first placement no
+// report counts.
 TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it_ahead_of_its_first_one_and_not_later) {
   CoordinatorOptions two = options(7);
   two.max_nodes = two.wanted_nodes = 3;
@@ -337,11 +339,11 @@ TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it_ahead_of_its
   ASSERT_TRUE(until([&] { return late.found.size() == 1; }));
   third->send(outlived(1.0));
   ASSERT_TRUE(until([&] { return server->state().nodes.contains(2); }));
-  EXPECT_EQ(broken_before_.size(), 1U) << "what this one has placed itself it knows better";
+  EXPECT_EQ(broken_before_.size(), 1U) << "this coordinator has placed a group itself and knows better";
 }
 
-// Node 0's own member is heard through the loop that judges it.
-TEST_F(CoordinatorOnLoopback, takes_nobody_for_silent_because_its_own_loop_stood_still) {
+// The messages of node 0's own member come through the same loop that decides whether the member is silent.
+TEST_F(CoordinatorOnLoopback, counts_no_time_of_its_own_standstill_as_silence) {
   CoordinatorOptions hasty = options(7);
   hasty.max_nodes = hasty.wanted_nodes = 1;
   hasty.heartbeat_timeout = std::chrono::milliseconds(500);
@@ -367,7 +369,7 @@ TEST_F(CoordinatorOnLoopback, takes_nobody_for_silent_because_its_own_loop_stood
   EXPECT_TRUE(breaks_.empty());
 }
 
-TEST_F(CoordinatorOnLoopback, believes_no_break_that_cannot_be) {
+TEST_F(CoordinatorOnLoopback, ignores_a_break_at_an_impossible_time) {
   for (const double seconds : {-1.0, 1e300, std::nan("")}) {
     const auto server = serve(options(7));
     Heard far;
@@ -430,8 +432,8 @@ INSTANTIATE_TEST_SUITE_P(Bytes, CoordinatorCloses,
                                          encode(MemberMessage(Join{})) + "\n", std::string(kGreetingBytesMax + 1, 'x'),
                                          std::string(1 << 20, '\0'), "{\"type\":\"greet\",\"job\":\"\xff\xfe\"}\n"));
 
-// Lines of every kind, some of their bytes changed, in pieces of any size: from strangers, and from a node that has
-// joined.
+// Makes lines of every kind with some of their bytes changed. The tests send them in pieces of any size, as an
+// unauthenticated peer and as a node that has joined.
 class Garbler {
  public:
   explicit Garbler(uint32_t seed) : random_(seed) {}
@@ -481,7 +483,7 @@ TEST_P(CoordinatorOutlives, whatever_bytes_come) {
   for (int i = 0; i < 20 && !server->state().end; ++i) {  // a node that has joined may say that it failed for good
     RawPeer peer(loop_, server->port());
     std::string bytes = garbler.lines();
-    // Every other one knows the token.
+    // Every second peer knows the token and joins first.
     if (i % 2 == 0) bytes.insert(0, encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(Join{})) + "\n");
     while (!bytes.empty()) {
       const size_t size = 1 + garbler.below(bytes.size());
@@ -509,7 +511,7 @@ TEST_F(CoordinatorOnLoopback, a_thousand_wrong_tokens_give_one_note) {
     ASSERT_TRUE(until([&] { return stranger.ended(); }));
     ASSERT_THAT(stranger.received(), HasSubstr("TOKEN"));  // each of them is told
   }
-  // A slow machine is told besides that nodes are waited for.
+  // On a slow machine there is also a note that nodes are waited for.
   const auto refusals = std::count_if(notes_.begin(), notes_.end(), [](const std::string& note) {
     return note.find("refused: the agent of node 1") != std::string::npos;
   });
@@ -518,7 +520,7 @@ TEST_F(CoordinatorOnLoopback, a_thousand_wrong_tokens_give_one_note) {
   EXPECT_THAT(server->last_note(), Not(HasSubstr("refused")));
 }
 
-TEST_F(CoordinatorOnLoopback, who_only_knocks_does_not_hide_a_refusal) {
+TEST_F(CoordinatorOnLoopback, a_connection_without_a_greeting_does_not_hide_a_refusal) {
   const auto server = serve(options(7));
   RawPeer(loop_, server->port()).send("hello\n");
   ASSERT_TRUE(until([&] { return notes_.size() == 1; }));
@@ -530,7 +532,7 @@ TEST_F(CoordinatorOnLoopback, who_only_knocks_does_not_hide_a_refusal) {
   EXPECT_THAT(notes_.at(1), HasSubstr("TOKEN"));
 }
 
-TEST_F(CoordinatorOnLoopback, a_stranger_forges_no_line) {
+TEST_F(CoordinatorOnLoopback, an_unauthenticated_peer_cannot_forge_a_log_line) {
   const auto server = serve(options(7));
   Greet forged = greet(1);
   forged.job = "x\nlockstep: the job is complete\x1b[2J";
@@ -574,7 +576,7 @@ TEST_F(CoordinatorOnLoopback, takes_a_large_line_of_a_member_but_not_a_larger_on
   flood.join();
 }
 
-TEST_F(CoordinatorOnLoopback, closes_who_says_nothing_for_the_heartbeat_timeout) {
+TEST_F(CoordinatorOnLoopback, closes_a_connection_that_is_silent_for_the_heartbeat_timeout) {
   CoordinatorOptions quick = options(7);
   quick.heartbeat_timeout = std::chrono::milliseconds(50);
   const auto server = serve(quick);
@@ -613,7 +615,7 @@ TEST_F(CoordinatorOnLoopback, keeps_the_higher_attempt_of_two_agents_with_one_no
   EXPECT_EQ(server->state().nodes.at(1).attempt, 4U);
 }
 
-TEST_F(CoordinatorOnLoopback, asks_ever_more_seldom_for_a_place_that_stays_taken) {
+TEST_F(CoordinatorOnLoopback, asks_less_and_less_often_for_a_place_that_stays_taken) {
   const auto server = serve(options(7));
   Heard of_present;
   const auto present = take_place_1(*server, of_present);
@@ -705,11 +707,11 @@ TEST_F(CoordinatorOnLoopback, says_that_a_name_does_not_resolve_and_tries_again)
   EXPECT_EQ(tries, 2);
 }
 
-// ---- where the operator says that node 0 is ----
+// ---- the operator's hints where node 0 is ----
 
 asio::ip::address host(int number) { return asio::ip::make_address("127.0.0." + std::to_string(number)); }
 
-TEST_F(CoordinatorOnLoopback, goes_where_the_operator_says_while_the_name_service_is_silent) {
+TEST_F(CoordinatorOnLoopback, follows_the_operator_s_hint_while_the_name_service_is_silent) {
   const auto server = serve(options(7));
   for (const bool is_hinted_first : {true, false}) {
     Heard heard;
@@ -727,7 +729,7 @@ TEST_F(CoordinatorOnLoopback, goes_where_the_operator_says_while_the_name_servic
   }
 }
 
-TEST_F(CoordinatorOnLoopback, takes_the_operator_s_word_at_once_for_a_name_that_does_not_resolve) {
+TEST_F(CoordinatorOnLoopback, follows_the_operator_s_hint_at_once_if_the_name_does_not_resolve) {
   const auto server = serve(options(7));
   Heard heard;
   const auto node = hinted_link(greet(1), heard, server->port());
@@ -754,14 +756,14 @@ TEST_F(CoordinatorOnLoopback, does_not_wait_for_the_other_addresses_when_the_ope
     node->seek();
     EXPECT_TRUE(until([&] { return server->has_connections(); }));
     node->hint(host(1));
-    EXPECT_TRUE(heard.found.empty());  // not from inside a call
+    EXPECT_TRUE(heard.found.empty());  // on_found is not called from inside hint()
     EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
     return std::chrono::steady_clock::now() - begin < kOtherAnswersTimeout;
   };
   EXPECT_TRUE(in_one_attempt(is_welcomed_soon));
 }
 
-TEST_F(CoordinatorOnLoopback, asks_again_where_node_0_will_listen_in_a_moment) {
+TEST_F(CoordinatorOnLoopback, tries_the_hinted_address_again_until_node_0_listens_there) {
   const int port = closed_port();
   Heard heard;
   const auto node = hinted_link(greet(1), heard, port);
@@ -775,7 +777,7 @@ TEST_F(CoordinatorOnLoopback, asks_again_where_node_0_will_listen_in_a_moment) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kResolveTimeout);
 }
 
-TEST_F(CoordinatorOnLoopback, says_what_became_of_the_name_and_of_the_operator_s_address) {
+TEST_F(CoordinatorOnLoopback, reports_the_errors_of_the_name_and_of_the_operator_s_address) {
   Heard heard;
   const auto node = hinted_link(greet(1), heard, closed_port());
   node->set_resolve(leads_nowhere());
@@ -786,7 +788,7 @@ TEST_F(CoordinatorOnLoopback, says_what_became_of_the_name_and_of_the_operator_s
   EXPECT_THAT(heard.problems.at(0), HasSubstr("; 127.0.0.2:"));
 }
 
-TEST_F(CoordinatorOnLoopback, finds_by_name_who_is_not_where_the_operator_said) {
+TEST_F(CoordinatorOnLoopback, finds_node_0_by_name_if_it_is_not_at_the_hinted_address) {
   const auto server = serve(options(8));
   Tcp::acceptor silent(loop_, loopback(0));
   for (const int stale_port : {closed_port(), static_cast<int>(silent.local_endpoint().port())}) {
@@ -800,7 +802,7 @@ TEST_F(CoordinatorOnLoopback, finds_by_name_who_is_not_where_the_operator_said) 
   }
 }
 
-TEST_F(CoordinatorOnLoopback, an_old_coordinator_where_the_operator_said_loses_its_precedence_when_turned_away_from) {
+TEST_F(CoordinatorOnLoopback, an_old_coordinator_at_the_hinted_address_loses_its_precedence_once_rejected) {
   const auto old_server = serve(options(7));
   const auto new_server = serve(options(8));
   Heard heard;
@@ -831,10 +833,10 @@ TEST_F(CoordinatorOnLoopback, keeps_to_the_operator_s_address_when_its_place_the
   node->send(Join{.nproc = 1});
   ASSERT_TRUE(until([&] { return !heard.refused.empty(); }));
   EXPECT_TRUE(heard.refused.at(0).retry);
-  node->seek();  // the one that holds its place may be gone by now
+  node->seek();  // the agent that holds its place may be gone by now
   ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
   EXPECT_EQ(heard.found.at(1).generation >> 32U, 7U);
-  // It stays taken: whoever answers there may be a relic.
+  // The place stays taken: the coordinator at the hinted address may be an old one.
   for (size_t found = 3; found <= kHintRefusalsMax + 1; ++found) {
     node->send(Join{.nproc = 1});
     ASSERT_TRUE(until([&] { return heard.refused.size() == found - 1; }));
@@ -844,7 +846,7 @@ TEST_F(CoordinatorOnLoopback, keeps_to_the_operator_s_address_when_its_place_the
   EXPECT_EQ(heard.found.back().generation >> 32U, 8U);
 }
 
-TEST_F(CoordinatorOnLoopback, a_stranger_at_the_operator_s_address_has_not_the_last_word) {
+TEST_F(CoordinatorOnLoopback, a_refusal_of_another_job_at_the_hinted_address_does_not_decide) {
   CoordinatorOptions other = options(7);
   other.job = "other";
   const auto stranger = serve(other);
@@ -870,7 +872,7 @@ TEST_F(CoordinatorOnLoopback, a_stranger_at_the_operator_s_address_has_not_the_l
   EXPECT_FALSE(refused.refused.at(0).retry);
 }
 
-// A node that is connected to `at`, is told of 127.0.0.2 on port `hinted`, and hears who answers there.
+// A node that is connected to `at`, gets the hint 127.0.0.2, port `hinted`, and greets who answers there.
 class ConnectedAndHinted : public CoordinatorOnLoopback {
  protected:
   void connect_and_hint(CoordinatorServer& at, int hinted) {
@@ -925,7 +927,7 @@ TEST_F(ConnectedAndHinted, stays_when_an_older_one_answers_there) {
   ASSERT_TRUE(until([&] { return older->has_connections(); }));
   ASSERT_TRUE(until([&] { return !older->has_connections(); }));
   expect_no_change();
-  // The older one decides nothing in the next round either.
+  // In the next round the older coordinator is not chosen either.
   node_->seek();
   ASSERT_TRUE(until([&] { return heard_.found.size() == 2; }));
   EXPECT_EQ(heard_.found.at(1).generation >> 32U, 7U);
@@ -992,7 +994,7 @@ TEST_F(CoordinatorOnLoopback, names_the_port_that_is_taken) {
   EXPECT_THAT(taken.error().message, HasSubstr("--coordinator"));
 }
 
-TEST(ChooseAnswer, prefers_the_newest_welcome_then_what_may_be_lifted) {
+TEST(ChooseAnswer, prefers_the_newest_welcome_then_a_refusal_that_may_be_lifted) {
   const GreetingAnswer old_one = Welcome{5};
   const GreetingAnswer new_one = Welcome{6};
   const GreetingAnswer not_yet = Refused{"not yet", true};

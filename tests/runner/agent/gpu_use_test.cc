@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A driver that answers `answers` times and then not before `release` is set.
+// A driver that answers `answers` times and then blocks until `release` is set.
 struct Driver {
   int answers = 0;
   std::atomic<int> asked{0};

@@ -133,20 +133,21 @@ TEST(JobRecord, sees_a_break_that_is_told_before_the_first_commit_of_its_group) 
   EXPECT_EQ(job.recoveries_total(), 2);
 }
 
-TEST(JobRecord, learns_the_cause_when_who_lost_a_peer_was_heard_first) {
+TEST(JobRecord, learns_the_cause_after_a_lost_peer_was_reported_first) {
   JobRecord job(at(0));
   job.on_beats(committed(1, 1'000));
   job.on_break(broke(2'000, "PeerLost"), 1);
   job.on_placed({.generation = 2, .cause = "SignalSEGV", .world_size = 2, .nnodes = 1, .at = at(2'100)});
   EXPECT_EQ(job.on_resumed(resumed(2, 3'000))->cause, "SignalSEGV");
-  // Its time, too, was lost to what is known now: 0.992 s of the step in flight and 1.008 s until the next commit.
+  // All of its time counts under the cause that is known now: 0.992 s of the step in flight and 1.008 s until the next
+  // commit.
   EXPECT_EQ(
       job.goodput_line(at(4'000)),
       "  goodput   25.0 % of 4.0 s: work 1.0 s, waiting 2.0 s (SignalSEGV 1.0, startup 1.0), redone 1.0 s (1 step)");
   for (const GoodputPart& part : job.goodput(at(4'000)).parts) EXPECT_NE(part.cause, "PeerLost");
 }
 
-TEST(JobRecord, learns_who_was_lost_and_when_that_was_noticed_when_a_peer_s_word_came_first) {
+TEST(JobRecord, learns_who_was_lost_and_when_after_a_lost_peer_was_reported_first) {
   for (const double said : {0.25, std::nan("")}) {
     JobRecord job(at(0));
     job.on_beats(committed(1, 1'000));
@@ -215,7 +216,7 @@ GroupBreak before(int64_t milliseconds, uint64_t generation, bool step_in_flight
           .at = at(milliseconds)};
 }
 
-Commit commit(int64_t step, int64_t milliseconds = -450) { return {.step = step, .at = at(milliseconds)}; }
+Commit commit(int64_t step) { return {.step = step, .at = at(-450)}; }
 
 // An agent that takes a lost node 0's place at 0 s.
 TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
@@ -245,7 +246,7 @@ TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
   EXPECT_FALSE(job.is_recovering()) << "the job has gone on";
 }
 
-TEST(JobRecord, knows_a_node_0_that_left_as_told_from_one_that_was_lost) {
+TEST(JobRecord, tells_a_node_0_that_left_as_told_from_one_that_was_lost) {
   JobRecord job(at(0));
   job.on_earlier_break(before(-300, 7, false), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
@@ -257,7 +258,7 @@ TEST(JobRecord, knows_a_node_0_that_left_as_told_from_one_that_was_lost) {
 }
 
 // Steps 1 to 100 took 0.1 s each; the group goes on from a checkpoint of step 80.
-TEST(JobRecord, tells_how_much_work_a_fall_back_has_thrown_away) {
+TEST(JobRecord, says_how_much_work_a_return_to_a_checkpoint_has_lost) {
   JobRecord job(at(0));
   job.on_beats(committed(1, 1'000));
   job.on_beats(committed(100, 10'900));
@@ -314,7 +315,7 @@ TEST(JobRecord, counts_the_first_group_after_a_lost_node_0_that_breaks_as_part_o
   EXPECT_THAT(job.goodput_line(at(1'600)), HasSubstr("(NodeLost 1.0, SignalKILL 0.6)"));
 }
 
-TEST(JobRecord, believes_no_time_that_cannot_be) {
+TEST(JobRecord, ignores_impossible_times) {
   for (const double seconds :
        {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1e300}) {
     JobRecord job(at(0));
@@ -347,7 +348,7 @@ TEST(JobRecord, has_counters_that_never_fall) {
   EXPECT_NEAR(work_at(9'000), 5.0, 1e-9);
 }
 
-TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
+TEST(JobRecord, counts_a_lost_peer_once_the_cause_is_known) {
   JobRecord job(at(0));
   job.on_beats(committed(1, 1'000));
   const auto counted_at = [&job](int64_t milliseconds) {
@@ -367,7 +368,7 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   EXPECT_THAT(counted_at(3'000), Not(Contains(Key("PeerLost"))));
   job.on_beats(committed(3, 4'000));
   EXPECT_NEAR(sum(counted_at(4'000)), 4.0, 1e-9);
-  // The coordinator hears it at once, and the new worker takes its time.
+  // The coordinator learns the cause at once; the new worker takes long.
   job.on_break(broke(4'500, "PeerLost", 2), 2);
   EXPECT_THAT(counted_at(4'600), Not(Contains(Key("PeerLost"))));
   job.on_cause({.cause = "SignalKILL"});
@@ -376,13 +377,13 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   job.on_resumed(resumed(4, 25'000, 3));
   job.on_beats(committed(5, 26'000));
   EXPECT_NEAR(sum(counted_at(26'000)), 26.0, 1e-9);
-  // Nobody ever says more: it is a lost peer.
+  // No other cause is ever reported: the break counts as a lost peer.
   job.on_break(broke(27'000, "PeerLost", 3), 2);
   EXPECT_THAT(counted_at(33'900), Not(Contains(Key("PeerLost"))));
   EXPECT_NEAR(sum(counted_at(34'100)), 34.1, 1e-9);
   job.on_cause({.cause = "Timeout"});  // too late: it has been counted
   EXPECT_NEAR(sum(counted_at(34'150)), 34.15, 1e-9);
-  // … and one after it is counted on top, when it is known.
+  // … and the next break is added to it once its cause is known.
   job.on_placed({.generation = 4, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(34'200)});
   job.on_resumed(resumed(6, 34'500, 4));
   const double before = counted_at(35'000)["PeerLost"];
@@ -391,7 +392,7 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   EXPECT_DOUBLE_EQ(counted_at(36'500)["PeerLost"], before);
 }
 
-// The last commit of the old group may come after the break was told.
+// The last commit of the old group may arrive after the report of the break.
 TEST(JobRecord, knows_that_nothing_was_committed_between_two_breaks) {
   JobRecord job(at(0));
   job.on_beats(committed(1, 1'000));

@@ -17,7 +17,7 @@ using testing::ElementsAre;
 // A worker that is a shell: it hangs, and answers SIGUSR1 with `stack`.
 class AWorkerThatHangs : public testing::Test {
  protected:
-  // How long a kill takes that comes right after its stack was asked for.
+  // How long a kill takes that is ordered right after the worker's stack was asked for.
   std::chrono::steady_clock::duration time_to_kill(const std::string& stack) {
     lines_.clear();
     end_.reset();

@@ -45,7 +45,7 @@ TEST_F(OperatorRequests, take_where_node_0_is_and_say_it_back) {
   }
 }
 
-TEST_F(OperatorRequests, take_no_address_that_is_none) {
+TEST_F(OperatorRequests, refuse_an_invalid_address) {
   for (const char* body :
        {"", "{", "[]", "{}", R"({"address": 7})", R"({"address": null})", R"({"address": ""})",
         R"({"address": "sasrec-0.sasrec.ns.svc"})", R"({"address": "10.98.0.4:29400"})", R"({"address": "[fd00::1]"})",

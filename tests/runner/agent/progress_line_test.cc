@@ -154,7 +154,7 @@ TEST_F(TerminalOutput, is_plain_and_rare_elsewhere) {
   EXPECT_EQ(written(), render_plain_line(view()) + "\n");
 }
 
-// Ctrl-S on the terminal of node 0: its agent, which keeps the other nodes in the job, must not stand still.
+// Ctrl-S blocks the output of node 0's terminal. Its agent must go on all the same: the other nodes depend on it.
 TEST_F(TerminalOutput, waits_for_nobody_and_says_what_it_left_out) {
   Terminal terminal({.live = false}, fds_[1], fds_[1]);
   const std::string line(999, 'x');

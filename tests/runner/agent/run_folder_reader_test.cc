@@ -29,8 +29,8 @@ std::string lines(int64_t first, int64_t last, double loss = 1.0) {
 
 class RunFolder : public testing::Test {
  protected:
-  void append(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_.file(name), std::ios::app | std::ios::binary) << text;
+  void append(const std::string& text) const {
+    std::ofstream(folder_.file("metrics.jsonl"), std::ios::app | std::ios::binary) << text;
   }
   Json json_at(const std::string& path) {
     const HttpAnswer answer = reader_.answer(path);
@@ -40,7 +40,7 @@ class RunFolder : public testing::Test {
     EXPECT_TRUE(parsed.ok());
     return parsed.ok() ? *parsed : Json();
   }
-  // Of the only figure.
+  // The steps of the points of the only series.
   std::vector<int64_t> steps() {
     const Json history = json_at("/history");
     std::vector<int64_t> found;
@@ -66,14 +66,14 @@ TEST_F(RunFolder, has_no_figures_before_there_is_a_file) {
 TEST_F(RunFolder, history_follows_the_file_as_it_grows) {
   folder_.write("metrics.jsonl", lines(1, 2));
   EXPECT_THAT(steps(), ElementsAre(1, 2));
-  append("metrics.jsonl", lines(3, 3));
+  append(lines(3, 3));
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
 }
 
 TEST_F(RunFolder, a_last_line_that_is_cut_off_counts_when_it_is_whole) {
   folder_.write("metrics.jsonl", lines(1, 2) + R"({"step":3,"lo)");
   EXPECT_THAT(steps(), ElementsAre(1, 2));
-  append("metrics.jsonl", "ss\":1}\n");
+  append("ss\":1}\n");
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
   EXPECT_EQ(json_at("/history")["badLines"], 0);
 }
@@ -83,7 +83,7 @@ TEST_F(RunFolder, a_half_written_line_may_be_taken_back) {
   EXPECT_THAT(steps(), ElementsAre(1, 2));
   std::filesystem::resize_file(folder_.file("metrics.jsonl"), lines(1, 2).size());
   EXPECT_THAT(steps(), ElementsAre(1, 2));
-  append("metrics.jsonl", lines(4, 4));
+  append(lines(4, 4));
   EXPECT_THAT(steps(), ElementsAre(1, 2, 4));
   EXPECT_EQ(json_at("/history")["badLines"], 0);
 }

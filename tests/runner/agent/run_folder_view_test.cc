@@ -88,7 +88,7 @@ TEST(RunFolderView, tells_once_why_lines_are_not_written) {
   RunFolderView view(volume.calls(), kLong);
   view.append_recovery("bad");
   view.append_recovery("bad");
-  EXPECT_EQ(view.answer("/a", kNow).code, 200);  // behind the lines
+  EXPECT_EQ(view.answer("/a", kNow).code, 200);  // queued after the appended lines
   EXPECT_EQ(view.take_problem(), "read-only");
   EXPECT_THAT(view.take_problem(), IsEmpty());
 }
@@ -98,7 +98,7 @@ TEST(RunFolderView, reads_and_writes_a_folder) {
   folder.write("metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n");
   RunFolderView view(folder.path());
   view.append_recovery(R"({"cause":"PeerLost","step":1})");
-  const HttpAnswer answer = view.answer("/history", kNow);  // behind the line
+  const HttpAnswer answer = view.answer("/history", kNow);  // queued after the appended line
   EXPECT_THAT(answer.body, HasSubstr("2.5"));
   EXPECT_THAT(answer.body, HasSubstr("PeerLost"));
 }

@@ -34,7 +34,7 @@ std::vector<HistoryPoint> line_of(int64_t points, int64_t steps_between = 1) {
   return line;
 }
 
-TEST(Thinned, leaves_what_is_few_enough) {
+TEST(Thinned, keeps_a_short_series_as_it_is) {
   const std::vector<HistoryPoint> points = line_of(kSeriesPointsMax);
   EXPECT_EQ(thinned(points), points);
   EXPECT_THAT(thinned({}), IsEmpty());
@@ -94,7 +94,7 @@ TEST(RunHistory, of_a_million_steps_is_bounded_and_spans_them_all) {
   EXPECT_LE(points.size(), kSeriesPointsMax);
   EXPECT_EQ(points.front().step, 1);
   EXPECT_EQ(points.back().step, 999'951);
-  // No hole in it is wider than some of the stretches that the steps were cut into.
+  // No gap between two points is wider than four of the intervals that the steps are divided into.
   int64_t widest = 0;
   for (size_t i = 1; i < points.size(); ++i) widest = std::max(widest, points[i].step - points[i - 1].step);
   EXPECT_LE(widest, 1'000'000 / int64_t{kThinningBuckets} * 4);
@@ -121,7 +121,7 @@ TEST(RunHistory, an_evaluation_and_the_line_of_its_step_may_come_in_either_order
   EXPECT_THAT(steps_of(history.series()[1]), ElementsAre(2, 3));
 }
 
-TEST(RunHistory, counts_lines_that_are_none_of_ours_and_goes_on) {
+TEST(RunHistory, counts_foreign_lines_and_goes_on) {
   RunHistory history;
   const std::vector<std::string> bad = {"",
                                         "{",

@@ -1,4 +1,4 @@
-// Runs an event loop until something is so.
+// Runs an event loop until a condition holds.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 inline constexpr std::chrono::seconds kPatience{20};  // for what takes milliseconds when all is well
 
-// Whether it came to be so within kPatience. It is looked at after each thing that the loop does, and now and then.
+// True if the condition held within kPatience. It is checked after each handler of the loop, at least every 10 ms.
 inline bool run_until(boost::asio::io_context& loop, const std::function<bool()>& is_so) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   loop.restart();

@@ -29,8 +29,8 @@ std::string output_of(const WorkerCommand& command) {
   return {text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))};
 }
 
-// A connection that another part of the agent has just accepted is not marked close-on-exec yet: whoever inherited it
-// would keep the peer waiting for an end that does not come.
+// A connection that another part of the agent has just accepted is not marked close-on-exec yet. A worker that
+// inherited it would keep it open, and the peer would never see its end.
 TEST(SpawnWorker, hands_over_what_the_worker_needs_and_nothing_else) {
   std::vector<int> strays;
   for (const int lowest : {3, 5, 9, 100}) strays.push_back(::fcntl(STDERR_FILENO, F_DUPFD, lowest));
@@ -65,7 +65,7 @@ TEST_F(OomKills, are_taken_once_each_however_many_come_together) {
   EXPECT_FALSE(counter.take_kill(at_ + kOomKillsTogether));
 }
 
-TEST_F(OomKills, of_others_are_not_laid_upon_who_is_killed_later) {
+TEST_F(OomKills, of_others_are_not_blamed_on_a_later_kill) {
   say(0);
   OomKillCounter counter(path());
   say(3);

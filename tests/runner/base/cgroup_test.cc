@@ -59,11 +59,11 @@ TEST(Cgroups, of_version_1_each_controller_has_a_tree) {
   EXPECT_FALSE(groups.is_unified());
   EXPECT_EQ(groups.cores_allowed(), 3.0);
   EXPECT_TRUE(groups.of_memory().empty());
-  dir.write("memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  dir.write("memory/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
   EXPECT_GT(groups.memory_allowed().value_or(0), int64_t{1} << 60U);
 }
 
-// A container shows its own group as the root, and names the place that it has on the host.
+// A container sees its own group as the root, but reads the name that the group has on the host.
 TEST(Cgroups, a_place_that_is_not_there_leaves_the_root) {
   const TemporaryFolder dir;
   const fs::path root = dir.path();

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// A sanitizer keeps what was freed: memory in use says nothing under it.
+// A sanitizer keeps freed memory, so that the memory in use says nothing.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #elif defined(__has_feature)
@@ -50,7 +50,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Until all has gone or the server wants no more.
+  // Until everything is sent or the server accepts no more.
   void send(const std::string& bytes) const {
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t size = ::send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
@@ -168,9 +168,9 @@ TEST_F(HttpServerTest, answers_while_many_peers_say_half_a_request) {
   }
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
-    for (const auto& client : slow) client->send("a");  // each byte keeps a server awake that waits for the next
+    for (const auto& client : slow) client->send("a");  // each byte wakes a server that waits for the next one
   }
-  // No slow one's time was over: nobody waited for it.
+  // The slow clients' time was not over yet: nobody waited for them.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime);
 }
 
@@ -187,8 +187,8 @@ TEST_F(HttpServerTest, answers_each_of_500_at_once) {
   std::atomic<int> answered{0};
   std::atomic<int> shut_out_too_soon{0};
   const auto begin = std::chrono::steady_clock::now();
-  // With so many at once, one that gets no CPU between its connection and its request may have to make room, but not
-  // within the time of grace. It asks again, as anybody would.
+  // With so many at once, a client that gets no CPU between its connection and its request may be dropped to make room,
+  // but not within the grace time. It asks again, as a real client would.
   const auto ask_until_answered = [&] {
     while (std::chrono::steady_clock::now() - begin < kPatience) {
       const auto connecting = std::chrono::steady_clock::now();  // before the server sees it: the age is no less
@@ -260,14 +260,14 @@ TEST(HttpServer, goes_on_when_there_are_no_file_descriptors_left) {
   const int next_fd = ::dup(0);
   ::close(next_fd);
   {
-    // The client's own descriptor is the last that there is.
+    // The client's own descriptor is the last one that is left.
     const rlimit none_left{.rlim_cur = static_cast<rlim_t>(next_fd) + 1, .rlim_max = files.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
     const Client client((*server)->port());
     EXPECT_TRUE(client.is_connected());
     client.send("GET / HTTP/1.1\r\n\r\n");
     pollfd nothing{.fd = -1, .events = 0, .revents = 0};
-    ::poll(&nothing, 1, 200);  // the server finds none, several times
+    ::poll(&nothing, 1, 200);  // the server finds no free descriptor, several times
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
     EXPECT_EQ(first_line(client.read_all()), "HTTP/1.1 200 OK");
   }

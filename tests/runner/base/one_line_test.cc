@@ -20,7 +20,7 @@ TEST(OneLine, a_text_cannot_command_the_terminal) {
   EXPECT_EQ(one_line("\xC2\x9B"
                      "2J"),
             "?2J");                             // CSI in one character
-  EXPECT_EQ(one_line("\xC2\xA0"), "\xC2\xA0");  // the first that is none
+  EXPECT_EQ(one_line("\xC2\xA0"), "\xC2\xA0");  // the first that is no control character
   EXPECT_EQ(one_line("\xC2"), "\xC2");          // cut off
 }
 

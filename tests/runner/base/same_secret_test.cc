@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-TEST(SameSecret, is_the_whole_of_it) {
+TEST(SameSecret, compares_the_whole_text) {
   EXPECT_TRUE(same_secret("secret", "secret"));
   EXPECT_TRUE(same_secret("", ""));
   for (const char* other : {"", "s", "secre", "secrets", "Secret", "secreT", "sXcret"}) {

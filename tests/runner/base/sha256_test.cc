@@ -9,6 +9,10 @@ namespace {
 TEST(Sha256, gives_the_digests_of_the_standard) {
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  Sha256 sum;
+  sum.update("a", 1);
+  sum.update("bc", 2);
+  EXPECT_EQ(sum.hex_digest(), sha256_hex("abc"));
 }
 
 struct HmacCase {

@@ -105,7 +105,7 @@ TEST_F(Checkpoints, hold_what_the_tensors_were_when_staged) {
   expect_equal(first->checkpoint->model, content_of(10).model);
 }
 
-// Counts what a thread takes from the allocator of the CPU while it lives.
+// While it lives, counts what its thread takes from the CPU allocator.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() { c10::SetCPUAllocator(this); }
@@ -126,7 +126,7 @@ class CountingAllocator final : public c10::Allocator {
   size_t bytes_ = 0;
 };
 
-// Pinned memory of a state's size takes seconds, in which no rank would train.
+// To allocate pinned memory of a state's size takes seconds, in which no rank would train.
 TEST_F(Checkpoints, take_no_memory_when_it_was_made_before_the_first) {
   CheckpointWriter writer(posix_, options());
   CheckpointContent content = content_of(10);
@@ -159,7 +159,7 @@ TEST_F(Checkpoints, are_copied_on_a_stream_of_their_own_which_the_next_change_wa
   EXPECT_FALSE(reports[0].error);
 }
 
-// Holds every fsync back until it is let go.
+// Blocks every fsync until it is released.
 class SlowFileSystem final : public ForwardingFileSystem {
  public:
   SlowFileSystem(FileSystem& below, std::shared_future<void> go) : ForwardingFileSystem(below), go_(std::move(go)) {}
@@ -189,7 +189,7 @@ TEST_F(Checkpoints, are_written_while_the_caller_goes_on_and_one_at_a_time) {
   EXPECT_EQ(reports[1].step, 20);
 }
 
-// A group that is cut does not wait for a slow volume; what it writes is written all the same.
+// A group that is cut does not wait for a slow volume; its checkpoint is written all the same.
 TEST_F(Checkpoints, are_waited_for_until_the_caller_gives_up_and_are_written_all_the_same) {
   std::promise<void> go;
   SlowFileSystem slow(posix_, go.get_future().share());
@@ -205,7 +205,7 @@ TEST_F(Checkpoints, are_waited_for_until_the_caller_gives_up_and_are_written_all
   EXPECT_TRUE(posix_.stat(join_path(folder(), "step-00000010")).ok());
 }
 
-// Goes on after its first write when the waiting caller has been told that there was one.
+// After its first write it goes on only once the waiting caller has been told of that write.
 class PatientFileSystem final : public ForwardingFileSystem {
  public:
   PatientFileSystem(FileSystem& below, std::shared_future<void> told) : ForwardingFileSystem(below), told_(told) {}
@@ -231,7 +231,7 @@ TEST_F(Checkpoints, that_take_long_are_no_hang_while_the_volume_answers) {
   };
   CheckpointWriter writer(slow, patient);
   writer.stage(content_of(10));
-  writer.wait_durable();  // for ever, were nothing told
+  writer.wait_durable();  // would wait for ever if no write were reported
   EXPECT_TRUE(was_told);
   ASSERT_EQ(writer.poll_reports().size(), 1U);
 }

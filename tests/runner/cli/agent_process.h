@@ -60,7 +60,7 @@ class AgentProcess {
   AgentProcess(const AgentProcess&) = delete;
   AgentProcess& operator=(const AgentProcess&) = delete;
 
-  // Reads until `text` has come; false when the output ends or time is up before.
+  // Reads until `text` appears; false if the output ends or the time is up first.
   bool wait_for_output(const std::string& text) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (output_.find(text) == std::string::npos) {

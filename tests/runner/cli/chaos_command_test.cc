@@ -46,7 +46,7 @@ TEST(ChaosCommand, names_what_is_wrong) {
   EXPECT_THAT(chaos({"kill-rank", empty}).err, AllOf(HasSubstr(empty), HasSubstr("no run is active")));
 }
 
-TEST(DescribeRecovery, counts_from_the_blow) {
+TEST(DescribeRecovery, counts_from_the_injected_fault) {
   const Recovery recovery{.cause = "SignalKILL",
                           .rank = 1,
                           .respawn_seconds = 0.28,

@@ -270,27 +270,26 @@ TEST(Demo, trains_in_a_folder_of_its_own_below_the_present_one) {
   EXPECT_THAT(process.output(), HasSubstr(" --nproc 2 --train_dir demo/" + first_workload().name + " "));
 }
 
-AgentProcess::Setup bench(std::string script, std::vector<std::string> more) {
+AgentProcess::Setup bench(std::string script) {
   AgentProcess::Setup setup = demo(std::move(script));
   setup.command = {"bench", "scaling", first_workload().name, "--ranks", "1,2"};
-  setup.command.insert(setup.command.end(), more.begin(), more.end());
   return setup;
 }
 
 TEST(Bench, ends_with_the_code_and_the_error_text_of_a_run_that_fails) {
-  AgentProcess process(bench("* * eprint the disk is full\n* * exit 4\n", {}));
+  AgentProcess process(bench("* * eprint the disk is full\n* * exit 4\n"));
   EXPECT_EQ(process.wait(), 4) << process.output();
   EXPECT_THAT(process.output(), ContainsRegex("the run with 1 rank ended with code 4:\n(.*\n)*.*the disk is full"));
 }
 
 TEST(Bench, of_a_run_without_metrics_says_that_there_is_nothing_to_measure) {
-  AgentProcess process(bench("* * exit 0\n", {}));
+  AgentProcess process(bench("* * exit 0\n"));
   EXPECT_EQ(process.wait(), 1) << process.output();
   EXPECT_THAT(process.output(), HasSubstr("the run with 1 rank left nothing to measure"));
 }
 
 TEST(Bench, without_a_folder_for_its_runs_says_which_variable_names_another) {
-  AgentProcess::Setup setup = bench("* * exit 0\n", {});
+  AgentProcess::Setup setup = bench("* * exit 0\n");
   setup.environment.emplace_back("TMPDIR=/nowhere");
   AgentProcess process(std::move(setup));
   EXPECT_EQ(process.wait(), 4) << process.output();

@@ -61,7 +61,7 @@ int status_port(const LocalNodesOptions& options, int node) {
 TEST(NodeLaunch, gives_node_0_alone_a_status_page) {
   LocalNodesOptions options = two_nodes();
   options.status_port = 8080;
-  EXPECT_EQ(status_port(options, 0), 8080);  // as without it: if it is free
+  EXPECT_EQ(status_port(options, 0), 8080);  // as without --local_nodes: taken if it is free
   EXPECT_EQ(status_port(options, 1), 0);
   options.status_port_given = true;
   options.status_port = 9000;
@@ -89,12 +89,12 @@ TEST(NodeLaunch, shares_the_gpus_out) {
   EXPECT_EQ(node_launch(options, kNetwork, 1, 1).environment.at("CUDA_VISIBLE_DEVICES"), "6,GPU-abc");
 }
 
-TEST(GpusOfNode, are_all_of_them_when_they_do_not_go_round) {
+TEST(GpusOfNode, are_all_of_them_if_there_are_too_few_to_share) {
   EXPECT_THAT(gpus_of_node({"0", "1"}, 2, 1, 1), ElementsAre("1"));
   EXPECT_THAT(gpus_of_node({"0", "1"}, 2, 2, 1), ElementsAre("0", "1"));
 }
 
-// What the parent's handler writes, as that of an event loop: into a pipe that a child has, too.
+// Receives what the parent's signal handler writes. Like an event loop's, it is a pipe that the child has, too.
 struct SignalPipe {
   std::array<int, 2> fds{};
   bool raises_in_child = false;
@@ -104,7 +104,7 @@ SignalPipe& signal_pipe() {
   return pipe;
 }
 
-// A Ctrl-C of the terminal in the moment in which the child is still in the parent's process group.
+// Ctrl-C in the terminal at a moment when the child is still in the parent's process group.
 TEST(StartAgent, lets_no_handler_of_its_parent_run_in_the_child) {
   SignalPipe& signals = signal_pipe();
   ASSERT_EQ(::pipe2(signals.fds.data(), O_CLOEXEC | O_NONBLOCK), 0);

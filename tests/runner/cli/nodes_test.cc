@@ -46,7 +46,7 @@ Json status_of(const AgentProcess& process) {
   return answer.ok() ? answer->at("status") : Json(nullptr);
 }
 
-// Polls, for there is nothing to wait on from outside. The poll() is on nothing.
+// Polls, because from outside there is nothing to wait on. The poll() only sleeps.
 template <typename Predicate>
 bool wait_until(const AgentProcess& process, Predicate is_so) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -71,7 +71,7 @@ std::string chaos(const AgentProcess& process, std::vector<std::string> argument
   return (code == 0 ? "" : "code " + std::to_string(code) + ": ") + command.output();
 }
 
-// What the group in `pattern` takes, at each of its places in `text`.
+// What the group in `pattern` captures in each match in `text`.
 std::vector<double> numbers_in(const std::string& text, const std::string& pattern) {
   const std::regex expression(pattern);
   std::vector<double> numbers;
@@ -81,10 +81,10 @@ std::vector<double> numbers_in(const std::string& text, const std::string& patte
   return numbers;
 }
 
-// An end is found by itself, in milliseconds, or else by the silence after it. With this time-out the two cannot be
-// mistaken for each other, even where a process gets no CPU for seconds.
+// The end of a process is noticed in milliseconds, or else by the silence after it. With this timeout the two cannot be
+// confused, even if a process gets no CPU for seconds.
 const std::vector<std::string> kLongSilence{"--heartbeat_timeout_seconds", "20"};
-constexpr double kBySilence = 10.0;  // seconds; the last sign of life may lie before the strike
+constexpr double kBySilence = 10.0;  // seconds; the last sign of life may be older than the kill
 auto found_by_its_end() { return AllOf(Not(IsEmpty()), Each(Lt(kBySilence))); }
 
 // Kills the agent of node 1 as soon as another one than `before` answers there; its pid, 0 when none did.
@@ -162,7 +162,8 @@ TEST(LocalNodes, are_started_again_together_when_one_does_not_live_and_given_up_
   AgentProcess run(local_nodes(kTrainForLong, {"--max_restarts", "100"}));
   ASSERT_TRUE(wait_until(run, is_training));
   pid_t killed = 0;
-  // A replacement that needs kShortLife until it answers, for want of CPU, does not count: then it takes more of them.
+  // A replacement that needs kShortLife to answer, because the machine is busy, does not count: then more kills are
+  // needed.
   const auto kills_until = [&](const std::string& decision) {
     constexpr int kKillsMax = 20;
     for (int kills = 1; kills <= kKillsMax; ++kills) {
@@ -174,7 +175,7 @@ TEST(LocalNodes, are_started_again_together_when_one_does_not_live_and_given_up_
     }
     return 0;
   };
-  // The first one was no replacement.
+  // The first agent that is killed is no replacement.
   ASSERT_GE(kills_until("stopping all nodes and starting them again together"), 1 + kShortLivesMax) << run.output();
   ASSERT_TRUE(wait_until(run, [](const Json& status) {
     const std::string decision = status.at("ladder").at("lastDecision");
@@ -263,7 +264,7 @@ TEST(Chaos, fills_the_disk_of_rank_0) {
 
 TEST(Chaos, cuts_a_node_off_and_lets_it_come_back) {
   if (::geteuid() != 0) GTEST_SKIP() << "networks of their own need root";
-  // Not with the code that is tested: where that fails and this does not, the test fails.
+  // Tried without the code that is tested: if only that code fails, the test must fail.
   const std::string probe = "lockstep-probe-" + std::to_string(::getpid());
   const Status made = run_program({.command = {"ip", "netns", "add", probe}});
   if (!made.ok()) GTEST_SKIP() << "no networks here: " << made.error().message;
@@ -279,7 +280,7 @@ TEST(Chaos, cuts_a_node_off_and_lets_it_come_back) {
   EXPECT_EQ(run.wait(), 143);
 }
 
-// Its buffers fill up with answers that it does not take.
+// The client's buffers fill up with answers that it does not read.
 TEST(Chaos, kills_an_agent_whose_client_does_not_read) {
   AgentProcess run(local_nodes(kTrainForLong));
   ASSERT_TRUE(wait_until(run, is_training));
@@ -300,7 +301,7 @@ TEST(Chaos, kills_an_agent_whose_client_does_not_read) {
 // Agents of one job that share a port of this machine.
 class SeparateAgents : public testing::Test {
  protected:
-  // As an ephemeral port that was free a moment ago.
+  // Chooses an ephemeral port that was free a moment ago.
   SeparateAgents() {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -378,11 +379,11 @@ TEST_F(SeparateAgents, go_on_with_fewer_when_they_may) {
     ASSERT_TRUE(first.wait_for_output("2 of 2 wanted nodes are ready"));
     ASSERT_TRUE(wait_until(first, [](const Json& status) { return status.at("workers").at(0).at("step") > 3; }));
   }
-  EXPECT_TRUE(first.wait_for_output("rank 0 of 1"));  // apart from the end: most of kPatience goes by until then
+  EXPECT_TRUE(first.wait_for_output("rank 0 of 1"));  // waited for separately, because it takes most of kPatience
   EXPECT_EQ(first.wait(), 0) << first.output();
 }
 
-// The only worker of a node ends the job: its agent has nothing left to do, and must say so all the same.
+// The only worker of a node ends the job: its agent has nothing left to do, and must report the end all the same.
 TEST_F(SeparateAgents, all_end_with_the_code_of_a_node_whose_only_worker_failed_for_good) {
   for (const int failing : {0, 1}) {
     AgentProcess failed(node(failing, "* * exit 3\n"));

@@ -179,7 +179,7 @@ TEST_P(RunEndsForGood, with_the_workers_code_and_words) {
   EXPECT_THAT(log->at("message").get<std::string>(), HasSubstr("the reason why"));
 }
 
-// 4: before the first step.
+// Code 4 ends the job only before the first step.
 INSTANTIATE_TEST_SUITE_P(Codes, RunEndsForGood, testing::Values(2, 3, 4, 5));
 
 TEST(Run, says_wrong_usage_in_the_workers_words_and_the_code_once) {
@@ -257,7 +257,7 @@ TEST(Run, leaves_no_worker_when_the_agent_is_killed) {
   agent.send(SIGKILL);
   EXPECT_EQ(agent.wait(), 128 + SIGKILL);
   for (const pid_t pid : workers) {
-    // Gone, or a zombie of whoever inherits orphans here.
+    // Gone, or a zombie of the process that inherits orphans here.
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     char state = 'R';
     while (state != 'Z' && state != 0 && std::chrono::steady_clock::now() < deadline) {
@@ -281,7 +281,7 @@ TEST(Run, serves_status_metrics_and_health) {
           {"--status_port", port}));
   ASSERT_TRUE(agent.wait_for_output("\nwaiting for a signal"));
   ASSERT_TRUE(agent.wait_for_output("[rank 1] waiting for a signal"));
-  // What the beats say is on the page at the agent's next look.
+  // The page shows the new beats once the agent has read them again.
   const auto shows_what_beats_say = [&] {
     const Result<Json> page = parse_json(body_of(http_get(port, "/status")), "/status");
     return page.ok() && !page->at("progress").is_null() && !page->at("lastCheckpoint").is_null() &&
@@ -318,7 +318,7 @@ TEST(Run, serves_status_metrics_and_health) {
   EXPECT_EQ(status->at("ladder").at("budgetLeft"), 10);
   EXPECT_TRUE(status->at("recoveries").empty());
 
-  // What the operator reads: all but the list of the ranks. Another query is ignored, as by an agent that knows none.
+  // What the operator reads: all but the list of the ranks. Any other query is ignored.
   const Result<Json> summary = parse_json(body_of(http_get(port, "/status?view=summary")), "/status?view=summary");
   ASSERT_TRUE(summary.ok());
   EXPECT_FALSE(summary->contains("workers"));

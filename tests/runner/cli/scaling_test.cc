@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 const WorkloadFlags& first_workload() { return all_workload_flags().front(); }
 
-// Of the first workload, on data that its demo generates, with these flags.
+// The configuration of the first workload, on its demo's generated data, with these flags.
 Result<RunConfig> config_with(const std::vector<std::string>& flags) {
   std::vector<std::string> arguments{first_workload().name, "--" + first_workload().demo.data_flag,
                                      first_workload().demo.generated};

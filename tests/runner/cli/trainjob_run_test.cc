@@ -92,12 +92,12 @@ TEST(TrainJobRun, maps_paths_below_the_pods_mounts) {
   EXPECT_THAT(refusal(mounted),
               HasSubstr("f: spec.trainer.args[3]: /data/a/x.inter is not on this machine: in the pods a "
                         "volume is mounted at /data; give its local path, such as --mount /data=./data"));
-  // What is there needs no map, and what is overridden needs nothing.
+  // A path that exists needs no --mount, and a flag that is overridden needs nothing.
   EXPECT_TRUE(run_of(mounted, {}, {"/data/a/x.inter", "/data"}).ok());
   EXPECT_TRUE(run_of(mounted, {"--dataset", "y", "--data-dir=z"}).ok());
 }
 
-TEST(TrainJobRun, refuses_a_map_of_nothing) {
+TEST(TrainJobRun, refuses_a_mount_without_a_use_or_a_folder) {
   const manifest::JobInFile mounted = job(std::string(kArgs) + kMounted);
   EXPECT_THAT(refusal(mounted, {"--mount", "/date=./d"}),
               HasSubstr("--mount /date: no volume is mounted there, and no argument names it; did you mean /data?"));

@@ -27,7 +27,7 @@ TEST(PluginOf, refuses_one_without_a_value) {
   }
 }
 
-// What is lost on the way are functions.
+// Only functions are lost on the way.
 TEST(DescribedWorkload, has_the_flags_and_defaults_of_the_one_that_was_described) {
   for (const WorkloadFlags& workload : all_workload_flags()) {
     SCOPED_TRACE(workload.name);

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kGeneration = (uint64_t{7} << 32U) | 3U;
 
-// decode(encode(m)), and that encoding it again gives the same line.
+// Returns decode(encode(m)), and checks that encoding it again gives the same line.
 template <typename M>
 M to_coordinator(const M& message) {
   const std::string line = encode(MemberMessage(message));
@@ -43,7 +43,7 @@ TEST(Coordination, has_the_lines_of_the_contract) {
             R"({"generation":5,"leaving":true,"type":"regroup"})");
 }
 
-// A greeting is all that a stranger can send, and all that is read of it.
+// An unauthenticated peer can send only a greeting, and nothing else is read from it.
 TEST(Coordination, keeps_a_greeting_within_its_limit) {
   Greet greet;
   greet.job = std::string(253, 'j');

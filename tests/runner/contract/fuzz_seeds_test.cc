@@ -1,5 +1,5 @@
-// What the fuzzers of the coordination begin with is what agents say today: a seed that no longer decodes leads
-// nowhere.
+// The seeds of the coordination fuzzers must be messages that agents send today: a seed that does not decode is
+// useless.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// decode(encode(m)), and that encoding it again gives the same line.
+// Returns decode(encode(m)), and checks that encoding it again gives the same line.
 template <typename M>
 M round_trip(const M& message) {
   const WorkerMessage in = message;

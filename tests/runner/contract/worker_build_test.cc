@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-TEST(WorkerBuild, says_the_same_after_a_journey) {
+TEST(WorkerBuild, survives_a_round_trip_through_json) {
   const WorkerBuild build{
       .version = "0.1.0", .torch = "2.11.0", .cuda = "13.0", .cuda_architectures = "8.0,9.0+PTX", .nccl = "2.28.9"};
   const Result<WorkerBuild> read = decode_worker_build(encode(build));
@@ -15,7 +15,7 @@ TEST(WorkerBuild, says_the_same_after_a_journey) {
   EXPECT_EQ(read->cuda_architectures, "8.0,9.0+PTX");
 }
 
-TEST(WorkerBuild, refuses_what_is_no_build_info) {
+TEST(WorkerBuild, refuses_text_that_is_no_build_info) {
   for (const char* const line : {"", "lockstep-worker 0.1.0", "[]", "{}", R"({"version": 1})"}) {
     const Result<WorkerBuild> read = decode_worker_build(line);
     ASSERT_FALSE(read.ok()) << line;

@@ -13,10 +13,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-LaunchOptions nodes(int nnodes, int nproc = 0) {
+LaunchOptions nodes(int nnodes) {
   LaunchOptions launch;
   launch.nnodes = nnodes;
-  if (nproc > 0) launch.nproc = nproc;
   return launch;
 }
 

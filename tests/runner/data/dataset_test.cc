@@ -32,8 +32,8 @@ TEST(GeneratedDataset, is_the_same_each_time_and_needs_no_folder) {
   EXPECT_EQ(first.report.dropped_events, 0);
 }
 
-// What training is held against (tests/python/test_datasets.py): popularity finds little, and what follows an item most
-// often elsewhere finds most.
+// The baselines that training is compared with (tests/python/test_datasets.py): popularity finds little; the item that
+// most often follows the last one in other sequences finds most.
 TEST(GeneratedDataset, can_be_learnt_by_transitions_and_not_by_popularity) {
   const Interactions data = generated().interactions;
   const auto items = static_cast<size_t>(data.num_items) + 1;

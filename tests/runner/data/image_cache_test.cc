@@ -21,7 +21,7 @@ using testing::HasSubstr;
 constexpr int64_t kSide = 4;
 const std::vector<std::string> kClasses = {"cat", "dog"};
 const std::vector<SkippedFile> kSkipped = {{"dog/c.jpg", "is empty"}};
-// Of image_cache.cc's header.
+// Offsets in the header that image_cache.cc writes.
 constexpr size_t kVersionAt = 8;
 constexpr size_t kFileBytesAt = 16;
 constexpr size_t kNumImagesAt = 24;
@@ -142,7 +142,7 @@ TEST(ImageCache, another_version_is_named) {
   EXPECT_THAT(cache.error().message, HasSubstr("remove the file"));
 }
 
-// With checksums that agree with what is wrong.
+// The contents are wrong, and the checksums fit them.
 TEST(ImageCache, a_made_up_one_is_refused) {
   const std::string whole = cache_bytes();
   for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{3}, ~uint64_t{0}, uint64_t{1} << 61}) {

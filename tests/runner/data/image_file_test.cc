@@ -34,7 +34,7 @@ std::string png_chunk(const std::string& type, const std::string& data) {
   return big_endian(static_cast<uint32_t>(data.size())) + body + big_endian(crc32_of(body));
 }
 
-// A header that says this, and next to nothing after it.
+// A PNG file whose header has this size, with next to nothing after it.
 std::string png_that_says(uint32_t width, uint32_t height) {
   return "\x89PNG\r\n\x1A\n" +
          png_chunk("IHDR", big_endian(width) + big_endian(height) + std::string("\x08\x02\0\0\0", 5)) +

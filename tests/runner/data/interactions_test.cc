@@ -166,7 +166,7 @@ TEST(Interactions, refuse_ids_below_one_and_too_large_naming_the_line) {
   EXPECT_THAT(refused("1 2\n2 4000000000\n"), HasSubstr("item id is 4000000000"));
 }
 
-// RecBole's tokens are text: what looks like one number need not be one label.
+// RecBole's tokens are text: two spellings of a number are two labels.
 TEST(Interactions, take_recbole_labels_as_they_are_written) {
   const Dataset dataset = parse(
       "user_id:token\titem_id:token\n"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -118,19 +117,6 @@ TEST_F(PrepareImages, a_cache_that_is_cut_off_is_made_again) {
   EXPECT_EQ(second->cache.digest(), digest);
 }
 
-// Lets `writes_left` files be opened for writing; then the disk is full.
-class FillingDisk final : public ForwardingFileSystem {
- public:
-  FillingDisk(FileSystem& under, int writes_left) : ForwardingFileSystem(under), writes_left_(writes_left) {}
-  Result<FileHandle> open_for_write(const std::string& path) override {
-    if (writes_left_.fetch_sub(1) <= 0) return error_of_errno(ENOSPC, "open", path);
-    return ForwardingFileSystem::open_for_write(path);
-  }
-
- private:
-  std::atomic<int> writes_left_;
-};
-
 TEST_F(PrepareImages, a_full_disk_says_so_and_what_was_done_is_used_later) {
   write_images();
   FillingDisk filling(fs_, 10);
@@ -148,7 +134,7 @@ TEST_F(PrepareImages, a_full_disk_says_so_and_what_was_done_is_used_later) {
   EXPECT_EQ(again->cache.digest(), memory->cache.digest());
 }
 
-// From the first changing call on: the images lie on a volume that is mounted for reading. Later: it becomes so.
+// Call 1: the volume is mounted read-only from the beginning. Call 20: it becomes read-only while the cache is written.
 TEST_F(PrepareImages, a_read_only_volume_says_so_and_names_the_flag_for_another_folder) {
   write_images();
   for (const int at_call : {1, 20}) {
@@ -179,7 +165,7 @@ TEST_F(PrepareImages, a_cache_on_a_read_only_volume_is_opened) {
   EXPECT_EQ(read_only.calls(), 0);
 }
 
-// Two real processes, of which one is killed when it has left a part behind; the other and a third one finish.
+// Three real processes: one is killed after it has written parts of the cache; the other two finish.
 TEST_F(PrepareImages, a_killed_process_leaves_what_others_go_on_with) {
   write_images();
   const pid_t killed = ::fork();

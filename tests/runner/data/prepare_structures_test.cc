@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "runner/base/forwarding_file_system.h"
 #include "runner/data/found_files.h"
 #include "tests/runner/data/pdb_text.h"
 #include "tests/runner/formats/fault_file_system.h"
@@ -40,19 +38,6 @@ std::vector<std::string> files_in(const std::string& folder) {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-// Lets `writes_left` files be opened for writing; then the disk is full.
-class FillingFileSystem final : public ForwardingFileSystem {
- public:
-  FillingFileSystem(FileSystem& under, int writes_left) : ForwardingFileSystem(under), writes_left_(writes_left) {}
-  Result<FileHandle> open_for_write(const std::string& path) override {
-    if (writes_left_.fetch_sub(1) <= 0) return error_of_errno(ENOSPC, "open", path);
-    return ForwardingFileSystem::open_for_write(path);
-  }
-
- private:
-  std::atomic<int> writes_left_;
-};
 
 class PrepareStructures : public testing::Test {
  protected:
@@ -123,10 +108,10 @@ TEST_F(PrepareStructures, one_that_was_stopped_goes_on_where_it_was) {
   EXPECT_EQ(again->cache.size(), kFiles - 2);
 }
 
-// As a kill leaves it: some parts whole, one of them cut off, the temporary file of another.
+// What a killed process leaves behind: whole parts, a part that is cut off, the temporary file of another one.
 TEST_F(PrepareStructures, finished_parts_of_a_killed_one_are_used_and_damaged_ones_made_again) {
   write_files(folder_);
-  FillingFileSystem filling(fs_, 10);
+  FillingDisk filling(fs_, 10);
   const Result<PreparedStructures> full =
       prepare_structures(filling, folder_.file("pdbs"), folder_.file("cache"), {.threads = 1});
   ASSERT_FALSE(full.ok());
@@ -142,7 +127,7 @@ TEST_F(PrepareStructures, finished_parts_of_a_killed_one_are_used_and_damaged_on
   std::filesystem::resize_file(parts[3], std::filesystem::file_size(parts[3]) / 2);
   // The nine whole parts are not written again: each part left and the cache itself is one file.
   const auto all_parts = (kFiles + 3) / 4;  // of four files each
-  FillingFileSystem rest(fs_, all_parts - 9 + 1);
+  FillingDisk rest(fs_, all_parts - 9 + 1);
   const Result<PreparedStructures> again =
       prepare_structures(rest, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
   ASSERT_TRUE(again.ok()) << again.error().message;
@@ -151,10 +136,10 @@ TEST_F(PrepareStructures, finished_parts_of_a_killed_one_are_used_and_damaged_on
   EXPECT_EQ(files_in(folder_.file("cache")).size(), 1U);
 }
 
-// Else one process would fail to list the folder in which another removes the parts that are not needed any more.
+// Otherwise a process would fail to list the folder while another one removes the parts that are not needed any more.
 TEST_F(PrepareStructures, a_listing_of_the_folder_that_is_also_the_caches_leaves_out_the_parts) {
   write_files(folder_);
-  FillingFileSystem filling(fs_, 10);
+  FillingDisk filling(fs_, 10);
   ASSERT_FALSE(prepare_structures(filling, folder_.file("pdbs"), folder_.file("pdbs"), {.threads = 1}).ok());
   ASSERT_GT(files_in(folder_.file("pdbs")).size(), kFiles + 10U);
   const Result<std::vector<FoundFile>> listed = files_below(folder_.file("pdbs"), [] {});
@@ -263,7 +248,7 @@ TEST_F(PrepareStructures, a_folder_that_cannot_be_written_is_named_with_what_to_
   EXPECT_THAT(prepared.error().message, HasSubstr("--cache_dir"));
 }
 
-// From the first changing call on: the structures lie on a volume that is mounted for reading. Later: it becomes so.
+// Call 1: the volume is mounted read-only from the beginning. Call 20: it becomes read-only while the cache is written.
 TEST_F(PrepareStructures, a_read_only_volume_says_so_and_names_the_flag_for_another_folder) {
   write_files(folder_);
   for (const int at_call : {1, 20}) {
@@ -293,19 +278,11 @@ TEST_F(PrepareStructures, a_cache_on_a_read_only_volume_is_opened) {
   EXPECT_EQ(read_only.calls(), 0);
 }
 
-// Fails to read one file, as a network volume does that comes back.
-class FlickeringFileSystem final : public ForwardingFileSystem {
- public:
-  using ForwardingFileSystem::ForwardingFileSystem;
-  Result<FileHandle> open_for_read(const std::string& path) override {
-    if (path.ends_with("s1040.pdb")) return error_of_errno(EIO, "open", path);
-    return ForwardingFileSystem::open_for_read(path);
-  }
-};
-
+// A network volume fails to give one file, and later it gives it.
 TEST_F(PrepareStructures, does_not_leave_out_for_good_what_the_volume_fails_to_give_now) {
   write_files(folder_);
-  FlickeringFileSystem flickering(fs_);
+  FaultFileSystem flickering(fs_, FaultFileSystem::Fault::kNone, 0);
+  flickering.hold_back("s1040.pdb");
   const Result<PreparedStructures> failed =
       prepare_structures(flickering, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
   ASSERT_FALSE(failed.ok());

@@ -35,7 +35,7 @@ class HeldWork final : public c10d::Work {
 class HeldBackend final : public c10d::Backend {
  public:
   explicit HeldBackend(std::promise<std::thread::id>& destroyed_by) : Backend(0, 2), destroyed_by_(destroyed_by) {}
-  // Waits for its collectives, as gloo's does.
+  // Waits for its collectives, as the destructor of gloo's backend does.
   ~HeldBackend() override {
     for (const auto& work : begun_) work->getFuture()->wait();
     destroyed_by_.set_value(std::this_thread::get_id());
@@ -128,7 +128,7 @@ TEST_F(AbandonableBackendTest, dropping_a_group_with_a_collective_that_hangs_doe
   EXPECT_TRUE(hangs->wait());
 }
 
-// Gloo itself, cut at ever other places of a transfer: about one group in seven had a collective that hung.
+// Gloo itself, cut at different places of a transfer: about one group in seven had a collective that hung.
 TEST(Gloo, that_is_cut_in_the_middle_of_a_transfer_ends_and_not_by_its_timeout) {
   std::signal(SIGPIPE, SIG_IGN);  // as the worker does
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);

@@ -39,7 +39,7 @@ TEST_P(OnAsynchronousDevice, receivers_hold_the_sources_state_after_a_transfer) 
   });
 }
 
-// However far it has come: nothing throws by itself, and what has arrived is garbage.
+// Wherever it is cut, nothing throws by itself, and what has arrived is garbage.
 TEST_P(OnAsynchronousDevice, a_receiver_that_is_cut_in_a_transfer_keeps_what_it_held) {
   for (int last = 1; last <= kMessages; ++last) {
     on_device_ranks(2, GetParam(), [&](ProcessGroup& group, AsynchronousDevice& device) {

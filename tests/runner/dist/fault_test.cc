@@ -22,7 +22,7 @@ Type c10_error(const std::string& text) {
 
 ExitCode code_of(const std::exception& e) { return classify_fault(e).code; }
 
-// As c10d writes what NCCL said.
+// An error of NCCL as c10d words it.
 c10::DistBackendError nccl_error(const std::string& name, const std::string& last) {
   return c10_error<c10::DistBackendError>("NCCL error in: NCCLUtils.cpp:94, words, NCCL version 2.28.9\n" + name +
                                           ": words.\nLast error:\n" + last);
@@ -39,7 +39,7 @@ TEST(Fault, is_named_by_its_type) {
   EXPECT_EQ(code_of(gloo::IoException("[pair.cc:547] Connection closed by peer")), ExitCode::kPeerLost);
 }
 
-// One type stands for both: there the words of the library that throws it decide.
+// The library has one type for both errors, so that its words decide.
 TEST(Fault, of_a_library_with_one_type_for_all_is_a_timeout_where_it_says_so) {
   EXPECT_EQ(code_of(gloo::IoException("[unbound_buffer.cc:78] Timed out waiting 600000ms for recv operation")),
             ExitCode::kTimeout);

@@ -1,5 +1,5 @@
-// What a Gloo group asks a LinkStore when it forms, as the agent has told it to ask: a program of its own, for gloo
-// reads the switches once.
+// What a Gloo group asks a LinkStore while it forms, with the switches that the agent sets. A program of its own,
+// because gloo reads the switches only once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kGeneration = 5;
 constexpr std::chrono::milliseconds kTimeout{30'000};
 
-// The coordinator's store, without the way there; counts what it is asked.
+// The coordinator's store without a connection in between; counts the requests.
 class CountingStore final : public StoreTransport {
  public:
   CountingStore() { store_.begin_generation(kGeneration); }
@@ -52,7 +52,7 @@ class CountingStore final : public StoreTransport {
   int last_client_ = 0;
 };
 
-// The number of requests of a forming rises with the number of ranks, not with its square.
+// The number of requests to form a group grows with the number of ranks, not with its square.
 TEST(GlooOverALinkStore, forms_with_a_few_requests_of_each_rank) {
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
     setenv(std::string(name).c_str(), "1", /*overwrite=*/1);

@@ -46,8 +46,8 @@ TEST(Group, transfers_the_sources_state_to_those_who_lack_it_only) {
   });
 }
 
-// However far a transfer has come: who receives has all of it, or nothing, and can never give on a part of it. Nor
-// is all of it enough, when the source has not said that it was all.
+// Wherever a transfer breaks off, the receiver has the whole state or nothing, and can never pass on a part of it. Even
+// the whole state does not count before the source has confirmed that it was all.
 TEST(Group, a_transfer_that_breaks_off_changes_nothing) {
   constexpr int kMessages = 4;  // one for each change of dtype
   for (int last = 1; last <= kMessages + 1; ++last) {
@@ -119,8 +119,8 @@ TEST(Group, names_the_parameters_that_a_backward_does_not_reach) {
   }
 }
 
-// A third is no float: the order of scaling and adding up shows in the last bit. The first backward of a reducer is the
-// first step of a new group, and must be the one that the group before it would have made.
+// 1/3 is not exact in floating point, so the order of scaling and adding shows in the last bit. The first backward of a
+// reducer is the first step of a new group, and must give what the group before it would have given.
 TEST(Group, rounds_in_a_reducers_first_backward_as_in_every_later_one) {
   on_ranks(3, [](ProcessGroup& group) {
     const NamedTensors parameters{{"w", torch::ones({1000}, torch::requires_grad())}};

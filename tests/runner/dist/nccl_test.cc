@@ -74,7 +74,7 @@ TEST_F(NcclOnOneGpu, a_group_that_was_cut_starts_no_collective_and_leaves_room_f
 
 TEST_F(NcclOnOneGpu, a_forming_that_waits_for_a_peer_is_left_when_it_is_aborted) {
   const auto abort = std::make_shared<GroupAbort>();
-  // The other one comes as far as Gloo, and no further; it keeps what it has until all is over.
+  // The other rank comes as far as Gloo and no further; it keeps its connections until the test is over.
   std::promise<void> over;
   std::thread other([&] {
     const auto group = ProcessGroup::form(store_, options(1, 2, GroupBackend::kGloo));
@@ -107,7 +107,7 @@ TEST_F(NcclOnOneGpu, a_forming_that_waits_for_a_peer_is_left_when_it_is_aborted)
   first.join();
   EXPECT_TRUE(nccl_waits);
   EXPECT_FALSE(answer.get().ok());
-  // The device can be used, and a group be made, as if nothing had been.
+  // The device can be used and a group can be formed as if nothing had happened.
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   EXPECT_TRUE(ProcessGroup::form(store, options(0, 1, GroupBackend::kNccl)).ok());
 }

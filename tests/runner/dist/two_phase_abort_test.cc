@@ -103,7 +103,7 @@ TEST_F(TwoPhaseAbortTest, nothing_is_launched_after_a_cut) {
 TEST_F(TwoPhaseAbortTest, the_revoke_waits_for_a_launch_that_is_under_way) {
   const auto abort = formed(calls());
   abort->launch([&] {
-    group_.fire();  // comes back, although the revoke cannot begin
+    group_.fire();  // returns, although the revoke cannot begin
     EXPECT_EQ(revoked_.get_future().wait_for(milliseconds(0)), std::future_status::timeout);
     journal_.add("launched");
   });
@@ -111,7 +111,8 @@ TEST_F(TwoPhaseAbortTest, the_revoke_waits_for_a_launch_that_is_under_way) {
   EXPECT_EQ(journal_.names(), (Names{"launched", "revoke", "abort"}));
 }
 
-// NCCL launches like this when its connections do not come: the abort ends it, and it returns ncclInvalidUsage.
+// This is how a launch of NCCL behaves while its connections are not made: the abort ends it, and it returns
+// ncclInvalidUsage.
 TEST_F(TwoPhaseAbortTest, a_launch_that_hangs_is_ended_by_the_abort_and_reports_the_cut) {
   std::promise<void> aborted;
   TwoPhaseAbort::Calls calls = this->calls();

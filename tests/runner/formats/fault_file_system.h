@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "runner/base/file_system.h"
+#include "runner/base/forwarding_file_system.h"
 
 namespace lockstep {
 
@@ -143,6 +145,19 @@ class FaultFileSystem final : public FileSystem {
   } meanwhile_;
   std::vector<std::string> log_;
   std::set<int> written_;  // descriptors open for writing
+};
+
+// Lets `writes_left` files be opened for writing; then the disk is full.
+class FillingDisk final : public ForwardingFileSystem {
+ public:
+  FillingDisk(FileSystem& under, int writes_left) : ForwardingFileSystem(under), writes_left_(writes_left) {}
+  Result<FileHandle> open_for_write(const std::string& path) override {
+    if (writes_left_.fetch_sub(1) <= 0) return error_of_errno(ENOSPC, "open", path);
+    return ForwardingFileSystem::open_for_write(path);
+  }
+
+ private:
+  std::atomic<int> writes_left_;
 };
 
 }  // namespace lockstep

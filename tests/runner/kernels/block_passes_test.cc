@@ -153,7 +153,7 @@ constexpr double kDifferenceMax = 2e-6;
 #endif
 
 // Gradients of weights are sums over all tokens, so that what is lost is measured by their largest value.
-TEST(BlockPasses, AgreeWithTheOperatorsThatTheyStandFor) {
+TEST(BlockPasses, agree_with_the_operators_that_they_stand_for) {
   for (const Sizes& sizes : kSizes) {
     const Example single = example(sizes);
     const std::vector<at::Tensor> ours = found(single);
@@ -168,7 +168,7 @@ TEST(BlockPasses, AgreeWithTheOperatorsThatTheyStandFor) {
 }
 
 // What other devices and types take.
-TEST(BlockPasses, HaveAWayByOperatorsThatAgrees) {
+TEST(BlockPasses, have_a_way_by_operators_that_agrees) {
   const Example single = example(kSizes[0]);
   const std::vector<at::Tensor> by_operators = found(in_fp64(single));
   const std::vector<at::Tensor> theirs = expected(in_fp64(single));
@@ -178,7 +178,7 @@ TEST(BlockPasses, HaveAWayByOperatorsThatAgrees) {
 }
 
 // As under autocast: a sum in fp32, and what the products give in bf16.
-TEST(BlockPasses, HaveAWayByOperatorsForMixedTypes) {
+TEST(BlockPasses, have_a_way_by_operators_for_mixed_types) {
   Example mixed = in_types(example(kSizes[0]), at::kFloat, at::kBFloat16);
   mixed.grad_BND = mixed.grad_BND.to(at::kFloat);  // of the norm, which this way gives in fp32
   const std::vector<at::Tensor> by_operators = found(mixed);
@@ -198,7 +198,7 @@ class BlockPassesOnCuda : public testing::Test {
 constexpr Sizes kSizesOnCuda[] = {{2, 5, 2, 16, 24},  {3, 300, 3, 64, 96},    {1, 1, 1, 4, 1},
                                   {2, 50, 2, 80, 37}, {2, 33, 16, 128, 2730}, {5, 40, 1, 32, 6}};
 
-TEST_F(BlockPassesOnCuda, AgreeWithTheOperatorsThatTheyStandFor) {
+TEST_F(BlockPassesOnCuda, agree_with_the_operators_that_they_stand_for) {
   for (const Sizes& sizes : kSizesOnCuda) {
     const Example single = example(sizes);
     const std::vector<at::Tensor> ours = found(in_types(single, at::kFloat, at::kFloat, at::kCUDA));
@@ -209,7 +209,7 @@ TEST_F(BlockPassesOnCuda, AgreeWithTheOperatorsThatTheyStandFor) {
   }
 }
 
-TEST_F(BlockPassesOnCuda, AgreeInTheTypesOfAutocast) {
+TEST_F(BlockPassesOnCuda, agree_in_the_types_of_autocast) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const Sizes& sizes : kSizesOnCuda) {
       const Example mixed = in_types(example(sizes), at::kFloat, type);
@@ -223,7 +223,7 @@ TEST_F(BlockPassesOnCuda, AgreeInTheTypesOfAutocast) {
   }
 }
 
-TEST_F(BlockPassesOnCuda, GiveTheSameBitsAgain) {
+TEST_F(BlockPassesOnCuda, give_the_same_bits_again) {
   const Example e = in_types(example(kSizesOnCuda[1]), at::kFloat, at::kBFloat16, at::kCUDA);
   const std::vector<at::Tensor> once = found(e);
   const std::vector<at::Tensor> again = found(e);
@@ -231,7 +231,7 @@ TEST_F(BlockPassesOnCuda, GiveTheSameBitsAgain) {
 }
 
 // As a model has them: modulations are columns of one product, and tokens may be a part of more.
-TEST_F(BlockPassesOnCuda, TakeViews) {
+TEST_F(BlockPassesOnCuda, take_views) {
   const Example e = in_types(example({2, 6, 2, 16, 24}), at::kFloat, at::kBFloat16, at::kCUDA);
   const at::Tensor x_BND = at::cat({e.x_BND, e.x_BND}, 1).slice(1, 3, 9);
   const auto parts = at::cat({e.gate_BD, e.shift_BD, e.scale_BD}, 1).chunk(3, 1);
@@ -245,7 +245,7 @@ TEST_F(BlockPassesOnCuda, TakeViews) {
                   .equal(modulated_rms_norm(x_BND, e.weight_D, odd.clone(), e.scale_BD)));
 }
 
-TEST(BlockPasses, HaveTheSameBitsWithAnyNumberOfThreads) {
+TEST(BlockPasses, have_the_same_bits_with_any_number_of_threads) {
   const int before = at::get_num_threads();
   for (const Sizes& sizes : kSizes) {
     const Example e = example(sizes);
@@ -258,7 +258,7 @@ TEST(BlockPasses, HaveTheSameBitsWithAnyNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-TEST(BlockPasses, TakeViewsWhoseRowsStandApart) {
+TEST(BlockPasses, take_views_whose_rows_stand_apart) {
   const Example e = example(kSizes[0]);
   const at::Tensor wide = at::cat({e.x_BND, e.change_BND}, -1);
   const at::Tensor right = wide.slice(-1, e.x_BND.size(2));
@@ -273,7 +273,7 @@ TEST(BlockPasses, TakeViewsWhoseRowsStandApart) {
   EXPECT_TRUE(swiglu(right).equal(swiglu(e.change_BND)));
 }
 
-TEST(BlockPasses, SwigluPassesOnWhatIsNotANumberAndStaysFiniteForLargeNumbers) {
+TEST(BlockPasses, swiglu_passes_on_what_is_not_a_number_and_stays_finite_for_large_numbers) {
   const at::Tensor gates = at::tensor({std::numeric_limits<float>::quiet_NaN(), 1e30F, -1e30F, 40.0F, -40.0F});
   const at::Tensor y = swiglu(at::cat({gates, at::ones({5})}).view({1, 1, 10})).flatten();
   EXPECT_TRUE(y[0].isnan().item<bool>());

@@ -115,7 +115,7 @@ TEST_P(MessageGeluOnEachDevice, takes_bf16_beside_parameters_in_fp32) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, MessageGeluOnEachDevice, testing::ValuesIn(devices()), device_name);
 
-TEST(MessageGelu, HasTheSameBitsWithAnyNumberOfThreads) {
+TEST(MessageGelu, has_the_same_bits_with_any_number_of_threads) {
   const int before = at::get_num_threads();
   for (const auto& shape : kShapes) {
     const Example e = example(shape[0], shape[1], shape[2]);
@@ -128,7 +128,7 @@ TEST(MessageGelu, HasTheSameBitsWithAnyNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-TEST(MessageGelu, PassesOnWhatIsNotANumberAndStaysFiniteForLargeNumbers) {
+TEST(MessageGelu, passes_on_what_is_not_a_number_and_stays_finite_for_large_numbers) {
   const at::Tensor x =
       at::tensor({std::numeric_limits<float>::quiet_NaN(), 1e30F, -1e30F, 40.0F, -40.0F}).view({1, 1, 5});
   const at::Tensor y = gelu_with_bias(x, at::zeros({5})).flatten();

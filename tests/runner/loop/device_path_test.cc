@@ -83,8 +83,8 @@ void append(std::vector<StepReport>& all, const std::vector<StepReport>& some) {
   all.insert(all.end(), some.begin(), some.end());
 }
 
-// Who cuts a group: the agent's word, which also says that it did; or the first half of it, as the training thread may
-// see it before the second half.
+// How a group is cut: by the agent's message, which also records the cut; or by the first half of that alone, as the
+// training thread may see it before the second half.
 struct Cut {
   std::string name;
   std::function<void(Rank&, AsynchronousDevice&)> make;

@@ -55,7 +55,7 @@ TEST(Evaluator, shows_the_progress_of_a_long_evaluation) {
   EXPECT_EQ(clock.phase(), Phase::kValidation);
 }
 
-// Who is late is to blame, and not who waits for its figures.
+// The rank that is late is to blame, not the one that waits for its values.
 TEST(Evaluator, tells_a_rank_that_waits_from_one_that_evaluates) {
   std::array<BeatPage, 2> pages;
   on_ranks(2, [&](ProcessGroup& group) {
@@ -100,7 +100,7 @@ TEST(Evaluator, brings_the_parts_of_all_ranks_to_rank_0_in_their_order) {
   });
 }
 
-// A token that stands for `asked` from the moment that `is_asked` is set.
+// A token whose requests are `asked` from the moment that `is_asked` is set.
 StopToken token_of(const std::atomic<bool>& is_asked, const StepRequests& asked) {
   StopToken stop;
   stop.requests = [&is_asked, asked] { return is_asked ? asked : StepRequests{}; };
@@ -169,7 +169,7 @@ TEST(Evaluator, a_rank_whose_group_is_cut_leaves_at_once_as_from_a_lost_peer) {
   }
 }
 
-// What the tests of whole jobs make an evaluation long with.
+// How the tests of whole jobs make an evaluation long.
 TEST(Evaluator, one_that_is_slow_by_injection_shows_progress_and_can_be_stopped) {
   auto now = std::chrono::steady_clock::now();
   PhaseClock clock(Phase::kValidation, now, [&now] { return now; });

@@ -13,7 +13,7 @@ TEST(Journal, keeps_the_last_steps_only) {
   EXPECT_EQ(journal.steps.back().step, 19);
 }
 
-TEST(Journal, survives_the_way_to_another_rank) {
+TEST(Journal, survives_being_sent_to_another_rank) {
   Journal journal;
   journal.add({.step = 7, .epoch = 1, .samples = 64, .loss = 1.25, .grad_norm = 0.5, .lr = 1e-3, .skipped = true});
   journal.evaluation = EvaluationNote{

@@ -1,4 +1,4 @@
-// The lines that a run leaves in its folder, and who may leave them there.
+// The lines that a run leaves in its folder, and who may write them.
 #include "runner/loop/run_folder.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST_F(RunFolderTest, takes_a_line_of_each_log_of_an_evaluation) {
   EXPECT_THAT(folder.files(), ElementsAre("args.txt", "metrics.jsonl", "log.txt", "best.pt"));
 }
 
-// It was cut off, and lives on beside its successor, on the same volume.
+// An old rank 0 that was cut off and still runs beside its successor, on the same volume.
 TEST_F(RunFolderTest, takes_nothing_from_an_old_rank_0_once_a_new_one_has_opened_it) {
   RunFolder old = open(posix_);
   EXPECT_THAT(record(old, 10), IsEmpty());

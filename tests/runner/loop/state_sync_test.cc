@@ -80,8 +80,8 @@ void hold(TrainingState& state, int64_t step) {
   state.counters.epoch_steps = 3;
 }
 
-// The group broke when rank 1 had the sums of an evaluation and rank 0 had not. Were they taken for equal, rank 0 would
-// evaluate and rank 1 train, and each would wait for the other.
+// The group broke when rank 1 had the sums of an evaluation and rank 0 had not. If their states counted as equal, rank
+// 0 would evaluate and rank 1 train, and each would wait for the other.
 TEST(StateSync, an_evaluation_that_one_rank_has_finished_is_finished_for_all) {
   const auto found = sync_two_ranks([](int rank, TrainingState& state) {
     hold(state, 8);
@@ -184,8 +184,8 @@ TEST(StateSync, of_weights_that_are_never_trained_nothing_is_sent) {
   EXPECT_LE(sent, weights_and_moments + step_counts);
 }
 
-// Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when
-// the ranks leave at once.
+// Only rank 0 writes, so that it must receive the state that the last checkpoint is to hold. In all other cases nothing
+// is lost if the ranks leave at once.
 TEST(StateSync, a_stop_ends_a_transfer_unless_it_is_rank_0_that_receives) {
   StopToken stop;
   stop.requests = [] { return StepRequests{.stop_code = 143}; };
@@ -201,7 +201,8 @@ TEST(StateSync, a_cut_ends_a_transfer_whoever_receives) {
   }
 }
 
-// What was read no further says nothing about the file, and must not be told to the others as its fault.
+// A read that was broken off says nothing about the file, and must not be reported to the others as a fault of the
+// file.
 TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   const TemporaryFolder folder;
   PosixFileSystem fs;
@@ -234,7 +235,7 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
 }
 
-// From then on the first signal asks, and does not end the process.
+// From then on the first signal asks the worker to stop, and does not end the process.
 TEST(StateSync, says_that_a_state_comes_from_a_live_rank_before_it_comes) {
   const TemporaryFolder folder;
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());

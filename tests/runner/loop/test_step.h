@@ -1,4 +1,4 @@
-// A training step on the CPU, with the parts about which most tests have no wishes.
+// A training step on the CPU, with default parts for what a test does not care about.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// A worker of a workload, in a thread of the test: trainer, reporter and, where it is asked for, a link to an agent
-// that the test plays.
+// A worker of a workload, in a thread of the test: trainer, reporter and, if asked for, a link to an agent that the
+// test plays.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace lockstep {
 template <typename W>
 class WorkerOf {
  public:
-  // With an agent a worker that loses its group waits for another one, and cut() and leave() are the agent's words.
+  // With an agent, a worker that loses its group waits for another one, and cut() and leave() are the agent's messages.
   enum class Agent { kNone, kOnLink };
   WorkerOf(FileSystem& fs, const std::string& folder, int rank, int world_size, Agent agent)
       : WorkerOf(fs, folder, rank, world_size, JobIdentity{}, agent) {}

@@ -138,7 +138,7 @@ TEST(ToyTraining, of_packed_batches_and_two_terms_is_the_same_for_every_world_si
   }
 }
 
-TEST(ToyTraining, makes_of_the_sums_of_an_evaluation_a_figure_of_which_more_is_better) {
+TEST(ToyTraining, turns_the_sums_of_an_evaluation_into_a_value_of_which_more_is_better) {
   const Trained trained = train(2, 2);
   EXPECT_EQ(metric_value(trained.figures, ToyWorkload::kLikelihood),
             std::exp(-metric_value(trained.figures, "valid_sign")));

@@ -75,7 +75,8 @@ class ScoredToy final : public ToyWorkload {
 
 using TestWorker = WorkerOf<ScoredToy>;
 
-// A step that was given up takes the step on the page back. The agent would take the time of that for a commit's.
+// A step that is given up sets the step on the beat page back. The agent would take the time of this change for that of
+// a commit.
 TEST(Reporter, shows_a_commit_only_where_the_step_goes_on) {
   const RunConfig config;
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
@@ -133,7 +134,7 @@ std::array<Outcome, 2> run_both(std::array<TestWorker*, 2> workers, uint64_t gen
   return outcomes;
 }
 
-// Node 0 was lost with the last checkpoint unwritten: who takes its place finds a run that is finished, and writes it.
+// Node 0 was lost before it wrote the last checkpoint: its successor finds a finished run, and writes it.
 TEST(Trainer, writes_the_last_checkpoint_of_a_finished_run_that_its_predecessor_did_not) {
   const TemporaryFolder first_folder;
   const TemporaryFolder second_folder;
@@ -150,7 +151,7 @@ TEST(Trainer, writes_the_last_checkpoint_of_a_finished_run_that_its_predecessor_
   EXPECT_TRUE(load_weights(fs, second_folder.file("epoch1.pth")).ok());
 }
 
-// … and when it is the survivor that becomes rank 0, it does not think that it had written it itself.
+// … and if the survivor becomes rank 0, it must not assume that it has written the checkpoint itself.
 TEST(Trainer, writes_the_last_checkpoint_when_it_becomes_rank_0_at_the_end) {
   const TemporaryFolder folder;
   PosixFileSystem fs;
@@ -202,9 +203,9 @@ std::vector<Json> evaluations_in(const TemporaryFolder& folder) {
   return found;
 }
 
-// Trains to the end, and has the same to show as a run to which nothing happened.
-void expect_undisturbed_end(TestWorker& worker, const TemporaryFolder& folder, uint64_t generation) {
-  const Outcome outcome = worker.run_alone(generation);
+// Trains to the end, and must leave the evaluations and weights of an undisturbed run.
+void expect_undisturbed_end(TestWorker& worker, const TemporaryFolder& folder) {
+  const Outcome outcome = worker.run_alone(2);
   ASSERT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
   EXPECT_TRUE(outcome.wait_reason.empty());
   PosixFileSystem fs;
@@ -223,7 +224,7 @@ void expect_undisturbed_end(TestWorker& worker, const TemporaryFolder& folder, u
   }
 }
 
-// Evaluations of a run that would never end, were they not left: of the second step, and of the last one.
+// Evaluations that would never end if they were not abandoned: of the second step, and of the last one.
 class LongEvaluation : public ::testing::TestWithParam<int64_t> {
  protected:
   LongEvaluation() : worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink) {
@@ -250,7 +251,7 @@ TEST_P(LongEvaluation, is_left_when_the_group_is_cut_and_made_again_in_the_next_
   const Outcome outcome = worker.run_alone(1);
   EXPECT_EQ(outcome.wait_reason, kLeftCut);
   EXPECT_EQ(worker.step(), GetParam()) << "the state is kept";
-  if (GetParam() == 2) return expect_undisturbed_end(worker, folder, 2);
+  if (GetParam() == 2) return expect_undisturbed_end(worker, folder);
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
   EXPECT_EQ(evaluations_in(folder).size(), 1U);
 }
@@ -259,7 +260,7 @@ TEST_P(LongEvaluation, is_left_when_all_are_to_leave_together) {
   evaluate_until([this] { worker.leave(1); });
   EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftRegroup);
   EXPECT_EQ(worker.step(), GetParam());
-  if (GetParam() == 2) return expect_undisturbed_end(worker, folder, 2);
+  if (GetParam() == 2) return expect_undisturbed_end(worker, folder);
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
   EXPECT_EQ(evaluations_in(folder).size(), 1U);
 }
@@ -277,12 +278,12 @@ TEST_P(LongEvaluation, is_left_at_a_stop_with_a_checkpoint_of_its_step_and_made_
 
   TestWorker resumed(fs, folder.path(), 0, 1);
   resumed.config = worker.config;
-  if (GetParam() == 2) return expect_undisturbed_end(resumed, folder, 2);
+  if (GetParam() == 2) return expect_undisturbed_end(resumed, folder);
   EXPECT_EQ(resumed.run_alone(2).code, ExitCode::kDone);
   EXPECT_EQ(evaluations_in(folder).size(), 1U);
 }
 
-// Holds back what the writer's thread writes, until it is let go.
+// Blocks what the writer's thread writes until it is released.
 class HeldFileSystem final : public ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
@@ -374,7 +375,7 @@ class ReadFileSystem final : public ForwardingFileSystem {
   bool is_tensors_ = false;
 };
 
-// The checkpoint is whole: that it was read no further is no reason to pass it over, now or later.
+// The checkpoint is whole: that reading it was broken off is no reason to skip it, now or later.
 TEST(Trainer, reads_a_checkpoint_no_further_when_its_group_is_cut) {
   PosixFileSystem posix;
   const TemporaryFolder folder;
@@ -415,7 +416,7 @@ std::string go_on_in_8(const TemporaryFolder& volume, uint64_t group_in_memory, 
   return testing::internal::GetCapturedStdout();
 }
 
-// Node 1 was cut off and keeps its state; the others went on without it, wrote their steps down, and are gone.
+// Node 1 was cut off and keeps its state; the others went on without it, wrote a checkpoint, and are gone.
 TEST(Trainer, goes_on_from_the_volume_when_all_that_is_in_memory_is_older) {
   const TemporaryFolder volume;
   const std::string said = go_on_in_8(volume, 5, 6);
@@ -423,7 +424,7 @@ TEST(Trainer, goes_on_from_the_volume_when_all_that_is_in_memory_is_older) {
   EXPECT_NE(said.find("no rank had anything newer than step 2"), std::string::npos) << said;
 }
 
-// What a later start has written into the folder of a live run is nothing to its ranks.
+// The ranks of a live run ignore what a later start has written into its folder.
 TEST(Trainer, does_not_look_at_the_volume_when_the_group_before_this_one_is_there) {
   const TemporaryFolder volume;
   const std::string said = go_on_in_8(volume, 7, 7);
@@ -512,7 +513,7 @@ TEST(Trainer, is_refused_by_checkpoints_of_other_flags_and_names_them) {
     EXPECT_EQ(outcome.code, ExitCode::kUsage);
     EXPECT_EQ(outcome.message.find("ConfigurationChanged: "), 0U) << outcome.message;
     EXPECT_NE(outcome.message.find("--lr is 0.25 in this command and"), std::string::npos) << outcome.message;
-    // … save with --resume, and then again from what it has written itself.
+    // … except with --resume, and then again from what it has written itself.
     changed.config.training.resume = folder.path() + "/step-00000002";
     changed.config.training.num_epochs = 2;
     EXPECT_EQ(changed.run_alone(10).code, ExitCode::kDone);
@@ -547,7 +548,7 @@ TEST(Trainer, with_never_begins_anew_beside_what_the_job_before_it_wrote_and_goe
   EXPECT_EQ(said.find("earlier TrainJob"), std::string::npos) << said;
 }
 
-TEST(Trainer, with_never_only_looks_where_it_only_infers) {
+TEST(Trainer, with_never_renames_nothing_if_it_only_infers) {
   const TemporaryFolder folder;
   train_the_first(folder);
   PosixFileSystem fs;
@@ -559,7 +560,7 @@ TEST(Trainer, with_never_only_looks_where_it_only_infers) {
   EXPECT_TRUE(fs.stat(folder.path() + "/step-00000002").ok());
 }
 
-// A rank 0 that is not rank 0 any more has closed its files: two writers in a folder would write one name.
+// A rank that is no longer rank 0 has closed its files: two writers in a folder would use the same file names.
 TEST(Trainer, leaves_the_folder_to_the_new_rank_0) {
   const TemporaryFolder old_folder;
   const TemporaryFolder new_folder;
@@ -604,8 +605,7 @@ TEST(Trainer, ends_when_a_run_that_starts_cannot_write) {
   EXPECT_EQ(worker.run_alone(1).code, ExitCode::kCheckpoint);
 }
 
-// Node 0 was lost right after an evaluation: who takes its place writes down what it had found, and the weights that it
-// had looked at.
+// Node 0 was lost right after an evaluation: its successor writes the results, and the weights that were evaluated.
 TEST(Trainer, writes_the_weights_of_an_evaluation_that_its_predecessor_did_not) {
   const TemporaryFolder first_folder;
   const TemporaryFolder second_folder;
@@ -636,7 +636,7 @@ TEST(Trainer, writes_the_weights_of_an_evaluation_that_its_predecessor_did_not) 
   EXPECT_TRUE(load_weights(fs, second_folder.file("epoch2.pth")).ok());
 }
 
-// Rank 0 was lost when its evaluation had its line and its file was not yet written: who takes its place makes it
+// Rank 0 was lost when the line of its evaluation was written and the file was not: its successor writes the file
 // again.
 TEST(Trainer, writes_the_files_of_an_evaluation_again_whose_writer_was_lost) {
   const TemporaryFolder folder;

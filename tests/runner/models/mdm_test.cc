@@ -124,7 +124,7 @@ DropoutKey dropout_from(int64_t first_slot) {
 
 double greatest_difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-TEST(Mdm, HasTheGuidesNumberOfParameters) {
+TEST(Mdm, has_the_guides_number_of_parameters) {
   const MdmModel model = made_mdm();
   int64_t encoder = 0;
   int64_t all = 0;
@@ -139,7 +139,7 @@ TEST(Mdm, HasTheGuidesNumberOfParameters) {
   EXPECT_EQ(names.size(), model.parameters().size());
 }
 
-TEST(Mdm, DoesNotSeeThePaddingNorTheOtherSamplesWithDropoutOn) {
+TEST(Mdm, does_not_see_the_padding_nor_the_other_samples_with_dropout_on) {
   const MdmModel model = made_mdm();
   const at::NoGradGuard no_grad;
   for (const int64_t length : {1, 2, 29, 31, 50}) {
@@ -154,7 +154,7 @@ TEST(Mdm, DoesNotSeeThePaddingNorTheOtherSamplesWithDropoutOn) {
   }
 }
 
-TEST(Mdm, GivesTheSameSumsAndGradientsWhenABatchIsSplitWithDropoutOn) {
+TEST(Mdm, gives_the_same_sums_and_gradients_when_a_batch_is_split_with_dropout_on) {
   const std::vector<Sample> samples = {made_sample(30, 1), made_sample(52, 2), made_sample(9, 3)};
   const MdmModel model = made_mdm();
   const auto gradients_of = [&](const std::vector<std::pair<int64_t, std::vector<Sample>>>& parts) {
@@ -182,7 +182,7 @@ TEST(Mdm, GivesTheSameSumsAndGradientsWhenABatchIsSplitWithDropoutOn) {
   }
 }
 
-TEST(Mdm, SendsAGradientToEveryParameter) {
+TEST(Mdm, sends_a_gradient_to_every_parameter) {
   const MdmModel model = made_mdm();
   loss_of(model, joined({made_sample(40, 1), made_sample(33, 2)}), dropout_from(0)).backward();
   for (const NamedTensor& parameter : model.parameters()) {
@@ -192,7 +192,7 @@ TEST(Mdm, SendsAGradientToEveryParameter) {
   }
 }
 
-TEST(Mdm, SeesTheFragmentsBeforeAndBehindAndNeverThePadding) {
+TEST(Mdm, sees_the_fragments_before_and_behind_and_never_the_padding) {
   const MdmModel model = made_mdm();
   const Sample sample = made_sample(20, 1);
   const auto gradient_of_table = [&](const MdmBatch& batch) {
@@ -214,7 +214,7 @@ TEST(Mdm, SeesTheFragmentsBeforeAndBehindAndNeverThePadding) {
   }
 }
 
-TEST(Mdm, WorksOnOneResidueAndWhereNothingIsAskedFor) {
+TEST(Mdm, works_on_one_residue_and_where_nothing_is_asked_for) {
   const MdmModel model = made_mdm();
   const MdmBatch one = joined({made_sample(1, 1)});
   EXPECT_TRUE(loss_of(model, one, dropout_from(0)).isfinite().item<bool>());
@@ -229,7 +229,7 @@ TEST(Mdm, WorksOnOneResidueAndWhereNothingIsAskedFor) {
   }
 }
 
-TEST(Mdm, BeginsNearTheLossOfAGuess) {
+TEST(Mdm, begins_near_the_loss_of_a_guess) {
   const MdmModel model = made_mdm();
   const at::NoGradGuard no_grad;
   const MdmBatch batch = joined({made_sample(120, 1), made_sample(90, 2)});
@@ -238,7 +238,7 @@ TEST(Mdm, BeginsNearTheLossOfAGuess) {
   EXPECT_NEAR(at::cross_entropy_loss(logits.bins_TV, batch.bins_T).item<double>(), std::log(72.0), 0.9);
 }
 
-TEST(MdmDihedrals, AreZeroAtTheEndsAndRightBetween) {
+TEST(MdmDihedrals, are_zero_at_the_ends_and_right_between) {
   // A straight zigzag in a plane: all angles are 180°.
   const int64_t length = 4;
   at::Tensor X = at::zeros({1, length, 4, 3});
@@ -261,7 +261,7 @@ TEST(MdmDihedrals, AreZeroAtTheEndsAndRightBetween) {
   EXPECT_NEAR(backbone_dihedrals(X, is_residue)[0][length - 2][4].item<double>(), 1.0, 1e-5);
 }
 
-TEST(MaskedTokens, AreAShareOfThemDrawnAnewForEachEpochAndSample) {
+TEST(MaskedTokens, are_a_share_of_them_drawn_anew_for_each_epoch_and_sample) {
   const MdmOptions options;
   const std::vector<int64_t> masked = masked_tokens(options, 100, 1, 2, 3);
   EXPECT_EQ(masked.size(), 15U);
@@ -277,7 +277,7 @@ TEST(MaskedTokens, AreAShareOfThemDrawnAnewForEachEpochAndSample) {
   EXPECT_EQ(masked_tokens({.mask_ratio = 1.0}, 9, 1, 2, 3).size(), 9U);
 }
 
-TEST(MaskedTokens, OfBlocksAreThreeRunsOfFive) {
+TEST(MaskedTokens, of_blocks_are_three_runs_of_five) {
   const MdmOptions options{.masking_strategy = MaskingStrategy::kBlock};
   for (int64_t sample = 0; sample < 50; ++sample) {
     const std::vector<int64_t> masked = masked_tokens(options, 400, 1, 0, sample);
@@ -307,7 +307,7 @@ std::vector<SampleToSplit> samples_listed_as(const std::vector<std::optional<Cha
   return samples;
 }
 
-TEST(SampleSplit, HoldsOutAShareAndLeavesSomethingToTrainOn) {
+TEST(SampleSplit, holds_out_a_share_and_leaves_something_to_train_on) {
   const auto held_out = [](double share, size_t count) {
     return split_samples(samples_listed_as(std::vector<std::optional<ChainSplit>>(count)), share, 1).validation.size();
   };
@@ -318,7 +318,7 @@ TEST(SampleSplit, HoldsOutAShareAndLeavesSomethingToTrainOn) {
   EXPECT_EQ(held_out(0.5, 1), 0U);
 }
 
-TEST(SampleSplit, FollowsTheListsAndLeavesOutWhatIsToBeTestedOn) {
+TEST(SampleSplit, follows_the_lists_and_leaves_out_what_is_to_be_tested_on) {
   const SampleSplit split = split_samples(samples_listed_as({ChainSplit::kTrain, ChainSplit::kValidation,
                                                              ChainSplit::kTest, std::nullopt, ChainSplit::kTrain}),
                                           0.5, 1);
@@ -327,7 +327,7 @@ TEST(SampleSplit, FollowsTheListsAndLeavesOutWhatIsToBeTestedOn) {
 }
 
 // ProteinMPNN's training set without valid_clusters.txt: all chains but those of test_clusters.txt are listed to train.
-TEST(SampleSplit, DrawsWholeClustersWhereTheListsNameNothingToValidateOn) {
+TEST(SampleSplit, draws_whole_clusters_where_the_lists_name_nothing_to_validate_on) {
   std::vector<SampleToSplit> samples;
   for (int64_t i = 0; i < 60; ++i) {
     samples.push_back({.listed = i % 6 == 0 ? ChainSplit::kTest : ChainSplit::kTrain, .cluster = i % 12});
@@ -346,7 +346,7 @@ TEST(SampleSplit, DrawsWholeClustersWhereTheListsNameNothingToValidateOn) {
   EXPECT_NE(split_samples(samples, 0.3, 2).validation, split.validation);
 }
 
-TEST(SampleSplit, NamesTheListThatIsMissing) {
+TEST(SampleSplit, names_the_list_that_is_missing) {
   const TemporaryFolder folder;
   EXPECT_THAT(
       no_predefined_split(folder.path(), /*has_clusters=*/true).message,
@@ -370,7 +370,7 @@ Workload::EvaluationReport report_of_loss(double loss) {
   return {.epoch = 1, .metrics = {{"valid_loss", loss}, {"valid_fragment", loss}, {"valid_torsion", 0.0}}};
 }
 
-TEST(MdmWorkload, KeepsALossThatIsNoNumberInItsHistoryAndNeverForTheBest) {
+TEST(MdmWorkload, keeps_a_loss_that_is_no_number_in_its_history_and_never_for_the_best) {
   const auto workload = made_workload();
   EXPECT_TRUE(workload->outputs(report_of_loss(std::nan(""))).empty());
   EXPECT_EQ(workload->outputs(report_of_loss(7.0)), std::vector<std::string>{"best_model.pt"});
@@ -380,7 +380,7 @@ TEST(MdmWorkload, KeepsALossThatIsNoNumberInItsHistoryAndNeverForTheBest) {
   EXPECT_EQ(resumed->outputs(report_of_loss(6.5)), std::vector<std::string>{"best_model.pt"});
 }
 
-TEST(MdmWorkload, HasNoLossWhereNothingWasMasked) {
+TEST(MdmWorkload, has_no_loss_where_nothing_was_masked) {
   const auto workload = made_workload();
   const auto figures = [&](double fragments, double torsions) {
     return workload->figures({{"valid_fragment", 2.0 * fragments, fragments}, {"valid_torsion", torsions, torsions}});
@@ -403,7 +403,7 @@ Position residue(int32_t number, char letter, float chi1 = kMissing) {
   return position;
 }
 
-TEST(MdmWorkload, FetchesTheCompleteStandardResiduesOfTheFirstProteinChainAndMasksNoPadding) {
+TEST(MdmWorkload, fetches_the_complete_standard_residues_of_the_first_protein_chain_and_masks_no_padding) {
   const StructureChain nucleic{.id = "R", .positions = {residue(70, 'W', 1.0F)}, .is_protein = false};
   StructureChain first{.id = "A",
                        .positions = {residue(1, 'S', 1.0F), residue(2, 'G'), residue(3, 'M', 1.0F), residue(4, 'A'),

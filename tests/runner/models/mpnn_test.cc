@@ -51,7 +51,7 @@ MpnnSums training_sums(const MpnnModel& model, const MpnnInput& input, int64_t f
 
 double largest_difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-TEST(Mpnn, HasTheParametersOfThePublicWeights) {
+TEST(Mpnn, has_the_parameters_of_the_public_weights) {
   const MpnnModel model = made_model();
   int64_t count = 0;
   std::set<std::string> names;
@@ -67,7 +67,7 @@ TEST(Mpnn, HasTheParametersOfThePublicWeights) {
   EXPECT_TRUE(names.contains("features.norm_edges.bias"));
 }
 
-TEST(Mpnn, BeginsWithParametersThatDependOnTheSeedAlone) {
+TEST(Mpnn, begins_with_parameters_that_depend_on_the_seed_alone) {
   const MpnnModel first = made_model();
   const MpnnModel again = made_model();
   MpnnModel other({}, at::Device(at::kCPU));
@@ -80,7 +80,7 @@ TEST(Mpnn, BeginsWithParametersThatDependOnTheSeedAlone) {
   EXPECT_TRUE(any_differs);
 }
 
-TEST(Mpnn, GivesProbabilitiesThatSumToOne) {
+TEST(Mpnn, gives_probabilities_that_sum_to_one) {
   const at::NoGradGuard no_grad;
   const MpnnInput input = batch_of({made_protein(60, 1), made_protein(70, 2)});
   const at::Tensor log_probs = made_model().log_probs(input, in_order(order_of(input, 0)));
@@ -88,7 +88,7 @@ TEST(Mpnn, GivesProbabilitiesThatSumToOne) {
   EXPECT_LT(largest_difference(log_probs.exp().sum(-1), at::ones({2, 70})), 1e-5);
 }
 
-TEST(Mpnn, DoesNotSeeThePaddingNorTheOtherSamples) {
+TEST(Mpnn, does_not_see_the_padding_nor_the_other_samples) {
   const MpnnModel model = made_model();
   const at::NoGradGuard no_grad;
   // Shorter than the number of neighbours, and longer.
@@ -107,7 +107,7 @@ TEST(Mpnn, DoesNotSeeThePaddingNorTheOtherSamples) {
   }
 }
 
-TEST(Mpnn, GivesTheSameSumsAndGradientsWhenABatchIsSplit) {
+TEST(Mpnn, gives_the_same_sums_and_gradients_when_a_batch_is_split) {
   const std::vector<MpnnInput> proteins = {made_protein(30, 1), made_protein(64, 2), made_protein(55, 3)};
   const MpnnModel model = made_model();
   const auto gradients_of = [&](const std::vector<std::pair<int64_t, MpnnInput>>& parts) {
@@ -132,7 +132,7 @@ TEST(Mpnn, GivesTheSameSumsAndGradientsWhenABatchIsSplit) {
   }
 }
 
-TEST(Mpnn, SendsAGradientToEveryParameter) {
+TEST(Mpnn, sends_a_gradient_to_every_parameter) {
   const MpnnModel model = made_model();
   const MpnnInput input = batch_of({made_protein(60, 1), made_protein(50, 2)});
   training_sums(model, input, 0).smoothed_loss.backward();
@@ -143,7 +143,7 @@ TEST(Mpnn, SendsAGradientToEveryParameter) {
   }
 }
 
-TEST(Mpnn, AResidueSeesTheAminoAcidsThatWereDecodedBeforeAndNoOthers) {
+TEST(Mpnn, a_residue_sees_the_amino_acids_that_were_decoded_before_and_no_others) {
   const MpnnModel model = made_model();
   const at::NoGradGuard no_grad;
   MpnnInput input = made_protein(30, 1);  // all are neighbours of all
@@ -164,7 +164,7 @@ TEST(Mpnn, AResidueSeesTheAminoAcidsThatWereDecodedBeforeAndNoOthers) {
   }
 }
 
-TEST(Mpnn, WorksOnOneResidueAndOnResiduesWithoutCoordinates) {
+TEST(Mpnn, works_on_one_residue_and_on_residues_without_coordinates) {
   const MpnnModel model = made_model();
   const MpnnInput one = made_protein(1, 1);
   EXPECT_TRUE(model.log_probs(one, training_draws(one, 0)).isfinite().all().item<bool>());
@@ -188,7 +188,7 @@ TEST(Mpnn, WorksOnOneResidueAndOnResiduesWithoutCoordinates) {
   EXPECT_EQ(training_sums(model, none, 0).smoothed_loss.item<double>(), 0.0);
 }
 
-TEST(Mpnn, TurningAndMovingTheBackboneChangesNothing) {
+TEST(Mpnn, turning_and_moving_the_backbone_changes_nothing) {
   const MpnnModel model = made_model();
   const at::NoGradGuard no_grad;
   const MpnnInput input = made_protein(60, 2);
@@ -200,7 +200,7 @@ TEST(Mpnn, TurningAndMovingTheBackboneChangesNothing) {
   EXPECT_LT(largest_difference(model.log_probs(input, {}), model.log_probs(moved, {})), 1e-3);
 }
 
-TEST(Mpnn, NoiseAndDropoutChangeWithTheStepAndTheSlot) {
+TEST(Mpnn, noise_and_dropout_change_with_the_step_and_the_slot) {
   const SampleKey key{.seed = 1, .step = 2, .first_slot = 3};
   const at::Tensor normals = backbone_normals(key, 2, 2000);
   EXPECT_NEAR(normals.mean().item<double>(), 0.0, 0.03);
@@ -211,7 +211,7 @@ TEST(Mpnn, NoiseAndDropoutChangeWithTheStepAndTheSlot) {
   EXPECT_FALSE(at::equal(order_normals(key, 1, 12), normals.flatten(1).narrow(1, 0, 12).narrow(0, 0, 1)));
 }
 
-TEST(Mpnn, FixedResiduesAreDecodedFirst) {
+TEST(Mpnn, fixed_residues_are_decoded_first) {
   at::Tensor designed = at::ones({1, 50});
   designed.narrow(1, 10, 15).zero_();
   const at::Tensor order = decoding_order(order_normals({.seed = 3}, 1, 50), designed);
@@ -220,7 +220,7 @@ TEST(Mpnn, FixedResiduesAreDecodedFirst) {
   EXPECT_TRUE(at::equal(std::get<0>(order.sort()), at::arange(50).unsqueeze(0)));
 }
 
-TEST(MpnnSums, AreThoseOfTheirDefinition) {
+TEST(MpnnSums, are_those_of_their_definition) {
   const at::Tensor log_probs = at::log_softmax(at::arange(42).view({1, 2, 21}) * 0.1, -1);
   const at::Tensor S = at::tensor({20, 3}, at::kLong).unsqueeze(0);
   const at::Tensor target = (at::one_hot(S, 21).to(at::kFloat) + 0.1 / 21.0) / 1.1;
@@ -234,7 +234,7 @@ TEST(MpnnSums, AreThoseOfTheirDefinition) {
   EXPECT_EQ(second.weight.item<double>(), 1.0);
 }
 
-TEST(NearestResidues, TenThousandNeedNoTableOfAllPairs) {
+TEST(NearestResidues, ten_thousand_need_no_table_of_all_pairs) {
   constexpr int64_t kLength = 10000;
   const MpnnInput input = made_protein(kLength, 1);
   const at::Tensor all = at::ones({1, kLength}, at::kBool);
@@ -242,7 +242,7 @@ TEST(NearestResidues, TenThousandNeedNoTableOfAllPairs) {
   EXPECT_TRUE(at::equal(found.places_BLK.select(2, 0)[0], at::arange(kLength)));
 }
 
-TEST(RadialProjection, IsTheProductWithTheBasesAndItsGradient) {
+TEST(RadialProjection, is_the_product_with_the_bases_and_its_gradient) {
   const at::Tensor atoms = at::sin(at::arange(20 * 15, at::kFloat)).view({20, 5, 3}).mul(12.0).contiguous();
   const at::Tensor from = at::arange(3000, at::kLong) % 20;
   const at::Tensor to = at::arange(3000, at::kLong) % 7;
@@ -277,14 +277,14 @@ struct Designed {
   }
 };
 
-TEST(MpnnDesign, IsTheSameForEverySizeOfTheBatch) {
+TEST(MpnnDesign, is_the_same_for_every_size_of_the_batch) {
   const Designed designed;
   const at::Tensor three = designed.sequences(3);
   EXPECT_FALSE(at::equal(three[0], three[1]));
   for (int64_t n = 0; n < 3; ++n) EXPECT_TRUE(at::equal(three[n], designed.sequences(1, n)[0])) << n;
 }
 
-TEST(MpnnDesign, DrawsFromTheProbabilitiesOfTheWholeModel) {
+TEST(MpnnDesign, draws_from_the_probabilities_of_the_whole_model) {
   // At a low temperature the drawn amino acid is the most probable one of those that the whole pass finds.
   Designed designed;
   designed.options.temperature = 1e-4;
@@ -296,7 +296,7 @@ TEST(MpnnDesign, DrawsFromTheProbabilitiesOfTheWholeModel) {
   EXPECT_TRUE(at::equal(designed.model.decode(encoding, S, order).argmax(-1), S));
 }
 
-TEST(MpnnDesign, KeepsWhatIsFixedLeavesOutWhatIsOmittedAndFollowsABias) {
+TEST(MpnnDesign, keeps_what_is_fixed_leaves_out_what_is_omitted_and_follows_a_bias) {
   Designed designed;
   designed.options.designed_BL.narrow(1, 5, 4).zero_();
   designed.options.omitted_BLA = at::zeros({1, 40, kNumAminoAcids}, at::kBool);
@@ -334,7 +334,7 @@ std::pair<at::Tensor, at::Tensor> designs_of(const MpnnModel& model, const MpnnI
   return {S, model.decode(encoding, S, order)};
 }
 
-TEST(MpnnDesign, OfSeveralBackbonesIsThatOfEachAlone) {
+TEST(MpnnDesign, of_several_backbones_is_that_of_each_alone) {
   const MpnnModel model = made_model();
   const at::NoGradGuard no_grad;
   // Shorter than the number of neighbours, and longer.
@@ -355,7 +355,7 @@ TEST(MpnnDesign, OfSeveralBackbonesIsThatOfEachAlone) {
   }
 }
 
-TEST(MpnnDesign, GivesTiedPlacesOneAminoAcid) {
+TEST(MpnnDesign, gives_tied_places_one_amino_acid) {
   Designed designed;
   designed.options.tied = {{3, 30}, {10, 11, 12}};
   const at::Tensor S = designed.sequences(5);
@@ -364,13 +364,13 @@ TEST(MpnnDesign, GivesTiedPlacesOneAminoAcid) {
   EXPECT_TRUE(at::equal(S.select(1, 10), S.select(1, 12)));
 }
 
-TEST(MpnnDesign, AnOrderWithTiesHasEachGroupTogether) {
+TEST(MpnnDesign, an_order_with_ties_has_each_group_together) {
   const at::Tensor order = at::tensor({4, 0, 2, 1, 3}, at::kLong).unsqueeze(0);
   EXPECT_TRUE(at::equal(order_with_ties(order, {{1, 0}}), at::tensor({4, 1, 0, 2, 3}, at::kLong).unsqueeze(0)));
   EXPECT_TRUE(at::equal(order_with_ties(order, {}), order));
 }
 
-TEST(MpnnScore, IsTheMeanOverTheWeightedPlaces) {
+TEST(MpnnScore, is_the_mean_over_the_weighted_places) {
   const at::Tensor log_probs = at::log_softmax(at::arange(63).view({1, 3, 21}) * 0.1, -1);
   const at::Tensor S = at::tensor({1, 2, 3}, at::kLong).unsqueeze(0);
   const at::Tensor score = mean_negative_log_prob(log_probs, S, at::tensor({1.0, 0.0, 1.0}, at::kFloat).unsqueeze(0));

@@ -79,8 +79,8 @@ DeviceBatch batch_of_sample(const MpnnWorkload& workload, int64_t sample, int64_
 }
 
 // The names of the chains of `structure` whose amino acids are all hidden; "?" for one that is hidden in part.
-std::string hidden_chains(const MpnnWorkload& workload, const Structure& structure, int64_t sample, int64_t epoch) {
-  const at::Tensor chain_M_L = batch_of_sample(workload, sample, epoch)["chain_M_BL"][0];
+std::string hidden_chains(const MpnnWorkload& workload, const Structure& structure, int64_t epoch) {
+  const at::Tensor chain_M_L = batch_of_sample(workload, 0, epoch)["chain_M_BL"][0];
   std::string names;
   int64_t begin = 0;
   for (const StructureChain& chain : structure.chains) {
@@ -98,10 +98,10 @@ TEST(MpnnWorkload, hides_the_drawn_chain_together_with_its_copies) {
   const Structure structure = structure_with_a_copy();
   const auto workload = mpnn_workload({structure});
   std::map<std::string, int> times;
-  for (int64_t epoch = 0; epoch < 60; ++epoch) ++times[hidden_chains(*workload, structure, 0, epoch)];
+  for (int64_t epoch = 0; epoch < 60; ++epoch) ++times[hidden_chains(*workload, structure, epoch)];
   // Each of the three has the same chance: A and C together two times of three.
   EXPECT_THAT(times, UnorderedElementsAre(Pair("AC", Gt(25)), Pair("B", Gt(8))));
-  EXPECT_EQ(hidden_chains(*workload, structure, 0, 7), hidden_chains(*workload, structure, 0, 7));
+  EXPECT_EQ(hidden_chains(*workload, structure, 7), hidden_chains(*workload, structure, 7));
 }
 
 TEST(MpnnWorkload, weighs_a_batch_by_the_residues_that_are_hidden_and_have_all_atoms) {
@@ -109,7 +109,7 @@ TEST(MpnnWorkload, weighs_a_batch_by_the_residues_that_are_hidden_and_have_all_a
   for (StructureChain& chain : structure.chains) chain.positions[4].backbone[3] = kMissingAtom;
   const auto workload = mpnn_workload({structure});
   for (int64_t epoch = 0; epoch < 10; ++epoch) {
-    const bool is_b = hidden_chains(*workload, structure, 0, epoch) == "B";
+    const bool is_b = hidden_chains(*workload, structure, epoch) == "B";
     const auto batch = workload->fetch({.seed = kMpnnSeed, .epoch = epoch, .samples = {0}});
     EXPECT_THAT(batch->weights, Each(is_b ? 19.0 : 58.0)) << epoch;
   }
@@ -119,7 +119,7 @@ TEST(MpnnWorkload, hides_a_listed_chain_with_its_copies_in_every_epoch) {
   Structure structure = structure_with_a_copy();
   structure.chains[0].cluster = 7;
   const auto workload = mpnn_workload({structure});
-  for (int64_t epoch = 0; epoch < 20; ++epoch) EXPECT_EQ(hidden_chains(*workload, structure, 0, epoch), "AC") << epoch;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) EXPECT_EQ(hidden_chains(*workload, structure, epoch), "AC") << epoch;
 }
 
 TEST(MpnnWorkload, takes_one_member_of_each_cluster_and_others_in_other_epochs) {

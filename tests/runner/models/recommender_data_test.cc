@@ -110,7 +110,7 @@ TEST(RecommenderData, static_negatives_stay_and_resampled_ones_change_with_the_e
   EXPECT_LT(equal, 50);  // the negatives of one rating
 }
 
-TEST(RecommenderData, who_has_seen_all_films_but_one_is_held_against_that_one) {
+TEST(RecommenderData, a_user_who_has_seen_all_films_but_one_gets_that_one_as_negative) {
   RatingData data = ratings_of(5, 100);
   data.films.resize(102);
   data.ratings.clear();

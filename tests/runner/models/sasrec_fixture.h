@@ -38,9 +38,9 @@ inline RunConfig with_form(RunConfig config, SasrecForm form) {
   return config;
 }
 
-inline std::unique_ptr<SasrecWorkload> make_small(const RunConfig& config, Dataset dataset = small_dataset()) {
+inline std::unique_ptr<SasrecWorkload> make_small(const RunConfig& config) {
   Result<std::unique_ptr<SasrecWorkload>> workload =
-      SasrecWorkload::create(config, std::move(dataset), at::Device(at::kCPU));
+      SasrecWorkload::create(config, small_dataset(), at::Device(at::kCPU));
   EXPECT_TRUE(workload.ok()) << (workload.ok() ? "" : workload.error().message);
   (*workload)->initialize(7);
   return std::move(workload).value();

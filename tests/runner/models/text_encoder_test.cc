@@ -372,7 +372,7 @@ TEST_F(Gpt2Folder, refuses_a_file_that_is_cut_off_or_of_whole_numbers) {
   EXPECT_SAYS(refusal(), "tensor ln_f.bias is of I8; expected F32, F16 or BF16");
 }
 
-TEST_F(Gpt2Folder, refuses_what_is_no_gpt2) {
+TEST_F(Gpt2Folder, refuses_a_model_that_is_no_gpt2) {
   const OrderedJson good = config_;
   const auto with = [&](const char* field, const OrderedJson& value) {
     config_ = good;

@@ -1,5 +1,5 @@
 // What a big job costs: Members of 100, 1,000 and 10,000 nodes against one Coordinator, without a network between.
-// Messages per agent are asserted; times are printed, for the machine decides them.
+// Messages per agent are asserted; times are only printed, because they depend on the machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Costs {
   double beat_seconds = 0;    // of one second of training
 };
 
-// Everything that is said arrives at once, in order.
+// Every message arrives at once, in order.
 class BigJob {
  public:
   explicit BigJob(int nodes) : coordinator_(options_of(nodes)) {
@@ -130,7 +130,7 @@ class BigJob {
     }
   }
 
-  // On the last node; its agent sees it first, the other nodes' workers lose their peer.
+  // A worker of the last node. Its agent sees it first; the workers of the other nodes lose their peer.
   void lose_a_worker() {
     const size_t victim = members_.size() - 1;
     feed_member(victim, Broken{placed_[victim], 0, "SignalKILL", "killed"});

@@ -131,7 +131,7 @@ std::string notes(const Outputs& outputs) {
   }
   return text;
 }
-// The refusal of `connection`, which is closed with it.
+// The refusal that `connection` gets, which is closed at the same time.
 Refused refusal(const Outputs& outputs, ConnectionId connection) {
   for (const auto& [to, refused] : sent<Refused>(outputs)) {
     if (to != connection) continue;
@@ -185,7 +185,7 @@ TEST(Coordinator, notes_of_refusals_can_be_limited_by_the_caller) {
   EXPECT_TRUE(note.is_warning);
 }
 
-TEST(Coordinator, no_text_of_a_peer_forges_a_line) {
+TEST(Coordinator, the_text_of_a_peer_cannot_forge_a_log_line) {
   const std::string forged = "x\nlockstep: the job is complete\x1b[2J";
   const std::string shown = "x lockstep: the job is complete?[2J";
   Job job(2);
@@ -194,7 +194,7 @@ TEST(Coordinator, no_text_of_a_peer_forges_a_line) {
   Greet host = Job::greet_of(0);
   host.host = forged;
   const auto expect_one_line = [&](const Outputs& outputs) {
-    const std::string text = notes(outputs);  // each with a line break behind it
+    const std::string text = notes(outputs);  // each followed by a line break
     EXPECT_THAT(text, HasSubstr(shown));
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
     EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
@@ -314,7 +314,7 @@ TEST(Coordinator, the_same_agent_takes_over_its_own_place) {
   EXPECT_EQ(count<Refused>(outputs), 0U);
   EXPECT_TRUE(closes(outputs, old));
   EXPECT_TRUE(job.state.nodes.at(1).ready);
-  // What still comes from the old connection is not its word any more.
+  // What still arrives on the old connection does not count any more.
   EXPECT_TRUE(closes(job.say_on(old, NodeReady{false, generation(9)}), old));
   EXPECT_TRUE(job.state.nodes.at(1).ready);
   job.feed(ConnectionEnded{old, "reset"});
@@ -692,7 +692,7 @@ TEST(Coordinator, the_next_group_is_placed_when_the_last_member_is_ready_and_say
 TEST(Coordinator, readiness_from_before_a_placement_does_not_count_after_it) {
   Job job(2);
   job.place(2);
-  // On its way when the placement was sent: neither does it mean that the workers have left …
+  // A NodeReady that was on its way when the placement was sent does not mean that the workers have left …
   EXPECT_THAT(job.say(1, NodeReady{true, generation(0)}), IsEmpty());
   EXPECT_EQ(job.state.group, GroupState::kPlaced);
   // … nor that they are ready for the next group.
@@ -709,7 +709,7 @@ TEST(Coordinator, an_agent_that_joins_anew_is_believed_whatever_its_node_was_pla
   EXPECT_EQ(count<Placement>(job.say(1, NodeReady{true, generation(0)})), 2U);
 }
 
-TEST(Coordinator, the_one_who_knows_why_is_heard_after_those_who_lost_a_peer) {
+TEST(Coordinator, the_cause_is_taken_from_a_report_that_comes_after_those_of_lost_peers) {
   Job job(3);
   job.place(3);
   job.say(0, Broken{generation(1), -1, "PeerLost", ""});
@@ -735,7 +735,7 @@ TEST(Coordinator, a_member_that_waits_again_has_left_the_group) {
   EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
 }
 
-TEST(Coordinator, a_member_that_is_not_ready_is_where_it_should_be) {
+TEST(Coordinator, a_member_of_a_placed_group_that_is_not_ready_breaks_nothing) {
   Job job(2);
   job.place(2);
   EXPECT_THAT(job.say(1, NodeReady{false, generation(1)}), IsEmpty());
@@ -794,7 +794,7 @@ TEST(Coordinator, nobody_is_lost_because_the_coordinator_did_not_run) {
   EXPECT_EQ(count<CutGroup>(job.pass(1s, 1)), 1U);
 }
 
-// A gap that a busy machine makes is no stop: half of the heartbeat timeout, and two beats of a short one.
+// Gaps that a busy machine makes do not count as a stop: half of the heartbeat timeout, or two beats if it is short.
 TEST(Coordinator, a_late_tick_forgives_no_silence) {
   for (const auto& [timeout, gap] : {std::pair(5000ms, 2400ms), std::pair(2000ms, 1500ms)}) {
     Job job(2);
@@ -1002,7 +1002,7 @@ TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
   EXPECT_FALSE(regroups[0].second.leaving);
   EXPECT_FALSE(regroups[1].second.leaving);
   EXPECT_TRUE(regroups[2].second.leaving);
-  // Its end is not a loss.
+  // The end of a node that leaves is not a loss.
   EXPECT_EQ(count<CutGroup>(job.drop(2)), 0U);
   EXPECT_FALSE(job.state.nodes.contains(2));
   job.ready(0);
@@ -1141,7 +1141,7 @@ TEST(Coordinator, places_no_group_once_the_job_stops) {
   job.place(2);
   job.say(0, Leave{143});
   job.say(1, Leave{143});
-  // A node that ends on its way out breaks nothing.
+  // A node that ends while it leaves breaks nothing.
   EXPECT_EQ(count<CutGroup>(job.drop(1)), 0U);
   job.join(1, Join{1, 0, true}, 2, 8);
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
@@ -1182,7 +1182,7 @@ TEST(Coordinator, one_that_comes_and_leaves_before_node_0_does_not_stop_the_job)
   EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
 }
 
-// A machine that sleeps for a moment: everybody is lost, and one of the others leaves before node 0 is heard again.
+// After a machine has slept for a moment, all nodes are lost, and another node leaves before node 0 is heard again.
 TEST(Coordinator, one_that_leaves_while_node_0_is_lost_does_not_stop_the_job) {
   Job job(2);
   job.join(0);
@@ -1375,14 +1375,14 @@ void lose_each_other(Job& job) {
   job.ready(0);
 }
 
-// The placements that follow when both are ready again.
+// The number of placements that follow when both nodes are ready again.
 size_t placements_of(Job& job) { return count<Placement>(job.ready(1)); }
 
 TEST(Coordinator, a_group_whose_ranks_lose_each_other_again_and_again_is_tried_with_growing_pauses) {
   Job job(2);
   job.place(2);
   lose_each_other(job);
-  EXPECT_EQ(placements_of(job), 2U);  // at once: one may have died, which is about to be told
+  EXPECT_EQ(placements_of(job), 2U);  // at once: a worker may have died, and the report may be on its way
   for (const auto pause : {1s, 2s, 4s, 8s, 16s, 30s, 30s}) {
     lose_each_other(job);
     EXPECT_EQ(placements_of(job), 0U);
@@ -1426,7 +1426,7 @@ TEST(Coordinator, no_group_came_to_nothing_in_the_time_that_the_coordinator_did_
   EXPECT_EQ(count<Placement>(outputs) + count<Placement>(job.pass(10s)), 2U);
 }
 
-// Whoever is missing is the reason, whatever came before.
+// If a node is missing, that is the reason that is given, whatever happened before.
 TEST(Coordinator, groups_that_came_to_nothing_do_not_hide_who_is_missing) {
   for (const int groups_without_step : {1, 2}) {
     Job job(2);
@@ -1472,7 +1472,7 @@ TEST(Coordinator, only_groups_in_a_row_came_to_nothing) {
   EXPECT_EQ(placements_of(job), 2U) << "it is the first one again";
 }
 
-TEST(Coordinator, a_step_speaks_for_its_own_group_alone) {
+TEST(Coordinator, a_step_counts_for_its_own_group_only) {
   Job job(2);
   job.place(2);
   WorkerBeat beat;
@@ -1657,7 +1657,7 @@ TEST(Coordinator, a_hanging_worker_is_killed_once) {
   EXPECT_EQ(kills[0].second.local_rank, 0);
   EXPECT_THAT(kills[0].second.message, HasSubstr("rank 1 (node 1)"));
   EXPECT_THAT(notes(outputs), HasSubstr("rank 1 (node 1)"));
-  // In the next group it is looked at anew.
+  // In the next group the worker is judged anew.
   job.say(1, Broken{generation(1), 1, "Timeout", ""});
   job.all_ready(2);
   job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(2))}});
@@ -1683,7 +1683,7 @@ void all_stuck(Job& job, uint64_t in_generation, int64_t step) {
   for (const int node : {0, 1}) job.say(node, Heartbeat{{beat}});
 }
 
-// Killed, all would lose their state for the sake of one that hangs.
+// If all were killed, all states would be lost because one worker hangs.
 TEST(Coordinator, a_group_that_is_stuck_in_a_collective_is_broken_before_anybody_is_killed) {
   Job job(2);
   job.place(2);
@@ -1694,11 +1694,11 @@ TEST(Coordinator, a_group_that_is_stuck_in_a_collective_is_broken_before_anybody
   ASSERT_EQ(cuts.size(), 2U);
   EXPECT_EQ(cuts[0].second.cause, "TimedOut");
   EXPECT_THAT(cuts[0].second.message, HasSubstr("in a collective"));
-  // Further on it may be freed once more.
+  // After further steps a group may be freed in this way again.
   job.all_ready(2);
   all_stuck(job, generation(2), 8);
   EXPECT_EQ(count<CutGroup>(job.pass(2s)), 2U);
-  // What comes no further is not freed by leaving.
+  // A group that has made no step since then is not freed: its workers are killed.
   job.all_ready(2);
   all_stuck(job, generation(3), 8);
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 2U);
@@ -1737,7 +1737,7 @@ TEST(Coordinator, a_worker_that_hangs_when_its_group_is_gone_is_killed) {
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
 }
 
-// Node 0 waits for node 1, whose worker has shown no progress for so long.
+// Node 0 waits for node 1, whose worker has shown no progress for `seconds_unchanged`.
 void keep_waiting(Job& job, double seconds_unchanged) {
   job.place(2);
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
@@ -1815,7 +1815,7 @@ TEST(Coordinator, gives_up_when_the_progress_of_long_work_has_ended_for_as_long)
   }
 }
 
-TEST(Coordinator, waits_for_nobody_s_word_that_makes_no_sense) {
+TEST(Coordinator, ignores_times_of_progress_that_make_no_sense) {
   for (const double unchanged : {std::numeric_limits<double>::quiet_NaN(), 1e300, -1e300}) {
     Job job(2);
     break_and_wait(job);
@@ -1826,7 +1826,8 @@ TEST(Coordinator, waits_for_nobody_s_word_that_makes_no_sense) {
   }
 }
 
-// With the usual timeouts the job would be over (after 300 s) before a stall (600 s).
+// With the default timeouts the job would end (rendezvous_timeout, 300 s) before a worker counts as hanging
+// (stall_timeout, 600 s).
 TEST(Coordinator, a_worker_that_keeps_the_others_waiting_is_killed_in_time_for_another_one_to_come) {
   Job job(2);
   keep_waiting(job, 500);
@@ -1882,7 +1883,7 @@ TEST(Coordinator, a_worker_in_a_collective_is_not_killed_for_a_peer_that_was_los
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
 }
 
-TEST(Coordinator, a_worker_that_never_was_in_a_group_is_its_agents) {
+TEST(Coordinator, a_worker_that_was_never_in_a_group_is_left_to_its_agent) {
   Job job(2);
   job.join(0, true);
   job.join(1, false);

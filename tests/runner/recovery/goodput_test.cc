@@ -76,7 +76,7 @@ TEST(Goodput, waits_for_a_group_that_broke_before_from_when_that_is_told) {
   EXPECT_EQ(job.goodput.redone_steps(), 1);
 }
 
-TEST(Goodput, hears_of_no_group_before_when_there_was_one_since) {
+TEST(Goodput, ignores_an_earlier_group_once_a_later_one_has_committed) {
   Job job;
   job.goodput.on_resume(100, Job::at(1));
   job.goodput.on_earlier_break("NodeLost", 500, true, Job::at(2));
@@ -89,7 +89,7 @@ TEST(Goodput, hears_of_no_group_before_when_there_was_one_since) {
 
   Job after;
   after.goodput.on_earlier_break("NodeLost", 120, true, Job::at(1));
-  after.goodput.on_commit(121, Job::at(2));  // nobody has told where it went on
+  after.goodput.on_commit(121, Job::at(2));  // nobody has reported from which step it went on
   after.goodput.on_earlier_break("NodeLost", 500, false, Job::at(3));
   EXPECT_EQ(after.goodput.furthest_step(), 121);
   EXPECT_EQ(after.goodput.redone_steps(), 1);
@@ -105,7 +105,7 @@ TEST(Goodput, redoes_what_a_group_before_had_committed) {
   EXPECT_EQ(job.goodput.redone_steps(), 20);
 }
 
-TEST(Goodput, looks_at_commits_as_often_as_it_likes) {
+TEST(Goodput, may_miss_commits_between_two_looks) {
   Job job;
   job.work(10);
   job.goodput.on_commit(10, Job::at(14));
@@ -146,7 +146,7 @@ TEST(Goodput, books_a_break_under_the_cause_that_is_learnt_later) {
   EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 20), 0.5);
 }
 
-TEST(Goodput, shows_no_cause_that_no_break_had) {
+TEST(Goodput, shows_only_causes_of_breaks) {
   Job job;
   job.work(10);
   job.goodput.on_break("PeerLost", Job::at(14.25));
@@ -369,7 +369,7 @@ TEST(Goodput, moves_the_waits_inside_work) {
   EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 15), 6.5);
 }
 
-TEST(Goodput, shows_no_wait_that_nobody_had) {
+TEST(Goodput, shows_only_waits_that_happened) {
   Job job;
   job.work(11);
   job.goodput.on_waits(0.0, 0.0);

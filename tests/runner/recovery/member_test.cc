@@ -58,7 +58,7 @@ class Scenario {
     feed(WorkersReady{true});
     place(1);
   }
-  // Ticks as the agent would; the coordinator is heard once a second if `beats`.
+  // Ticks as the agent would. With `beats`, the coordinator is heard before each tick.
   Outputs pass(std::chrono::milliseconds time, bool beats) {
     Outputs all;
     const TimePoint until = now + time;
@@ -122,7 +122,7 @@ TEST(Member, joins_the_coordinator_that_was_found) {
   EXPECT_FALSE(told<Join>(outputs)->done);
 }
 
-TEST(Member, turns_away_from_a_coordinator_of_an_older_attempt) {
+TEST(Member, rejects_a_coordinator_of_an_older_attempt) {
   Scenario node;
   node.find_coordinator(generation(1, 3));
   node.feed(CoordinatorLost{"reset"});
@@ -184,7 +184,7 @@ TEST(Member, a_refusal_for_good_ends_the_node_with_2) {
   EXPECT_THAT(node.find_coordinator(), IsEmpty());
 }
 
-TEST(Member, whoever_refuses_it_forges_no_line) {
+TEST(Member, the_text_of_a_refusal_cannot_forge_a_log_line) {
   const std::string forged = "x\nlockstep: the job is complete\x1b[2J";
   Scenario ended;
   const Outputs outputs = ended.feed(CoordinatorRefused{Refused{forged, false}});
@@ -213,7 +213,7 @@ int notes_with(const Outputs& outputs, const std::string& text) {
   return count;
 }
 
-// Two agents with one node rank: whoever looks at the second one must see why it waits.
+// Two agents have the same node rank: the log of the second one must say why it waits.
 TEST(Member, says_once_that_it_is_refused) {
   Scenario node;
   const CoordinatorRefused refused{Refused{"there already", true}};
@@ -246,7 +246,7 @@ TEST(Member, a_coordinator_that_was_found_has_the_heartbeat_timeout_for_its_firs
   EXPECT_EQ(find<EndJob>(s.pass(2s, false)), nullptr);
   s.hear(CoordinatorBeat{});
   EXPECT_EQ(find<EndJob>(s.pass(s.state.options.heartbeat_timeout + 10s, true)), nullptr);
-  // One that never says a word was none.
+  // A coordinator that never sends anything does not count as found.
   Scenario silent;
   silent.pass(silent.state.options.rendezvous_timeout - 1s, false);
   silent.find_coordinator();
@@ -402,7 +402,7 @@ TEST(Member, a_placement_that_comes_when_a_worker_has_ended_is_broken_at_once) {
   EXPECT_EQ(find<Placement>(outputs), nullptr);
   ASSERT_NE(told<Broken>(outputs), nullptr);
   EXPECT_EQ(told<Broken>(outputs)->generation, generation(1));
-  // What is said next is said after it.
+  // What the node says next is known to be said after the placement.
   EXPECT_EQ(told<NodeReady>(node.feed(WorkersReady{true}))->generation, generation(1));
 }
 
@@ -436,7 +436,7 @@ BrokenBefore broken_before(Scenario& node, std::optional<Commit> commit) {
   return join == nullptr ? BrokenBefore{.seconds = -2.0} : join->broken_before;
 }
 
-// What the coordinator that comes after a lost one is told of the group before.
+// What a new coordinator is told about the group of the lost one.
 struct Outlived {
   std::string what;
   std::function<void(Scenario&)> end;
@@ -591,14 +591,14 @@ TEST(Member, tells_that_its_group_broke_until_all_have_left) {
   ASSERT_NE(told<Broken>(node.feed(broken)), nullptr);
   EXPECT_EQ(told<Broken>(node.feed(broken))->rank, 5);
   EXPECT_THAT(node.feed(Broken{generation(0), 5, "SignalKILL", ""}), IsEmpty());
-  // Cut already: it may know better why than who was heard first.
+  // The group is cut already, but this node may know the cause better than the node that was heard first.
   node.hear(CutGroup{generation(1), "PeerLost", ""});
   EXPECT_NE(told<Broken>(node.feed(broken)), nullptr);
   node.feed(WorkersReady{true});
   EXPECT_THAT(node.feed(broken), IsEmpty());
 }
 
-TEST(Member, says_nothing_to_nobody) {
+TEST(Member, sends_nothing_without_a_coordinator) {
   Scenario node;
   EXPECT_EQ(told<NodeReady>(node.feed(WorkersReady{true})), nullptr);
   EXPECT_EQ(told<NodeDone>(node.feed(NodeDone{})), nullptr);
@@ -642,7 +642,8 @@ TEST(Member, stops_the_workers_at_once_when_nobody_can_name_a_step) {
   EXPECT_EQ(find<StopJob>(lost)->code, 143);
 }
 
-// Rank 0, which writes, is beside the coordinator. The others may sit in a collective that nobody ends any more.
+// Rank 0, which writes the checkpoint, is on the coordinator's node. The other ranks may wait in a collective that
+// never ends.
 TEST(Member, workers_that_stop_at_a_step_are_cut_when_the_coordinator_goes_first) {
   Scenario node;
   node.join_and_place();

@@ -9,7 +9,7 @@ namespace lockstep {
 namespace simulation {
 namespace {
 
-// After the faults stopped, the job must be over within this: several rejoin and rendezvous timeouts, and the steps.
+// After the last fault the job must end within this time: several rejoin and rendezvous timeouts, and the steps.
 constexpr Micros kQuietMax = 400 * kSecond;
 constexpr Micros kTrainingMax = 50 * kSecond;  // of an undisturbed run
 constexpr Micros kKillGrace = 20 * kSecond;    // of a pod that was told to leave
@@ -47,8 +47,8 @@ void Simulation::choose_shape() {
   is_starting_.assign(static_cast<size_t>(nodes_), false);
 }
 
-// Long steps and nodes that are away just so long that the others go on without them: who comes back may hold the same
-// step as they do, from another group.
+// Long steps, and nodes that are away just long enough that the others go on without them: a node that comes back may
+// hold the same step as the others, from another group.
 void Simulation::choose_absences() {
   min_nodes_ = 1;
   wanted_nodes_ = nodes_;
@@ -295,7 +295,7 @@ void Simulation::start_pod(int rank, uint32_t attempt) {
     if (attempt > 1) ++counts_.coordinators_lost;
     p.coordinator = std::make_unique<CoordinatorState>(coordinator_options(attempt));
     p.listed_from = now_ + random_.between(0, 2'000) * kMs;
-    // The old address goes some time after the new one has come.
+    // The old address disappears some time after the new one is listed.
     for (const auto& old : processes_) {
       if (old->rank == 0 && old.get() != &p && old->listed_until == kNever) {
         old->listed_until = now_ + random_.between(0, 8'000) * kMs;
@@ -383,7 +383,7 @@ void Simulation::inject(FaultKind kind, int process) {
     case FaultKind::kPause:
       return pause(process);
     case FaultKind::kClockJump:
-      // Steady clocks do not go back; one that does costs that much time and nothing else.
+      // Steady clocks do not go back. One that does must cost that much time and nothing else.
       p.offset += random_.one_in(4) ? -random_.between(500, 10'000) * kMs : random_.between(500, 30'000) * kMs;
       trace("the clock of ", name(process), " jumps");
       for (const What timer : {What::kMemberTimer, What::kSupervisorTimer, What::kCoordinatorTimer}) {
@@ -405,7 +405,7 @@ void Simulation::inject(FaultKind kind, int process) {
   }
 }
 
-// In its own work, or its whole process.
+// In a collective, in its own work, or (kSilent) as a whole process.
 void Simulation::hang(int process, int local) {
   Worker& w = worker(process, local);
   if (w.group == 0) return;
@@ -434,13 +434,13 @@ void Simulation::resize() {
   }
 }
 
-// Often just so long that a group has been placed without those who come back.
+// Often just long enough that a group is placed without the nodes that come back.
 Micros Simulation::partition_length() {
   if (random_.one_in(2)) return random_.between(100, 12'000) * kMs;
   return std::chrono::microseconds(rejoin_timeout_ + kHeartbeatTimeout).count() + random_.between(-1'000, 3'000) * kMs;
 }
 
-// No fault begins from here on; what was replaced is killed at last.
+// No fault begins from here on; pods that were replaced and still run are killed at last.
 void Simulation::quiet() {
   trace("quiet");
   is_quiet_ = true;

@@ -2,7 +2,7 @@
 // made-up network, with made-up workers and a made-up operator, under faults. One seed is one schedule, always the
 // same.
 //
-// What is modelled, as architecture §3 and §6 have it:
+// What is modelled (docs/architecture.md, docs/checkpoints.md):
 //   workers   a state {lineage, step, content}; a group of one generation whose members commit a step only after all of
 //             them took part, and may lose the commit's notice each for itself; state sync; final barrier; checkpoints
 //   network   TCP: in order within a connection, any delay, so out of order between a connection and the one after it;
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// How often what happened, over all schedules: a simulation that never gets there proves nothing.
+// How often each thing happened, over all schedules: a simulation in which it never happens proves nothing about it.
 struct SimulationCounts {
   int64_t schedules = 0;
   int64_t events = 0;

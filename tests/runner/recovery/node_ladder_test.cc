@@ -36,7 +36,7 @@ class Nodes {
     if (state.deadline) now = *state.deadline;
     return feed(NodeLadderTick{});
   }
-  // Node 1 ends and ends again, each time `lived` after its start.
+  // Node 1 ends `times` times, each time `lived` after its start.
   Outputs crash_often(int times, std::chrono::seconds lived, int code = 139) {
     Outputs last;
     for (int i = 0; i < times; ++i) {
@@ -93,7 +93,7 @@ TEST(NodeLadder, replaces_node_0_too) {
   EXPECT_EQ(get<StartNode>(run.end(0, 139)).node, 0);
 }
 
-TEST(NodeLadder, repeats_the_last_words_of_the_agent) {
+TEST(NodeLadder, repeats_the_termination_message_of_the_agent) {
   Nodes run;
   run.feed(NodeLadderStarted{});
   EXPECT_THAT(get<NodeDecision>(run.end(1, 12, "rank 1: ECC")).line,

@@ -1,4 +1,5 @@
-// What a decision of recovery put out, by its type: std::variants in the order in which they are to be done.
+// Finds the outputs of one type in the result of a recovery decision: a list of std::variants, in the order in which
+// they are to be carried out.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ int count(const std::vector<Output>& outputs) {
                                         [](const Output& output) { return std::holds_alternative<T>(output); }));
 }
 
-// The first one of this type. Where there is none the test fails, and goes on with one that is empty.
+// The first one of this type. If there is none, the test fails and goes on with an empty one.
 template <typename T, typename Output>
 T get(const std::vector<Output>& outputs) {
   const T* found = find<T>(outputs);

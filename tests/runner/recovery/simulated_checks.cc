@@ -1,4 +1,4 @@
-// What must hold, whatever is lost, late, doubled or out of order.
+// What must hold, whatever is lost, late, duplicated or out of order.
 #include <algorithm>
 
 #include "tests/runner/recovery/simulated_job.h"
@@ -6,8 +6,8 @@
 namespace lockstep::simulation {
 namespace {
 
-// An agent that was away when the job completed this shortly after the last fault may have missed it; by then also
-// every pod is back.
+// If the job completes within this time after the last fault, an agent that was away may have missed it. After this
+// time every pod is back.
 constexpr Micros kSettled = 30 * kSecond;
 
 }  // namespace
@@ -29,8 +29,8 @@ void Simulation::check_generation_begins(int process, uint64_t generation) {
   groups_.push_back(std::move(group));
 }
 
-// All members have the same placement, their ranks are those of their order, node 0 is one of them, and none of their
-// workers holds a group.
+// All members get the same placement, their ranks follow the order of the nodes, node 0 is a member, and no worker of a
+// member holds a group.
 void Simulation::check_placement_sent(int process, int connection, const Placement& placement) {
   Group& group = group_of(placement.generation);
   const Connection& c = conn(connection);
@@ -57,7 +57,7 @@ void Simulation::check_placement_sent(int process, int connection, const Placeme
   }
 }
 
-// With min_nodes ready a group is placed within rejoin_timeout.
+// Once min_nodes are ready, a group is placed within rejoin_timeout.
 void Simulation::check_waiting(const Process& process) {
   const CoordinatorState& s = *process.coordinator;
   const bool no_group = s.group == GroupState::kNone || s.group == GroupState::kBroken;
@@ -77,7 +77,7 @@ void Simulation::check_waiting(const Process& process) {
   }
 }
 
-// The counts that save looking at all nodes are those that a look at all nodes gives.
+// The counts that save a scan of all nodes equal the counts of such a scan.
 void Simulation::check_coordinator(const Process& process) {
   const CoordinatorState& s = *process.coordinator;
   NodeTally tally;
@@ -100,7 +100,7 @@ void Simulation::check_coordinator(const Process& process) {
   if (static_cast<size_t>(tally.connected) != s.rank_of.size()) fail("a connection is known that no node has");
 }
 
-// The state that a group goes on from is the newest there is among its ranks, and not an older coordinator's.
+// A group continues from the newest state among its ranks, and never from a state of an older coordinator.
 void Simulation::check_sync(const Group& group, const TrainedState& source) {
   bool is_torn = false;
   bool has_twins = false;
@@ -116,7 +116,7 @@ void Simulation::check_sync(const Group& group, const TrainedState& source) {
     if (source.step - state.step == 1) is_torn = true;
     if (state.step == source.step && state.committed_in != source.committed_in) has_twins = true;
   }
-  // Who was cut off from groups that are gone does not undo what they have written down.
+  // A node that was cut off must not undo what groups that are gone by now have written to a checkpoint.
   const Checkpoint* const saved = newest_on_volume();
   const auto is_ours = [&](uint64_t generation) { return attempt_of(generation) == attempt_of(group.generation); };
   const bool is_newer = saved != nullptr && saved->generation > source.synced_in && saved->state.step > source.step;
@@ -128,7 +128,7 @@ void Simulation::check_sync(const Group& group, const TrainedState& source) {
   if (has_twins) ++counts_.twins;
 }
 
-// Whoever takes part in a step holds the same bits, and only the newest group of a coordinator can commit.
+// All ranks that take part in a step hold the same bits, and only the newest group of a coordinator can commit.
 void Simulation::check_round(const Group& group) {
   if (newest_begun_[group.coordinator] != group.generation) {
     fail("group ", name_of(group.generation), " commits although ", name_of(newest_begun_[group.coordinator]),
@@ -143,7 +143,7 @@ void Simulation::check_round(const Group& group) {
   }
 }
 
-// Nobody fails the job by mistake, and nobody gives up when nothing is in the way.
+// No agent fails the job by mistake, and none gives up when nothing is in its way.
 void Simulation::check_ended(int process) {
   const Process& p = proc(process);
   if (p.code == 0 && !is_current(process)) has_old_completion_ = true;
@@ -160,7 +160,7 @@ void Simulation::check_ended(int process) {
   }
 }
 
-// Complete for one is complete for all.
+// If the job is complete for one agent, it is complete for all.
 void Simulation::check_the_end() {
   const bool is_undisturbed = completed_at_ != kNever && completed_at_ > faults_until_ + kSettled;
   if (is_undisturbed) ++counts_.undisturbed_ends;

@@ -74,7 +74,7 @@ inline std::string name_of(uint64_t generation) {
 
 // ---- workers, groups, the volume ----
 
-// `content` depends on the step alone: the maths. `bits` also on the groups that committed: rounding.
+// `content` depends only on the step (the maths); `bits` also on the groups that committed (rounding).
 struct TrainedState {
   bool exists = false;
   uint64_t lineage = 0;
@@ -91,7 +91,7 @@ struct Worker {
   bool hangs = false;
   bool hangs_in_collective = false;  // as its beats show it
   bool exits = false;                // nothing holds it back any more
-  uint32_t life = 0;                 // +1 when what is under way for it becomes void
+  uint32_t life = 0;                 // +1 when its pending events become void
   uint32_t process = 0;              // +1 with each start
   uint64_t group = 0;
   int rank = -1;
@@ -116,7 +116,7 @@ struct Group {
   int nnodes = 0;
   int arrived = 0;
   bool is_formed = false;
-  bool damaged = false;  // a rank has gone: no collective ends any more
+  bool damaged = false;  // a rank has gone: no collective completes any more
   int64_t round = 0;     // step that is being reduced
   int contributed = 0;
   bool leave = false;
@@ -144,7 +144,7 @@ struct Process {
   std::unique_ptr<CoordinatorState> coordinator;
   std::deque<std::variant<MemberEvent, SupervisorEvent>> inbox;  // one after the other, as the agent does
   bool is_draining = false;
-  std::vector<SupervisorEvent> held;  // what the workers said while the agent did not run
+  std::vector<SupervisorEvent> held;  // what the workers reported while the agent was paused
   std::optional<int> finish_code;
   Micros told_at = kNever;  // to end; its workers may take a while
   Micros offset = 0;        // of its clock
@@ -159,7 +159,7 @@ struct Process {
   Micros member_timer = kNever;
   Micros supervisor_timer = kNever;
   Micros coordinator_timer = kNever;
-  // When its address is listed.
+  // From when to when the name service lists its address.
   Micros listed_from = kNever;
   Micros listed_until = kNever;
 
@@ -245,7 +245,8 @@ constexpr int kTimerMoved = 1;
 constexpr uint32_t kLeaveFlag = 1;
 constexpr uint32_t kStopFlag = 2;
 
-// How a pod or its agent ends that is killed; the second is started again in the same pod, with the same attempt.
+// The codes of a pod and of an agent that were killed. The agent is started again in the same pod, with the same
+// attempt.
 constexpr int kKilled = -9;
 constexpr int kRestartedInPlace = -10;
 

@@ -6,7 +6,7 @@
 namespace lockstep::simulation {
 namespace {
 
-// What opens a connection is said once on it: a second time is a breach, which ends the connection.
+// The opening messages are sent once per connection: a second one violates the protocol and ends the connection.
 template <typename... Opening, typename Message>
 bool is_one_of(const Message& message) {
   return (std::holds_alternative<Opening>(message) || ...);
@@ -77,7 +77,8 @@ void Simulation::close_by_coordinator(int connection) {
   send_down(connection, std::nullopt);
 }
 
-// A process that ends by itself has its last words sent; of one that was killed only the end is seen, if that.
+// The last messages of a process that ends by itself are sent; of one that was killed the others see only the end, if
+// that.
 void Simulation::close_of_process(int process, bool was_killed, bool is_silent) {
   for (size_t i = 0; i < connections_.size(); ++i) {
     Connection& c = *connections_[i];
@@ -95,7 +96,7 @@ void Simulation::close_of_process(int process, bool was_killed, bool is_silent) 
   }
 }
 
-// Whoever is not told finds out by silence. What the agent has sent may still come, late.
+// A side that is not told notices the silence. What the agent has sent may still arrive, late.
 void Simulation::break_connection(int connection) {
   Connection& c = conn(connection);
   const bool agent_told = !random_.one_in(3);
@@ -109,7 +110,7 @@ void Simulation::break_connection(int connection) {
   if (coordinator_told) push(c.up.lost ? now_ + random_.between(0, 300) * kMs : c.up.due, What::kResetUp, connection);
 }
 
-// Held back by a partition, or because the receiver does not run. The order within a connection stays.
+// Held back by a partition, or because the receiver is paused. The order within a connection stays the same.
 bool Simulation::deliver_later(int connection, int receiver, What what) {
   const Connection& c = conn(connection);
   Micros until = 0;
@@ -185,7 +186,7 @@ void Simulation::begin_seeking(int process) {
   push(now_ + after, What::kSeek, process, 0, p.seek_life);
 }
 
-// Greets all that the name resolves to; node 0's agent its own coordinator.
+// Greets all addresses that the name resolves to; node 0's agent greets its own coordinator.
 void Simulation::seek(int process) {
   Process& p = proc(process);
   for (const int candidate : p.candidates) close_by_agent(candidate);

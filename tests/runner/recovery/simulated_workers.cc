@@ -1,4 +1,4 @@
-// Workers, their groups, steps and checkpoints, as architecture §3 and §6 have them.
+// Workers, their groups, steps and checkpoints, as docs/architecture.md and docs/checkpoints.md describe them.
 #include <algorithm>
 #include <optional>
 
@@ -22,7 +22,7 @@ void Simulation::start_worker(int process, int local) {
 
 void Simulation::say_hello(int process, int local) {
   const bool is_complete = std::any_of(volume_.begin(), volume_.end(), [](const auto& c) { return c.is_final; });
-  // Node 0 sees the volume: there is nothing left to train.
+  // Node 0's worker sees on the volume that nothing is left to train.
   if (proc(process).rank == 0 && is_complete) return end_worker(process, local, 0, false);
   worker(process, local).said_hello = true;
   notify(process, WorkerSaidHello{local});
@@ -42,7 +42,8 @@ void Simulation::end_worker(int process, int local, int code, bool is_silent) {
   notify(process, WorkerEnded{local, static_cast<int64_t>(count), code, ""});
 }
 
-// In a group all ranks stop at one step; without one, or before it stands, nothing is lost.
+// In a formed group all ranks stop at the same step. Without a group, or before it is formed, a worker has nothing to
+// lose.
 void Simulation::signal_workers(int process, int signal) {
   for (int local = 0; local < nproc_; ++local) {
     Worker& w = worker(process, local);
@@ -88,7 +89,7 @@ void Simulation::cut_workers(int process, uint64_t generation) {
   }
 }
 
-// It drops its group, keeps its state and waits; one that was signalled ends. The others lose a peer.
+// The worker drops its group, keeps its state and waits; if it was signalled, it ends. The others lose a peer.
 void Simulation::lose_group(int process, int local, const char* cause) {
   Worker& w = worker(process, local);
   if (w.hangs || w.group == 0) return;
@@ -133,7 +134,7 @@ void Simulation::arrive(int process, int local) {
   place = {process, local};
   w.progress_at = now_;
   ++group.arrived;
-  // A rank that had come and gone is missed at once.
+  // A rank that arrives when another one is gone loses its peer at once.
   if (group.damaged) push_worker(random_.between(1, 60) * kMs, What::kPeerLost, process, local);
   if (group.arrived == group.world && !group.damaged) sync(group);
 }
@@ -208,7 +209,7 @@ void Simulation::sync(Group& group) {
 
 void Simulation::synced(int process, int local) {
   Worker& w = worker(process, local);
-  // The sender may have gone in the middle: what was received in part is dropped.
+  // The sender may go in the middle of a transfer: a state that is received in part is dropped.
   if (w.hangs || (group_of(w.group).damaged && random_.one_in(2))) return;
   w.state = w.incoming;
   go_on(process, local);
@@ -216,7 +217,8 @@ void Simulation::synced(int process, int local) {
 
 // ---- steps ----
 
-// To the next step; after the last one to the barrier, which rank 0 reaches when its last checkpoint is durable.
+// Goes on to the next step; after the last one to the barrier, which rank 0 reaches when its last checkpoint is
+// durable.
 void Simulation::go_on(int process, int local) {
   Worker& w = worker(process, local);
   w.progress_at = now_;
@@ -248,7 +250,7 @@ bool Simulation::is_split(const Group& group) const {
                      [&](const RankPlace& place) { return !reachable(place.process, group.ranks.front().process); });
 }
 
-// All have given their share; whoever is out of reach is waited for.
+// All ranks have contributed; a rank that is out of reach is waited for.
 void Simulation::complete_round(Group& group) {
   if (group.damaged) return;
   const bool is_held = std::any_of(group.ranks.begin(), group.ranks.end(), [&](const RankPlace& place) {
@@ -272,7 +274,7 @@ void Simulation::complete_round(Group& group) {
 void Simulation::commit(int process, int local, uint32_t flags) {
   Worker& w = worker(process, local);
   if (w.hangs) return;
-  if (is_split(group_of(w.group)) && random_.one_in(2)) {  // the last part of the sum does not come through
+  if (is_split(group_of(w.group)) && random_.one_in(2)) {  // the last part of the sum does not arrive
     return push_worker(300 * kMs, What::kCommit, process, local, flags);
   }
   w.progress_at = now_;
@@ -298,7 +300,7 @@ void Simulation::commit(int process, int local, uint32_t flags) {
   go_on(process, local);
 }
 
-// All at the same step: nobody loses a peer.
+// All leave at the same step: nobody loses a peer.
 void Simulation::leave_together(int process, int local) {
   Worker& w = worker(process, local);
   const uint64_t generation = std::exchange(w.group, 0);

@@ -30,7 +30,7 @@ TEST(ChooseSource, prefers_a_newer_lineage_to_a_higher_step) {
   EXPECT_EQ(choice.receives, (std::vector<bool>{true, false}));
 }
 
-// The group broke when one rank had the last message of an evaluation and the other had not.
+// The group broke when one rank had received the last message of an evaluation and the other had not.
 TEST(ChooseSource, prefers_who_has_evaluated_a_step_to_who_has_not) {
   const SourceChoice choice = choose_source({{.lineage = 1, .step = 8, .evaluated_step = 4, .has_state = true},
                                              {.lineage = 1, .step = 8, .evaluated_step = 8, .has_state = true},
@@ -39,7 +39,7 @@ TEST(ChooseSource, prefers_who_has_evaluated_a_step_to_who_has_not) {
   EXPECT_EQ(choice.receives, (std::vector<bool>{true, false, true}));
 }
 
-// One node was cut off with a step that the others did again, in a group of another size.
+// One node was cut off with a step that the others repeated in a group of another size.
 TEST(ChooseSource, prefers_the_newer_group_where_two_have_made_the_same_step) {
   const SourceChoice choice =
       choose_source({{.lineage = 1, .step = 8, .evaluated_step = 8, .has_state = true, .generation = 4},
@@ -90,7 +90,7 @@ TEST(AgeInGroup, begins_a_new_lineage_under_a_new_coordinator) {
   EXPECT_EQ(age.lineage, make_generation(4, 1));
 }
 
-// Start times are attempts where there is no operator.
+// Without an operator, start times serve as attempts.
 TEST(AgeInGroup, is_above_every_claim_when_a_clock_was_set_back) {
   const std::vector<StateClaim> claims{{.generation = make_generation(7, 2)}, {.generation = make_generation(7, 3)}};
   const StateAge age = age_in_group(make_generation(7, 1), make_generation(5, 1), claims);
@@ -117,8 +117,8 @@ TEST(StampWhenRestored, of_a_job_that_was_made_again_begins_with_its_own_low_gen
   EXPECT_EQ(stamp_when_restored(here, CheckpointStamp{.run = 100, .generation = make_generation(7, 5)}), here);
 }
 
-// Two that were made within a second, or an API server whose clock was set back; and a checkpoint of a cluster that is
-// gone on from on a laptop, where there are no runs.
+// Two jobs that were created within a second, or an API server whose clock was set back; or a checkpoint of a cluster
+// that is continued on a laptop, where there are no run numbers.
 TEST(StampWhenRestored, is_above_the_checkpoint_of_a_run_with_a_higher_number) {
   const CheckpointStamp read{.run = 300, .generation = make_generation(0, 5)};
   const CheckpointStamp stamp = stamp_when_restored({.run = 200, .generation = make_generation(0, 1)}, read);

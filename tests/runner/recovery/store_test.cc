@@ -183,7 +183,7 @@ TEST_F(Store, names_some_of_many_missing_keys) {
   EXPECT_EQ(answers[0].reply.message, "after 1000 ms nobody has set k0, k1, k2, k3, k4, k5, k6, k7 and 2 more");
 }
 
-// The same semantics without any index: every request that waits is looked at after every other one.
+// The same semantics without an index: after every request, all waiting requests are checked.
 class PlainStore {
  public:
   struct Answered {

@@ -28,7 +28,7 @@ Placement placed(uint64_t generation, int first_rank, int world_size) {
   return placement;
 }
 
-// A supervisor with a clock that the test moves. The node has the ranks from `first_rank` on of `world_size`.
+// A supervisor with a clock that the test moves. Rank `first_rank` of `world_size` is the node's first.
 class Scenario {
  public:
   explicit Scenario(int nproc = 2, int max_restarts = 10)
@@ -39,7 +39,7 @@ class Scenario {
     Outputs outputs = step(state, event, now);
     if (const NodeFailed* told = find<NodeFailed>(outputs)) gave_up = *told;
     if (!gave_up || !member_answers) return outputs;
-    // The member tells the others, and answers with the end.
+    // Plays the member, which tells the others and then answers with the end of the job.
     const NodeFailed failed = *std::exchange(gave_up, std::nullopt);
     for (SupervisorOutput& output : step(state, EndJob{failed.code, failed.message}, now)) {
       outputs.push_back(std::move(output));
@@ -66,9 +66,9 @@ class Scenario {
     return feed(WorkerLeft{rank, generation, cause, "it saw " + cause});
   }
   // Rank 1 of a placed group ends at step `at`, the others leave.
-  Outputs crash_at(int64_t at, int code = 139) {
+  Outputs crash_at(int64_t at) {
     for (int rank = 0; rank < state.options.nproc; ++rank) feed(WorkerAtStep{rank, at});
-    Outputs outputs = end(1, code);
+    Outputs outputs = end(1, 139);
     if (find<StartWorker>(outputs) != nullptr) leave(0);
     return outputs;
   }
@@ -331,7 +331,7 @@ TEST_P(SupervisorNeverRespawns, this_code) {
 }
 INSTANTIATE_TEST_SUITE_P(Codes, SupervisorNeverRespawns, testing::Values(2, 3, 5));
 
-// With the only worker of a node, the last thing it would say is why the job has ended.
+// The only worker of a node fails: the node must report why before it ends.
 TEST(Supervisor, does_not_finish_before_the_member_has_told_the_others_why) {
   Scenario run(1);
   run.member_answers = false;
@@ -360,7 +360,7 @@ TEST(Supervisor, gives_up_a_worker_that_sigkill_does_not_end) {
   EXPECT_TRUE(run.end(1, 137).empty()) << "it ends after all, and nobody cares";
 }
 
-// The stacks of a worker that hangs are dumped before it is killed: it may still say something.
+// Before a hanging worker is killed, its stacks are dumped; in that time it may still say something.
 TEST(Supervisor, remembers_the_kill_of_a_worker_that_still_leaves_its_group) {
   Scenario run;
   run.train();
@@ -687,7 +687,7 @@ TEST(Supervisor, kills_and_blames_the_workers_that_never_said_hello) {
   EXPECT_FALSE(finish.message_names_code);
 }
 
-// Data that take longer than that to read are no hang, as long as they are read.
+// Reading the data may take longer than the start timeout; while it shows progress it is no hang.
 TEST(Supervisor, waits_for_the_hello_of_a_worker_that_shows_progress) {
   Scenario run(1);
   run.feed(Started{});
@@ -959,7 +959,7 @@ TEST(Supervisor, kills_nobody_for_the_time_in_which_it_did_not_run_itself) {
   EXPECT_EQ(get<KillProcess>(starting.tick_at_deadline()).local_rank, 1);
 }
 
-TEST(Supervisor, forgives_nothing_for_a_late_tick) {
+TEST(Supervisor, shifts_no_deadline_for_a_late_tick) {
   Scenario run;
   run.train();
   run.feed(StopRequested{SIGTERM});
@@ -1159,7 +1159,7 @@ class Storm {
   void blow(int events) {
     for (int i = 0; i < events && !finished_; ++i) apply(next_event());
   }
-  // Everybody who can ends, then time passes: the node must come to its end.
+  // The job ends and every process that can ends, then time passes: the node must come to its end.
   void calm_down() {
     apply(EndJob{1, "over"});
     for (int i = 0; i < 100 && !finished_; ++i) {
@@ -1177,7 +1177,7 @@ class Storm {
   [[nodiscard]] bool alive(int rank) const { return alive_.contains(rank); }
   int pick(int below) { return std::uniform_int_distribution<int>(0, below - 1)(random_); }
 
-  // Mostly the one that the workers are in, now and then another.
+  // Mostly the generation that the workers are in, now and then another one.
   uint64_t some_generation() { return run_.state.workers.front().generation + static_cast<uint64_t>(pick(10) == 0); }
   bool rarely() { return pick(40) == 0; }
 

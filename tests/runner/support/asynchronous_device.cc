@@ -31,8 +31,8 @@ class DeviceWires {
  public:
   explicit DeviceWires(int world_size) : world_size_(static_cast<size_t>(world_size)) {}
 
-  // By the ranks' streams. What all ranks have brought to collective `number`, by rank; nothing when `given_up` says so
-  // first. Whoever changes what `given_up` says wakes it.
+  // Called by the ranks' streams. Returns the inputs of all ranks to collective `number`, by rank; nothing if
+  // `given_up` becomes true first. Who makes it true must call wake().
   std::optional<std::vector<at::Tensor>> exchange(int64_t number, int rank, at::Tensor mine,
                                                   const std::function<bool()>& given_up) {
     std::unique_lock lock(mutex_);
@@ -208,7 +208,7 @@ namespace {
 
 thread_local AsynchronousDevice* in_use = nullptr;
 
-// Every operator of a thread that uses a device; c10d's own only queue something.
+// Runs every operator of a thread that uses a device. c10d's own operators only queue something and do not wait.
 void behind_the_stream(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (in_use != nullptr && !op.schema().name().starts_with("c10d::")) in_use->wait();
   const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::TESTING_ONLY_GenericMode);

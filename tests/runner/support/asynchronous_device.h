@@ -1,12 +1,13 @@
-// A device that is played on the CPU, with its own NCCL: collectives return when they are queued, their data comes
+// A device that is simulated on the CPU, with its own NCCL: collectives return when they are queued, their data comes
 // later on a thread of the device (its stream), and an abort ends them with garbage and without an exception.
 //
-// What it plays: a tensor that a collective receives is garbage until the stream has come so far. Operators of the
-// thread that uses the device are "queued behind" its collectives: each waits for the stream before it runs (a
-// dispatcher's key of torch does that). What reads memory without an operator, or acts on the host, waits for nothing,
-// as on a GPU. Works end as those of ProcessGroupNCCL do: at once, or, with TORCH_NCCL_BLOCKING_WAIT=1, when the data
-// is there (HostWaits::kForData); futures, which the Reducer takes, at once in both. Works of an aborted device end at
-// once. As with NCCL, figures of the host travel over Gloo beside it: sums of fp64 and what is gathered.
+// What is simulated: a tensor that a collective receives is garbage until the stream has reached the collective.
+// Operators of the thread that uses the device are "queued behind" its collectives: each waits for the stream before it
+// runs (a dispatch key of torch does that). What reads memory without an operator, or acts on the host, waits for
+// nothing, as on a GPU. c10d::Work objects end as those of ProcessGroupNCCL do: at once, or, with
+// TORCH_NCCL_BLOCKING_WAIT=1, when the data is there (HostWaits::kForData); futures, which the Reducer takes, end at
+// once in both cases, and so does every Work of an aborted device. As with NCCL, values of the host travel over Gloo
+// beside it: sums of fp64 and what is gathered.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +51,7 @@ class AsynchronousDevice final : public DeviceStream {
 
   // Called by the thread that queues a collective, before it does; the first is number 1.
   void before_launch(std::function<void(int64_t number)> action);
-  // What is under way and what comes later ends with garbage.
+  // Running and later collectives end with garbage.
   void abort();
 
   // DeviceStream.

@@ -1,4 +1,4 @@
-// The streams and events of a device that is not there.
+// The streams and events of a device that does not exist.
 #pragma once
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Writes down what is asked of it, and whether by the thread that asked first.
+// Records the calls that it gets, and which of them come from another thread than the first.
 class WrittenDownDevice final : public c10::impl::DeviceGuardImplInterface {
  public:
   static constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;

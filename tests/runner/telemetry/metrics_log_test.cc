@@ -108,7 +108,7 @@ TEST(MetricsLog, cuts_back_to_the_step_it_resumes_from) {
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "1e", "2", "2e", "3", "3e", "4"));
 }
 
-// What it does not look at it cannot drop: a start takes as long with a thousand lines as with ten million.
+// A bad line that it does not read stays. A start takes as long with ten million lines as with a thousand.
 TEST(MetricsLog, looks_from_the_end_at_no_more_lines_than_it_must) {
   const TemporaryFolder folder;
   const std::string text = "not looked at\n{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"evaluation\":true}\n";
@@ -120,7 +120,7 @@ TEST(MetricsLog, looks_from_the_end_at_no_more_lines_than_it_must) {
   EXPECT_FALSE(log.has_step(3));
 }
 
-// A new rank 0 tells again what its state knows of: the newest steps and the newest evaluation.
+// A new rank 0 writes again the lines that its state knows of: the newest steps and the newest evaluation.
 TEST(MetricsLog, what_had_its_line_far_before_the_end_gets_no_second_one) {
   const TemporaryFolder folder;
   const std::string path = folder.file("metrics.jsonl");

@@ -26,7 +26,8 @@ class AgentSessionTest : public ::testing::Test {
   void cut(uint64_t generation) {
     ASSERT_TRUE(agent_.write_line(encode(AgentMessage(Cut{generation, "NodeLost"}))).ok());
   }
-  // An abort that asks the session, as whoever is woken by it does: true once it was told that `generation` is cut.
+  // An abort action that asks the session, as a thread that it wakes does: true once the session knows that
+  // `generation` is cut.
   std::shared_ptr<GroupAbort> abort_that_asks(uint64_t generation) {
     auto abort = std::make_shared<GroupAbort>();
     abort->add_action([this, generation] { told_.set_value(session_.was_cut(generation)); });

@@ -13,7 +13,7 @@ namespace {
 
 void say(const Failure& failure) { std::fprintf(stderr, "said: %s\n", failure.message.c_str()); }
 
-// As a tensor's memory that goes back to a broken device.
+// Like a tensor whose memory is given back to a broken device.
 struct ThrowsWhenDestroyed {
   ~ThrowsWhenDestroyed() noexcept(false) {
     throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 700, "CUDA error: an illegal memory access");
