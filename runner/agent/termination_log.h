@@ -1,4 +1,4 @@
-// The termination message: why a pod ended, in one JSON object that Kubernetes shows (architecture §4).
+// The termination message: why a pod ended, in one JSON object that Kubernetes shows.
 // Threads: pure, except write_termination_log.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Names of the environment variables that cross between operator, pod, agent, worker and foreign launchers.
 //
-// Role: the one list of them (architecture §4). Whoever reads or writes a variable takes its name from here; a test
+// Role: the one list of them. Whoever reads or writes a variable takes its name from here; a test
 // keeps the list free of duplicates. Pure.
 #pragma once
 

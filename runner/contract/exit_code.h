@@ -1,4 +1,4 @@
-// Exit codes of agent and worker: a contract with the operator's failure policy (architecture §4). Pure.
+// Exit codes of agent and worker: a contract with the operator's failure policy. Pure.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The number of a generation: (attempt of node 0's pod << 32) | counter (architecture §3). Pure.
+// The number of a generation: (attempt of node 0's pod << 32) | counter. Pure.
 // Attempts rise with each agent of a node. The operator counts them from 0, `lockstep run --local_nodes` from its
 // start. An agent that a person starts uses the time (seconds since 1970), so after a clock was set back it looks older
 // than an earlier one.

@@ -1,4 +1,4 @@
-// The write protocol of one checkpoint (architecture §6), without torch and without threads.
+// The write protocol of one checkpoint, without torch and without threads.
 //
 //   .tmp-r<run>-g<generation>-step-N/: each file written and fsynced, state.json last, the directory fsynced
 //   → checked that no newer generation has written → an existing step-N moved aside → renamed to step-N

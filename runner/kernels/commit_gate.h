@@ -1,4 +1,4 @@
-// CommitGate: decides on the device whether a step is committed. (architecture §3, "One commit per step")
+// CommitGate: decides on the device whether a step is committed.
 //
 // Role: on CUDA the optimizer's kernels are queued behind an all-reduce, whose result is garbage after an abort. pass()
 // queues a kernel between them that reads, when it runs, whether the host has shut the gate. If so, it sets "skip" for

@@ -1,5 +1,5 @@
 // State sync: when a group has formed, all ranks come to hold the same state: that of a live rank, else of a
-// checkpoint, else given weights, else the seed (architecture §3). A checkpoint is preferred to a live rank whose state
+// checkpoint, else given weights, else the seed. A checkpoint is preferred to a live rank whose state
 // is older. That happens when a rank was cut off, the others went on without it and wrote a checkpoint, and then died.
 // Threads: the training thread; collective.
 #pragma once

@@ -11,7 +11,7 @@
 // or to leave together; it begins before the forward and has ended by the time the gradients are reduced. Only a
 // group's first step sums its own weights before its forward.
 //
-// The commit (architecture §3): until the reducer has returned, nothing of the state has changed, and a step that
+// The commit: until the reducer has returned, nothing of the state has changed, and a step that
 // throws is redone from its beginning. On the device the commit gate decides whether a step is committed. Each step's
 // figures include the gate's count; a step that the gate did not let through is discarded together with its figures,
 // before anything is counted or published.

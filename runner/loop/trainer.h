@@ -1,6 +1,6 @@
 // Trainer: the training loop of one worker, over all generations that it takes part in.
 //
-// Role: architecture §3's "sync state → train". What belongs to a generation (group, store, reducer) is made in
+// Role: synchronizes the state and trains. What belongs to a generation (group, store, reducer) is made in
 // run_generation and dropped at its end. What must survive the loss of a peer (parameters, optimizer, counters) lives
 // here.
 // Threads: the training thread.

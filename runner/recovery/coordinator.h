@@ -1,4 +1,4 @@
-// Coordinator: who is in the group, in which generation. Pure. (architecture §3)
+// Coordinator: who is in the group, in which generation. Pure. (docs/recovery.md)
 //
 // Role: the membership state machine of node 0's agent. It receives the messages of the nodes' agents
 // (contract/coordination.h) and answers with placements, cuts and the end of the job. It keeps nothing on disk: a

@@ -1,4 +1,4 @@
-// Member: a node's side of the membership protocol. Pure. (architecture §3)
+// Member: a node's side of the membership protocol. Pure. (docs/recovery.md)
 //
 // Role: knows which coordinator this node follows, what was reported to it, and in which group the node's workers are.
 // Its counterpart is the coordinator; the supervisor of the same node owns the workers. What the node has to report

@@ -1,4 +1,4 @@
-// NodeLadder: restarts of a pod and of the gang, for `lockstep run --local_nodes N`. Pure. (architecture §3)
+// NodeLadder: restarts of a pod and of the gang, for `lockstep run --local_nodes N`. Pure. (docs/recovery.md)
 //
 // Role: the parent process of N agents plays the operator. This decides which agent (node) is started, signalled,
 // killed and started again, and with which code the parent ends. Each agent restarts its own workers (supervisor.h).

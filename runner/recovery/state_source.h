@@ -1,7 +1,7 @@
 // Which state a group goes on from, and where in the run's history that state then belongs. Pure.
 //
-// Role: the rules of architecture §3, "Sync state". loop/state_sync gathers the claims and moves the tensors;
-// tests/runner/recovery/membership_simulation runs the same rules under faults.
+// Role: the rules by which a new group chooses its state (docs/recovery.md). loop/state_sync gathers the claims and moves
+// the tensors; tests/runner/recovery/membership_simulation runs the same rules under faults.
 // Threads: none.
 #pragma once
 

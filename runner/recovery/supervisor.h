@@ -1,4 +1,4 @@
-// Supervisor: the workers of one node, and their restarts. Pure. (architecture §3)
+// Supervisor: the workers of one node, and their restarts. Pure. (docs/recovery.md)
 //
 // Role: starts the workers, passes placements and cuts to them, restarts those that end, and decides when the node
 // ends and with which code. It knows nothing of other nodes: the member (member.h) tells it what the coordinator wants,

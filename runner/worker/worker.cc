@@ -391,7 +391,7 @@ class Worker {
     return dump_line(terms);
   }
 
-  // Without an agent the start time of rank 0 is the attempt (architecture §3).
+  // Without an agent the start time of rank 0 is the attempt.
   Result<uint64_t> agree_on_generation(const StoreHandle& store) {
     const auto mine = static_cast<uint64_t>(std::time(nullptr)) << 32;
     TRY_ASSIGN(const std::string told, broadcast_from_rank_zero(store, world_, "generation", std::to_string(mine)));

@@ -1,6 +1,6 @@
 // Worker: the whole life of one rank, from its command line to its exit code.
 //
-// States (architecture §3): await assignment → form group → sync state → train → (peer lost →) … → done. Without an
+// States: await assignment → form group → sync state → train → (peer lost →) … → done. Without an
 // agent the World comes from the environment, and a lost peer ends the worker with exit code 10.
 // Threads: the main thread is the training thread.
 #pragma once
