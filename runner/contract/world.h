@@ -1,7 +1,7 @@
 // World: who this process is among its peers, derived from the environment. Pure.
 //
-// Role: the one place where launchers' variables are understood. The first that is found decides: an assignment from the
-// agent, torchrun, a pod's LOCKSTEP_*, an Indexed Job or StatefulSet, Slurm, MPI; without any of them it is alone.
+// Role: the one place where launchers' variables are understood. The first that is found decides: an assignment from
+// the agent, torchrun, a pod's LOCKSTEP_*, an Indexed Job or StatefulSet, Slurm, MPI; without any of them it is alone.
 // Threads: pure; the environment is an argument.
 #pragma once
 

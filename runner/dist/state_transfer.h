@@ -1,7 +1,7 @@
 // State transfer: sends the state of one rank to the ranks of a new group that lack it.
 //
-// Role: the transfer of the state when a group forms (docs/recovery.md). recovery/state_source.h chooses the source from
-// the ranks' claims. Tensors are received into staging buffers and copied into the state only after this rank's
+// Role: the transfer of the state when a group forms (docs/recovery.md). recovery/state_source.h chooses the source
+// from the ranks' claims. Tensors are received into staging buffers and copied into the state only after this rank's
 // device has received all of them, there was no cut, and all ranks have reached the same point. So a rank with a partly
 // received state can never become a source.
 // Threads: the training thread. Errors: transfers throw (fault.h) when the group breaks.

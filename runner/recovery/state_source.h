@@ -1,8 +1,7 @@
 // Which state a group goes on from, and where in the run's history that state then belongs. Pure.
 //
-// Role: the rules by which a new group chooses its state (docs/recovery.md). loop/state_sync gathers the claims and moves
-// the tensors; tests/runner/recovery/membership_simulation runs the same rules under faults.
-// Threads: none.
+// Role: the rules by which a new group chooses its state (docs/recovery.md). loop/state_sync gathers the claims and
+// moves the tensors; tests/runner/recovery/membership_simulation runs the same rules under faults. Threads: none.
 #pragma once
 
 #include <cstdint>
