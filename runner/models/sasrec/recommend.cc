@@ -4,8 +4,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -26,6 +24,7 @@
 #include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_model.h"
+#include "runner/models/score_text.h"
 
 namespace lockstep {
 namespace {
@@ -117,21 +116,6 @@ class UserChoice {
   const OriginalIds& ids_;
   std::vector<int64_t> users_;
 };
-
-// The shortest text that reads back as the same float.
-std::string score_text(float score) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), score);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
-}
-
-// The double that JSON prints as score_text(score).
-double score_number(float score) {
-  const std::string text = score_text(score);
-  double number = 0.0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
 
 class Recommender {
  public:
