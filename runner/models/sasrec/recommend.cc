@@ -19,6 +19,7 @@
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/dataset.h"
+#include "runner/data/take_line.h"
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
@@ -77,10 +78,7 @@ class UserChoice {
     std::string_view rest = text;
     if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
     for (int64_t line = 1; !rest.empty(); ++line) {
-      const size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view id = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (id.ends_with('\r')) id.remove_suffix(1);
+      const std::string_view id = take_line(rest);
       if (id.empty()) continue;
       const auto found = numbers.find(id);
       if (found == numbers.end())
