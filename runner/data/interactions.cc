@@ -16,6 +16,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/one_line.h"
+#include "runner/data/take_line.h"
 
 namespace lockstep {
 namespace {
@@ -47,12 +48,7 @@ class LineReader {
   }
   bool next(std::string_view& line) {
     if (rest_.empty()) return false;
-    const void* end = std::memchr(rest_.data(), '\n', rest_.size());
-    const size_t length =
-        end == nullptr ? rest_.size() : static_cast<size_t>(static_cast<const char*>(end) - rest_.data());
-    line = rest_.substr(0, length);
-    rest_.remove_prefix(std::min(rest_.size(), length + 1));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    line = take_line(rest_);
     ++number_;
     return true;
   }

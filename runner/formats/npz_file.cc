@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "runner/formats/little_endian.h"
 #include "runner/formats/zip_archive.h"
 
 namespace lockstep {
@@ -45,11 +46,9 @@ Result<NpyArray> read_npy(std::string_view bytes, const std::string& what) {
   const auto corrupt = [&](const std::string& how) { return Error{ErrorCode::kCorrupt, what + ": " + how}; };
   constexpr size_t kFixed = 8;  // magic and version
   if (bytes.size() < kFixed + 4 || !bytes.starts_with(kNpyMagic)) return corrupt("is no NumPy array");
-  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
   // The header's length has 2 bytes in version 1, and 4 in later versions.
-  const size_t length_bytes = byte(6) == 1 ? 2 : 4;
-  size_t length = 0;
-  for (size_t i = 0; i < length_bytes; ++i) length |= byte(kFixed + i) << (8 * i);
+  const size_t length_bytes = bytes[6] == 1 ? 2 : 4;
+  const uint64_t length = little_endian(bytes.substr(kFixed, length_bytes));
   const size_t begin = kFixed + length_bytes;
   if (length > bytes.size() - begin) return corrupt("its header is cut off");
   const std::string_view header = bytes.substr(begin, length);

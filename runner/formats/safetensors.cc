@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "runner/base/json.h"
+#include "runner/formats/little_endian.h"
 
 namespace lockstep {
 namespace {
@@ -17,16 +18,10 @@ constexpr size_t kExcerptBytes = 200;  // of a name or value in an error
 
 std::string quote(std::string_view name) { return "\"" + std::string(name.substr(0, kExcerptBytes)) + "\""; }
 
-std::string little_endian(uint64_t value) {
+std::string length_field(uint64_t value) {
   std::string bytes(kLengthBytes, '\0');
   for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>((value >> (8 * i)) & 0xFFU);
   return bytes;
-}
-
-uint64_t read_little_endian(std::string_view bytes) {
-  uint64_t value = 0;
-  for (size_t i = kLengthBytes; i-- > 0;) value = (value << 8U) | static_cast<unsigned char>(bytes[i]);
-  return value;
 }
 
 // Also finds duplicate keys, of which nlohmann would silently keep the last: a file with two tensors of one name is
@@ -173,7 +168,7 @@ Status write_safetensors(const std::vector<TensorView>& tensors, const std::map<
     return Error{ErrorCode::kInvalid,
                  "the safetensors header of " + std::to_string(tensors.size()) + " tensors exceeds 100 MB"};
   }
-  text.insert(0, little_endian(text.size()));
+  text.insert(0, length_field(text.size()));
   TRY(sink(text.data(), text.size()));
   for (const TensorView* tensor : order) {
     if (tensor->bytes > 0) TRY(sink(tensor->data, tensor->bytes));
@@ -183,7 +178,7 @@ Status write_safetensors(const std::vector<TensorView>& tensors, const std::map<
 
 Result<TensorFile> read_safetensors(std::shared_ptr<const std::string> bytes, std::string_view what) {
   if (bytes->size() < kLengthBytes) return corrupt(what, "has " + std::to_string(bytes->size()) + " bytes; truncated");
-  const uint64_t header_bytes = read_little_endian(*bytes);
+  const uint64_t header_bytes = little_endian(std::string_view(*bytes).substr(0, kLengthBytes));
   if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > bytes->size() - kLengthBytes) {
     return corrupt(what, "claims a header of " + std::to_string(header_bytes) + " bytes in a file of " +
                              std::to_string(bytes->size()) + "; truncated, or not safetensors");

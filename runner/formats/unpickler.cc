@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runner/formats/little_endian.h"
+
 namespace lockstep {
 namespace {
 
@@ -103,13 +105,9 @@ class Machine {
     TRY_ASSIGN(const std::string_view taken, take(1));
     return static_cast<unsigned char>(taken[0]);
   }
-  Result<uint64_t> little_endian(size_t count) {
+  Result<uint64_t> number(size_t count) {
     TRY_ASSIGN(const std::string_view taken, take(count));
-    uint64_t value = 0;
-    for (size_t i = 0; i < count; ++i) {
-      value |= static_cast<uint64_t>(static_cast<unsigned char>(taken[i])) << (8 * i);
-    }
-    return value;
+    return little_endian(taken);
   }
   Result<std::string_view> line() {
     const size_t end = bytes_.find('\n', offset_);
@@ -231,7 +229,7 @@ class Machine {
 
   Status push_fixed_integer(unsigned char opcode) {
     const size_t count = opcode == kBinInt ? 4 : opcode == kBinInt2 ? 2 : 1;
-    TRY_ASSIGN(const uint64_t value, little_endian(count));
+    TRY_ASSIGN(const uint64_t value, number(count));
     const bool is_signed = opcode == kBinInt;
     return push_integer(PickleKind::kInt,
                         is_signed ? static_cast<int32_t>(static_cast<uint32_t>(value)) : static_cast<int64_t>(value));
@@ -240,7 +238,7 @@ class Machine {
   Status push_long() {
     TRY_ASSIGN(const unsigned char count, byte());
     if (count > 8) return refuse("holds an integer of more than 64 bits");
-    TRY_ASSIGN(uint64_t value, little_endian(count));
+    TRY_ASSIGN(uint64_t value, number(count));
     const bool is_negative = count > 0 && count < 8 && ((value >> (8U * count - 1U)) & 1U) != 0;
     if (is_negative) value |= ~uint64_t{0} << (8U * count);
     return push_integer(PickleKind::kInt, static_cast<int64_t>(value));
@@ -257,7 +255,7 @@ class Machine {
   }
 
   Status push_text() {
-    TRY_ASSIGN(const uint64_t count, little_endian(4));
+    TRY_ASSIGN(const uint64_t count, number(4));
     TRY_ASSIGN(const std::string_view taken, take(static_cast<size_t>(count)));
     PickleNode node;
     node.kind = PickleKind::kText;
@@ -377,14 +375,14 @@ class Machine {
   }
 
   Status memoize(size_t count) {
-    TRY_ASSIGN(const uint64_t key, little_endian(count));
+    TRY_ASSIGN(const uint64_t key, number(count));
     if (stack_.empty()) return corrupt("stores a value in its memo when there is none");
     memo_[key] = stack_.back();
     return {};
   }
 
   Status recall(size_t count) {
-    TRY_ASSIGN(const uint64_t key, little_endian(count));
+    TRY_ASSIGN(const uint64_t key, number(count));
     const auto found = memo_.find(key);
     if (found == memo_.end()) return corrupt("reads an entry of its memo that it has not stored");
     stack_.push_back(found->second);

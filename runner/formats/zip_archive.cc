@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "runner/formats/little_endian.h"
+
 namespace lockstep {
 namespace {
 
@@ -43,10 +45,7 @@ class Fields {
 
  private:
   uint64_t take(size_t count) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < count; ++i) {
-      value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes_[offset_ + i])) << (8 * i);
-    }
+    const uint64_t value = little_endian(bytes_.substr(offset_, count));
     offset_ += count;
     return value;
   }

@@ -15,6 +15,7 @@
 
 #include "runner/base/one_line.h"
 #include "runner/data/structures/gemmi_atoms.h"
+#include "runner/data/take_line.h"
 
 namespace lockstep {
 namespace {
@@ -56,10 +57,7 @@ Result<std::string> atoms_of_first_model(std::string_view text) {
   };
   while (!text.empty()) {
     ++line_number;
-    const size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    const std::string_view line = take_line(text);
     if (line.starts_with("data_") && atoms.empty()) return invalid("is mmCIF, but its name ends with .pdb or .ent");
     if (line.starts_with("ENDMDL") && !atoms.empty()) break;
     const bool is_atom = line.starts_with("ATOM");

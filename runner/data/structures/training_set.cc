@@ -12,6 +12,7 @@
 #include "runner/base/sha256.h"
 #include "runner/data/structures/structure_tensors.h"
 #include "runner/data/structures/torch_values.h"
+#include "runner/data/take_line.h"
 
 namespace lockstep {
 namespace {
@@ -40,10 +41,7 @@ std::optional<Number> number_of(std::string_view text) {
 template <typename Each>
 void for_each_line(std::string_view text, const Each& each) {
   while (!text.empty()) {
-    const size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    const std::string_view line = take_line(text);
     if (!line.empty()) each(line);
   }
 }

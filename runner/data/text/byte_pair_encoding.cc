@@ -12,6 +12,7 @@
 #include "runner/base/json.h"
 #include "runner/base/one_line.h"
 #include "runner/base/sha256.h"
+#include "runner/data/take_line.h"
 #include "runner/data/text/unicode_classes.h"
 
 namespace lockstep {
@@ -268,12 +269,9 @@ Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {
   }
   made.digest_ = sha256_hex(sha256_hex(files.vocabulary) + sha256_hex(files.merges) + sha256_hex(files.config));
 
-  size_t begin = 0;
-  for (int32_t line = 1; begin < files.merges.size(); ++line) {
-    const size_t newline = std::min(files.merges.find('\n', begin), files.merges.size());
-    std::string_view text = files.merges.substr(begin, newline - begin);
-    begin = newline + 1;
-    if (text.ends_with('\r')) text.remove_suffix(1);
+  std::string_view rest = files.merges;
+  for (int32_t line = 1; !rest.empty(); ++line) {
+    const std::string_view text = take_line(rest);
     if (text.empty() || (line == 1 && text.starts_with("#version"))) continue;
     const auto refuse = [&](const std::string& why) {
       return Error{ErrorCode::kInvalid, files.merges_name + ":" + std::to_string(line) + ": " + why};

@@ -11,6 +11,7 @@
 #include "runner/base/plural.h"
 #include "runner/base/utf8.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/data/take_line.h"
 #include "runner/models/gpt2rec/generated_movies.h"
 
 namespace lockstep {
@@ -102,10 +103,7 @@ class LineFile {
   Status each(const std::string& expected, const std::function<std::string(std::string_view line)>& take) const {
     std::string_view rest = text_;
     for (int64_t number = 1; !rest.empty(); ++number) {
-      const size_t end = rest.find('\n');
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-      if (line.ends_with('\r')) line.remove_suffix(1);
+      const std::string_view line = take_line(rest);
       if (number % kLinesBetweenReports == 0) on_progress_();
       if (trimmed(line).empty()) continue;
       const std::string wrong =
@@ -120,10 +118,8 @@ class LineFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string_view first_line() const {
-    const std::string_view text = text_;
-    std::string_view line = text.substr(0, text.find('\n'));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    return line;
+    std::string_view text = text_;
+    return take_line(text);
   }
 
  private:

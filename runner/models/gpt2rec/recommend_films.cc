@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <memory>
 #include <set>
@@ -21,25 +20,13 @@
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
 #include "runner/models/gpt2rec/recommend_films_flags.h"
+#include "runner/models/score_text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kAdapterMark = ".lora_";
 constexpr char kNew[] = "new";  // stands for the id of the new film
-
-// The shortest text that reads back as the same float.
-std::string text_of_score(float score) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), score);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
-}
-
-double number_of_score(float score) {
-  double number = 0.0;
-  parse_whole(std::string_view(text_of_score(score)), number);
-  return number;
-}
 
 // A user to recommend films for.
 struct Person {
@@ -220,13 +207,13 @@ class FilmRecommender {
     if (options_.format == FilmRowFormat::kTsv) {
       std::string lines;
       for (const Found& film : films) {
-        lines += person.name + "\t" + film.id + "\t" + text_of_score(film.score) + "\t" + film.title + "\n";
+        lines += person.name + "\t" + film.id + "\t" + score_text(film.score) + "\t" + film.title + "\n";
       }
       return lines;
     }
     OrderedJson list = OrderedJson::array();
     for (const Found& film : films) {
-      list.push_back({{"item", film.id}, {"title", film.title}, {"score", number_of_score(film.score)}});
+      list.push_back({{"item", film.id}, {"title", film.title}, {"score", score_number(film.score)}});
     }
     return dump_line(OrderedJson{{"user", person.name}, {"items", std::move(list)}}) + "\n";
   }
@@ -235,12 +222,12 @@ class FilmRecommender {
     if (options_.format == FilmRowFormat::kTsv) {
       std::string lines;
       for (const Found& one : audience) {
-        lines += one.id + "\t" + kNew + "\t" + text_of_score(one.score) + "\t" + one.title + "\n";
+        lines += one.id + "\t" + kNew + "\t" + score_text(one.score) + "\t" + one.title + "\n";
       }
       return lines;
     }
     OrderedJson list = OrderedJson::array();
-    for (const Found& one : audience) list.push_back({{"user", one.id}, {"score", number_of_score(one.score)}});
+    for (const Found& one : audience) list.push_back({{"user", one.id}, {"score", score_number(one.score)}});
     return dump_line(OrderedJson{{"item", kNew}, {"title", options_.title}, {"users", std::move(list)}}) + "\n";
   }
 

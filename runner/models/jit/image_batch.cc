@@ -28,4 +28,12 @@ Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t>
   return batch;
 }
 
+at::Tensor patches_of(const at::Tensor& x_BCHH, int64_t patch_size) {
+  const int64_t p = patch_size;
+  const int64_t g = x_BCHH.size(-1) / p;
+  return x_BCHH.reshape({-1, kChannels, g, p, g, p})
+      .permute({0, 2, 4, 1, 3, 5})
+      .reshape({-1, g * g, kChannels * p * p});
+}
+
 }  // namespace lockstep

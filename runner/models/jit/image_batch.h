@@ -1,6 +1,6 @@
-// The part of a batch that both JiT workloads have: the images' pixels, and noise of the same size.
+// What both JiT workloads have: the images' pixels, noise of the same size, and how pictures are cut into patches.
 //
-// Threads: pure. Shapes: B images, H their side in pixels, C = 3 colours.
+// Threads: pure. Shapes: B images, H their side in pixels, C = 3 colours, patches of P × P pixels, S = (H/P)² patches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,5 +24,8 @@ struct ImageBatch {
 // `images`: numbers in the cache. `pinned`: in pinned memory, for the copy to a device. Errors: those of the cache.
 Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t> images, const BatchShare& share,
                                bool pinned);
+
+// The patches of P × P pixels, row by row: [B, S, C · P · P].
+at::Tensor patches_of(const at::Tensor& x_BCHH, int64_t patch_size);
 
 }  // namespace lockstep

@@ -183,11 +183,7 @@ at::Tensor JitModel::embed_times(const at::Tensor& t_B) const {
 
 // A convolution whose stride equals its kernel size, computed as a matrix product with the patches.
 at::Tensor JitModel::embed_patches(const at::Tensor& z_BCHH) const {
-  const int64_t p = shape_.patch_size;
-  const int64_t g = shape_.grid();
-  const at::Tensor patches_BSF =
-      z_BCHH.reshape({-1, kChannels, g, p, g, p}).permute({0, 2, 4, 1, 3, 5}).reshape({-1, g * g, kChannels * p * p});
-  const at::Tensor narrow = at::linear(patches_BSF, proj1_.flatten(1));
+  const at::Tensor narrow = at::linear(patches_of(z_BCHH, shape_.patch_size), proj1_.flatten(1));
   return at::linear(narrow, proj2_.weight.flatten(1), proj2_.bias);
 }
 

@@ -101,15 +101,6 @@ NamedTensors PixelDlmModel::buffers() const {
   return list;
 }
 
-// The picture's patches, row by row: [B, S, C · P · P].
-at::Tensor PixelDlmModel::patches(const at::Tensor& x_BCHH) const {
-  const int64_t p = shape_.patch_size;
-  const int64_t g = shape_.grid();
-  return x_BCHH.reshape({-1, kChannels, g, p, g, p})
-      .permute({0, 2, 4, 1, 3, 5})
-      .reshape({-1, g * g, kChannels * p * p});
-}
-
 at::Tensor PixelDlmModel::attention(const PixelDlmBlock& block, const at::Tensor& x_BSD,
                                     const at::Tensor& attended_B11S) const {
   const int64_t a = shape_.num_heads;
@@ -130,7 +121,7 @@ at::Tensor PixelDlmModel::operator()(const at::Tensor& z_BCHH, const at::Tensor&
   const at::Tensor angles_BE = torch::outer(t_B.to(at::kFloat), frequencies_);
   const at::Tensor condition_BD = torch::silu(torch::cat({torch::sin(angles_BE), torch::cos(angles_BE)}, 1));
   const at::Tensor positions_1SD = (pos_embed_h_.unsqueeze(2) + pos_embed_w_.unsqueeze(1)).flatten(1, 2);
-  at::Tensor x_BSD = at::linear(patches(z_BCHH), patch_embed_) + positions_1SD;
+  at::Tensor x_BSD = at::linear(patches_of(z_BCHH, p), patch_embed_) + positions_1SD;
   for (const PixelDlmBlock& block : blocks_) {
     const at::Tensor scale_B1D = (block.scale(condition_BD) + 1.0).clamp(kScaleMin, kScaleMax).unsqueeze(1);
     const at::Tensor shift_B1D = block.shift(condition_BD).unsqueeze(1);

@@ -65,7 +65,6 @@ class PixelDlmModel {
   [[nodiscard]] double flops_per_image() const;
 
  private:
-  [[nodiscard]] at::Tensor patches(const at::Tensor& x_BCHH) const;
   [[nodiscard]] at::Tensor attention(const PixelDlmBlock& block, const at::Tensor& x_BSD,
                                      const at::Tensor& attended_B11S) const;
 

@@ -4,8 +4,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -21,11 +19,13 @@
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/dataset.h"
+#include "runner/data/take_line.h"
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_model.h"
+#include "runner/models/score_text.h"
 
 namespace lockstep {
 namespace {
@@ -78,10 +78,7 @@ class UserChoice {
     std::string_view rest = text;
     if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
     for (int64_t line = 1; !rest.empty(); ++line) {
-      const size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view id = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (id.ends_with('\r')) id.remove_suffix(1);
+      const std::string_view id = take_line(rest);
       if (id.empty()) continue;
       const auto found = numbers.find(id);
       if (found == numbers.end())
@@ -117,21 +114,6 @@ class UserChoice {
   const OriginalIds& ids_;
   std::vector<int64_t> users_;
 };
-
-// The shortest text that reads back as the same float.
-std::string score_text(float score) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), score);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
-}
-
-// The double that JSON prints as score_text(score).
-double score_number(float score) {
-  const std::string text = score_text(score);
-  double number = 0.0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
 
 class Recommender {
  public:

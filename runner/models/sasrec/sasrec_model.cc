@@ -26,12 +26,12 @@ at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& valu
 
 }  // namespace
 
-SasrecModel::SasrecModel(const SasrecShape& shape, at::Device device) : shape_(shape) {
-  LOCKSTEP_CHECK(shape.hidden_units % shape.num_heads == 0, "num_heads must divide hidden_units");
-  const int64_t d = shape.hidden_units;
-  item_emb_ = trained({shape.num_items + 1, d}, device);
-  pos_emb_ = trained({shape.maxlen + 1, d}, device);
-  for (int64_t i = 0; i < shape.num_blocks; ++i) {
+SasrecModel::SasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device) : options_(options) {
+  LOCKSTEP_CHECK(options.hidden_units % options.num_heads == 0, "num_heads must divide hidden_units");
+  const int64_t d = options.hidden_units;
+  item_emb_ = trained({num_items + 1, d}, device);
+  pos_emb_ = trained({options.maxlen + 1, d}, device);
+  for (int64_t i = 0; i < options.num_blocks; ++i) {
     blocks_.push_back(Block{.attention_norm = make_norm(d, device),
                             .in_proj = trained_linear(d, 3 * d, device),
                             .out_proj = trained_linear(d, d, device),
@@ -39,8 +39,8 @@ SasrecModel::SasrecModel(const SasrecShape& shape, at::Device device) : shape_(s
                             .forward = make_feed_forward(d, device)});
   }
   last_norm_ = make_norm(d, device);
-  positions_T_ = at::arange(1, shape.maxlen + 1, at::TensorOptions(at::kLong).device(device));
-  causal_mask_TT_ = at::full({shape.maxlen, shape.maxlen}, -std::numeric_limits<double>::infinity(),
+  positions_T_ = at::arange(1, options.maxlen + 1, at::TensorOptions(at::kLong).device(device));
+  causal_mask_TT_ = at::full({options.maxlen, options.maxlen}, -std::numeric_limits<double>::infinity(),
                              at::TensorOptions(at::kFloat).device(device))
                         .triu(1);
   name_parameters();
@@ -77,7 +77,7 @@ void SasrecModel::initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
-    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), shape_.hidden_units));
+    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), options_.hidden_units));
   }
   item_emb_[kPadding].zero_();
   pos_emb_[kPadding].zero_();
@@ -90,21 +90,21 @@ at::Tensor SasrecModel::encode(const at::Tensor& items_BT, const at::Tensor& /*t
 
 at::Tensor SasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tensor& /*times_BT*/,
                                      const DropoutKey& key) const {
-  Dropouts dropouts(shape_.dropout_rate, key);
+  Dropouts dropouts(options_.dropout_rate, key);
   return pair_logits(item_emb_, ids_3BT,
                      [&](const at::Tensor& items_BTD) { return encode_embedded(ids_3BT[0], items_BTD, dropouts); });
 }
 
 at::Tensor SasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
                                         Dropouts& dropouts) const {
-  const bool original = shape_.form == SasrecForm::kOriginal;
+  const bool original = options_.form() == SasrecForm::kOriginal;
   const at::Tensor used_BT = items_BT.ne(kPadding);
   const at::Tensor places_BTD = at::embedding(pos_emb_, at::mul(positions_T_, used_BT), kPadding);
   const at::Tensor used_BT1 = original ? used_BT.unsqueeze(-1).to(items_BTD.scalar_type()) : at::Tensor();
 
-  at::Tensor x_BTD = dropouts(at::add(places_BTD, items_BTD, std::sqrt(static_cast<double>(shape_.hidden_units))));
+  at::Tensor x_BTD = dropouts(at::add(places_BTD, items_BTD, std::sqrt(static_cast<double>(options_.hidden_units))));
   for (const Block& block : blocks_) {
-    switch (shape_.form) {
+    switch (options_.form()) {
       case SasrecForm::kPostNorm:
         x_BTD = block.attention_norm(x_BTD + attend(block, x_BTD, x_BTD, dropouts));
         x_BTD = block.forward_norm(x_BTD + feed_forward(block.forward, x_BTD, dropouts));
@@ -131,9 +131,9 @@ at::Tensor SasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Te
 at::Tensor SasrecModel::attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                Dropouts& dropouts) const {
   const int64_t b = query_BTD.size(0);
-  const int64_t t = shape_.maxlen;
-  const int64_t d = shape_.hidden_units;
-  const int64_t h = shape_.num_heads;
+  const int64_t t = options_.maxlen;
+  const int64_t d = options_.hidden_units;
+  const int64_t h = options_.num_heads;
   const auto split_heads = [&](const at::Tensor& x_BTD) {  // copies only if there are several heads
     return x_BTD.view({b, t, h, d / h}).transpose(1, 2).reshape({b * h, t, d / h});
   };

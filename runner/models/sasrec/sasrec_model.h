@@ -21,20 +21,10 @@
 
 namespace lockstep {
 
-struct SasrecShape {
-  int64_t num_items = 0;
-  int64_t maxlen = 0;
-  int64_t hidden_units = 0;
-  int64_t num_blocks = 0;
-  int64_t num_heads = 0;
-  double dropout_rate = 0.0;
-  SasrecForm form = SasrecForm::kPostNorm;
-};
-
 class SasrecModel final : public SequenceModel {
  public:
   // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
-  SasrecModel(const SasrecShape& shape, at::Device device);
+  SasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device);
 
   // Xavier-normal matrices and embeddings, layer norms 1 and 0, attention biases 0, feed-forward biases uniform in
   // ±1/√D, rows 0 of both embeddings 0.
@@ -62,7 +52,7 @@ class SasrecModel final : public SequenceModel {
   [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                   Dropouts& dropouts) const;
 
-  SasrecShape shape_;
+  SasrecOptions options_;
   at::Tensor item_emb_;  // [I + 1, D]
   at::Tensor pos_emb_;   // [T + 1, D]
   std::vector<Block> blocks_;

@@ -13,32 +13,37 @@
 namespace lockstep {
 namespace {
 
-at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, const TisasrecShape& shape) {
+at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, const SasrecOptions& options) {
   const std::string& name = parameter.name;
   const at::IntArrayRef sizes = parameter.tensor.sizes();
   if (sizes.size() >= 2) return values.xavier_uniform(sizes);
   if (name.find("layernorm") != std::string::npos) {
     return name.ends_with(".weight") ? at::ones(sizes) : at::zeros(sizes);
   }
-  if (name.find(".alpha_") != std::string::npos) return at::full(sizes, shape.hyper_connections->initial_gate);
+  if (name.find(".alpha_") != std::string::npos) return at::full(sizes, options.tisasrec.mhc_init_gate);
   if (name.find(".bias_") != std::string::npos) return at::zeros(sizes);
-  return values.uniform(sizes, 1.0 / std::sqrt(static_cast<double>(shape.hidden_units)));
+  return values.uniform(sizes, 1.0 / std::sqrt(static_cast<double>(options.hidden_units)));
 }
 
 }  // namespace
 
-TisasrecModel::TisasrecModel(const TisasrecShape& shape, at::Device device) : shape_(shape) {
-  LOCKSTEP_CHECK(shape.hidden_units % shape.num_heads == 0, "num_heads must divide hidden_units");
-  const int64_t d = shape.hidden_units;
-  item_emb_ = trained({shape.num_items + 1, d}, device);
-  abs_pos_K_emb_ = trained({shape.maxlen, d}, device);
-  abs_pos_V_emb_ = trained({shape.maxlen, d}, device);
-  if (shape.time_span) {
-    time_matrix_K_emb_ = trained({*shape.time_span + 1, d}, device);
-    time_matrix_V_emb_ = trained({*shape.time_span + 1, d}, device);
+TisasrecModel::TisasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device) : options_(options) {
+  LOCKSTEP_CHECK(options.hidden_units % options.num_heads == 0, "num_heads must divide hidden_units");
+  const TisasrecOptions& tisasrec = options.tisasrec;
+  const int64_t d = options.hidden_units;
+  item_emb_ = trained({num_items + 1, d}, device);
+  abs_pos_K_emb_ = trained({options.maxlen, d}, device);
+  abs_pos_V_emb_ = trained({options.maxlen, d}, device);
+  if (!tisasrec.no_time) {
+    time_matrix_K_emb_ = trained({tisasrec.time_span + 1, d}, device);
+    time_matrix_V_emb_ = trained({tisasrec.time_span + 1, d}, device);
   }
+  const HyperConnectionOptions connection{.copies = tisasrec.mhc_expansion_rate,
+                                          .initial_gate = tisasrec.mhc_init_gate,
+                                          .sinkhorn_iterations = tisasrec.mhc_sinkhorn_iter,
+                                          .full_precision = tisasrec.mhc_no_amp};
   const auto linear = [&] { return trained_linear(d, d, device); };
-  for (int64_t i = 0; i < shape.num_blocks; ++i) {
+  for (int64_t i = 0; i < options.num_blocks; ++i) {
     Block block{.attention_norm = make_norm(d, device),
                 .query = linear(),
                 .key = linear(),
@@ -47,14 +52,14 @@ TisasrecModel::TisasrecModel(const TisasrecShape& shape, at::Device device) : sh
                 .forward_norm = make_norm(d, device),
                 .forward = make_feed_forward(d, device),
                 .forward_connection = std::nullopt};
-    if (shape.hyper_connections) {
-      block.attention_connection.emplace(*shape.hyper_connections, d, device);
-      block.forward_connection.emplace(*shape.hyper_connections, d, device);
+    if (!tisasrec.no_mhc) {
+      block.attention_connection.emplace(connection, d, device);
+      block.forward_connection.emplace(connection, d, device);
     }
     blocks_.push_back(std::move(block));
   }
   last_norm_ = make_norm(d, device);
-  causal_mask_TT_ = at::full({shape.maxlen, shape.maxlen}, -std::numeric_limits<double>::infinity(),
+  causal_mask_TT_ = at::full({options.maxlen, options.maxlen}, -std::numeric_limits<double>::infinity(),
                              at::TensorOptions(at::kFloat).device(device))
                         .triu(1);
   name_parameters();
@@ -69,7 +74,7 @@ void TisasrecModel::name_parameters() {
   add("item_emb.weight", item_emb_);
   add("abs_pos_K_emb.weight", abs_pos_K_emb_);
   add("abs_pos_V_emb.weight", abs_pos_V_emb_);
-  if (shape_.time_span) {
+  if (!options_.tisasrec.no_time) {
     add("time_matrix_K_emb.weight", time_matrix_K_emb_);
     add("time_matrix_V_emb.weight", time_matrix_V_emb_);
   }
@@ -99,7 +104,7 @@ void TisasrecModel::initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
-    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), shape_));
+    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), options_));
   }
   item_emb_[kPadding].zero_();
 }
@@ -111,7 +116,7 @@ at::Tensor TisasrecModel::encode(const at::Tensor& items_BT, const at::Tensor& t
 
 at::Tensor TisasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
                                        const DropoutKey& key) const {
-  Dropouts dropouts(shape_.dropout_rate, key);
+  Dropouts dropouts(options_.dropout_rate, key);
   return pair_logits(item_emb_, ids_3BT, [&](const at::Tensor& items_BTD) {
     return encode_embedded(ids_3BT[0], items_BTD, times_BT, dropouts);
   });
@@ -119,7 +124,7 @@ at::Tensor TisasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tens
 
 at::Tensor TisasrecModel::embedding_penalty() const {
   at::Tensor penalty = item_emb_.norm() + abs_pos_K_emb_.norm() + abs_pos_V_emb_.norm();
-  if (shape_.time_span) penalty = penalty + time_matrix_K_emb_.norm() + time_matrix_V_emb_.norm();
+  if (!options_.tisasrec.no_time) penalty = penalty + time_matrix_K_emb_.norm() + time_matrix_V_emb_.norm();
   return penalty;
 }
 
@@ -129,10 +134,10 @@ TisasrecModel::Tables TisasrecModel::drop_out_tables(const at::Tensor& times_BT,
     return dropouts(table_TD.unsqueeze(0).expand({samples, -1, -1}));
   };
   Tables tables{.abs_K = of_samples(abs_pos_K_emb_), .abs_V = of_samples(abs_pos_V_emb_)};
-  if (!shape_.time_span) return tables;
-  tables.relations_BTT = time_relations(times_BT, *shape_.time_span);
+  if (options_.tisasrec.no_time) return tables;
+  tables.relations_BTT = time_relations(times_BT, options_.tisasrec.time_span);
   const auto of_times = [&](const at::Tensor& table_RD) {
-    if (shape_.time_dropout == TimeDropout::kTable) return dropouts.of_table(table_RD);
+    if (options_.tisasrec.time_dropout == TimeDropout::kTable) return dropouts.of_table(table_RD);
     return dropouts(at::embedding(table_RD, tables.relations_BTT));
   };
   tables.time_K = of_times(time_matrix_K_emb_);
@@ -143,7 +148,7 @@ TisasrecModel::Tables TisasrecModel::drop_out_tables(const at::Tensor& times_BT,
 at::Tensor TisasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
                                           const at::Tensor& times_BT, Dropouts& dropouts) const {
   const at::Tensor used_BT1 = items_BT.ne(kPadding).unsqueeze(-1).to(items_BTD.scalar_type());
-  at::Tensor x_BTD = dropouts(items_BTD * std::sqrt(static_cast<double>(shape_.hidden_units))) * used_BT1;
+  at::Tensor x_BTD = dropouts(items_BTD * std::sqrt(static_cast<double>(options_.hidden_units))) * used_BT1;
   const Tables tables = drop_out_tables(times_BT, items_BT.size(0), dropouts);
   for (const Block& block : blocks_) {
     const at::Tensor query_BTD = block.attention_norm(x_BTD);
@@ -159,24 +164,24 @@ at::Tensor TisasrecModel::encode_embedded(const at::Tensor& items_BT, const at::
 at::Tensor TisasrecModel::attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                  const Tables& tables, Dropouts& dropouts) const {
   const int64_t b = query_BTD.size(0);
-  const int64_t t = shape_.maxlen;
-  const int64_t d = shape_.hidden_units;
-  const int64_t h = shape_.num_heads;
+  const int64_t t = options_.maxlen;
+  const int64_t d = options_.hidden_units;
+  const int64_t h = options_.num_heads;
   const auto split_heads = [&](const at::Tensor& x_BTD) { return x_BTD.view({b, t, h, d / h}).transpose(1, 2); };
-  const bool pairwise = shape_.time_dropout == TimeDropout::kPairwise;
+  const bool pairwise = options_.tisasrec.time_dropout == TimeDropout::kPairwise;
 
   const at::Tensor query_BHTE = split_heads(block.query(query_BTD));
   const at::Tensor key_BHTE = split_heads(block.key(memory_BTD) + tables.abs_K);
   const at::Tensor value_BHTE = split_heads(block.value(memory_BTD) + tables.abs_V);
   at::Tensor scores_BHTT = at::matmul(query_BHTE, key_BHTE.transpose(2, 3));
-  if (shape_.time_span) {
+  if (!options_.tisasrec.no_time) {
     scores_BHTT = scores_BHTT + (pairwise ? pairwise_time_scores(query_BHTE, tables.time_K)
                                           : bucketed_time_scores(query_BHTE, tables.time_K, tables.relations_BTT));
   }
   const double scale = 1.0 / std::sqrt(static_cast<double>(d / h));
   const at::Tensor attention_BHTT = dropouts(at::softmax(scores_BHTT * scale + causal_mask_TT_, -1));
   at::Tensor out_BHTE = at::matmul(attention_BHTT, value_BHTE);
-  if (shape_.time_span) {
+  if (!options_.tisasrec.no_time) {
     out_BHTE = out_BHTE + (pairwise ? pairwise_time_values(attention_BHTT, tables.time_V)
                                     : bucketed_time_values(attention_BHTT, tables.time_V, tables.relations_BTT));
   }

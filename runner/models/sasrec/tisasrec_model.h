@@ -26,22 +26,10 @@
 
 namespace lockstep {
 
-struct TisasrecShape {
-  int64_t num_items = 0;
-  int64_t maxlen = 0;
-  int64_t hidden_units = 0;
-  int64_t num_blocks = 0;
-  int64_t num_heads = 0;
-  double dropout_rate = 0.0;
-  std::optional<int64_t> time_span;  // unset: the model uses positions, but no times
-  TimeDropout time_dropout = TimeDropout::kTable;
-  std::optional<HyperConnectionOptions> hyper_connections;
-};
-
 class TisasrecModel final : public SequenceModel {
  public:
   // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
-  TisasrecModel(const TisasrecShape& shape, at::Device device);
+  TisasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device);
 
   // Xavier-uniform matrices and tables, layer norms 1 and 0, other biases uniform in ±1/√D, row 0 of the item table 0.
   void initialize(uint64_t seed) override;
@@ -80,7 +68,7 @@ class TisasrecModel final : public SequenceModel {
   [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                   const Tables& tables, Dropouts& dropouts) const;
 
-  TisasrecShape shape_;
+  SasrecOptions options_;
   at::Tensor item_emb_;           // [I + 1, D]
   at::Tensor abs_pos_K_emb_;      // [T, D]
   at::Tensor abs_pos_V_emb_;      // [T, D]

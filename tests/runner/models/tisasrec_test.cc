@@ -15,18 +15,17 @@ using testing::HasSubstr;
 
 constexpr int64_t kMaxlen = 12;
 
-TisasrecShape small_shape() {
-  return {.num_items = 30,
-          .maxlen = kMaxlen,
-          .hidden_units = 16,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .dropout_rate = 0.2,
-          .time_span = 8};
+SasrecOptions small_options() {
+  SasrecOptions options;
+  options.maxlen = kMaxlen;
+  options.hidden_units = 16;
+  options.num_heads = 2;
+  options.tisasrec.time_span = 8;
+  return options;
 }
 
-TisasrecModel make_model(const TisasrecShape& shape) {
-  TisasrecModel model(shape, at::Device(at::kCPU));
+TisasrecModel make_model(const SasrecOptions& options) {
+  TisasrecModel model(options, /*num_items=*/30, at::Device(at::kCPU));
   model.initialize(7);
   return model;
 }
@@ -79,7 +78,7 @@ TEST(TimeAttention, products_with_the_table_give_what_a_row_for_each_pair_gives)
 }
 
 TEST(TisasrecModel, has_the_names_and_shapes_of_the_public_implementation) {
-  const TisasrecModel model = make_model(small_shape());
+  const TisasrecModel model = make_model(small_options());
   std::vector<std::string> first;
   for (size_t i = 0; i < 5; ++i) first.push_back(model.parameters()[i].name);
   EXPECT_THAT(first, ElementsAre("item_emb.weight", "abs_pos_K_emb.weight", "abs_pos_V_emb.weight",
@@ -90,15 +89,15 @@ TEST(TisasrecModel, has_the_names_and_shapes_of_the_public_implementation) {
 }
 
 TEST(TisasrecModel, without_dropout_both_forms_of_it_are_the_same_model) {
-  TisasrecShape pairwise = small_shape();
-  pairwise.time_dropout = TimeDropout::kPairwise;
-  const at::Tensor bucketed_BTD = make_model(small_shape()).encode(items(), times());
+  SasrecOptions pairwise = small_options();
+  pairwise.tisasrec.time_dropout = TimeDropout::kPairwise;
+  const at::Tensor bucketed_BTD = make_model(small_options()).encode(items(), times());
   const at::Tensor pairwise_BTD = make_model(pairwise).encode(items(), times());
   EXPECT_TRUE(at::allclose(bucketed_BTD, pairwise_BTD, 1e-5, 1e-6));
 }
 
 TEST(TisasrecModel, does_not_look_ahead) {
-  const TisasrecModel model = make_model(small_shape());
+  const TisasrecModel model = make_model(small_options());
   const at::Tensor later_items = items();
   const at::Tensor later_times = times();
   later_items.select(1, kMaxlen - 1).fill_(3);
@@ -110,7 +109,7 @@ TEST(TisasrecModel, does_not_look_ahead) {
 }
 
 TEST(TisasrecModel, sees_how_long_ago_an_event_was_and_not_when) {
-  const TisasrecModel model = make_model(small_shape());
+  const TisasrecModel model = make_model(small_options());
   const at::Tensor full = items().narrow(0, 0, 1);
   const at::Tensor at_first = times().narrow(0, 0, 1);
   const at::Tensor sooner = at_first.clone();
@@ -120,15 +119,15 @@ TEST(TisasrecModel, sees_how_long_ago_an_event_was_and_not_when) {
 }
 
 TEST(TisasrecModel, without_times_has_no_time_tables_and_needs_no_times) {
-  TisasrecShape shape = small_shape();
-  shape.time_span.reset();
-  const TisasrecModel model = make_model(shape);
+  SasrecOptions options = small_options();
+  options.tisasrec.no_time = true;
+  const TisasrecModel model = make_model(options);
   for (const NamedTensor& p : model.parameters()) EXPECT_EQ(p.name.find("time_matrix"), std::string::npos) << p.name;
   EXPECT_TRUE(model.encode(items(), {}).isfinite().all().item<bool>());
 }
 
 TEST(TisasrecModel, its_penalty_is_the_sum_of_its_tables_norms) {
-  const TisasrecModel model = make_model(small_shape());
+  const TisasrecModel model = make_model(small_options());
   double norms = 0.0;
   for (size_t i = 0; i < 5; ++i) norms += model.parameters()[i].tensor.norm().item<double>();
   EXPECT_NEAR(model.embedding_penalty().item<double>(), norms, 1e-5);
