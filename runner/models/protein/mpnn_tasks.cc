@@ -16,6 +16,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/data/take_line.h"
 #include "runner/models/protein/mpnn_helper_files.h"
 #include "runner/models/protein/mpnn_model.h"
 #include "runner/models/protein/mpnn_sampling.h"
@@ -234,8 +236,7 @@ class MpnnTask {
     constexpr int64_t kNamesBytesMax = int64_t{1} << 26;
     const Result<std::string> text = read_file(fs, options_.only, kNamesBytesMax);
     if (!text.ok()) return Error{ErrorCode::kInvalid, "--only " + options_.only + ": " + text.error().message};
-    std::istringstream lines(*text);
-    for (std::string name; std::getline(lines, name);) names.insert(name);
+    for (std::string_view rest = *text; !rest.empty();) names.emplace(take_line(rest));
     return names;
   }
 
