@@ -409,11 +409,8 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   environment[std::string(env::kCommandLine)] = options.command_line;
   environment[std::string(env::kPodAttempt)] = std::to_string(attempt);
   if (!options.gpus.empty()) {
-    std::string list;
-    for (const std::string& gpu : gpus_of_node(options.gpus, options.nodes, options.nproc, node)) {
-      list += (list.empty() ? "" : ",") + gpu;
-    }
-    environment[std::string(env::kCudaVisibleDevices)] = list;
+    environment[std::string(env::kCudaVisibleDevices)] =
+        joined(gpus_of_node(options.gpus, options.nodes, options.nproc, node), ",");
   }
   return launch;
 }
