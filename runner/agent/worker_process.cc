@@ -49,18 +49,20 @@ struct FdPair {
   Fd worker;
 };
 
-Error system_error(ErrorCode code, const std::string& what) { return Error{code, what + ": " + std::strerror(errno)}; }
+Error unavailable(const std::string& what) {
+  return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+}
 
 Result<FdPair> make_pipe() {
   std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return system_error(ErrorCode::kUnavailable, "cannot make a pipe");
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return unavailable("cannot make a pipe");
   return FdPair{Fd(fds[0]), Fd(fds[1])};
 }
 
 Result<FdPair> make_link() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return system_error(ErrorCode::kUnavailable, "cannot make a socket pair");
+    return unavailable("cannot make a socket pair");
   }
   return FdPair{Fd(fds[0]), Fd(fds[1])};
 }
@@ -130,7 +132,7 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   TRY_ASSIGN(FdPair error, make_pipe());
   TRY_ASSIGN(FdPair link, make_link());
   const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (null.get() < 0) return system_error(ErrorCode::kUnavailable, "cannot open /dev/null");
+  if (null.get() < 0) return unavailable("cannot open /dev/null");
   ::fcntl(out.agent.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(err.agent.get(), F_SETFL, O_NONBLOCK);
 
@@ -143,7 +145,7 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
                        .beat_fd = beat_fd,
                        .error_fd = error.worker.get()};
   const pid_t pid = fork_bound_child();
-  if (pid < 0) return system_error(ErrorCode::kUnavailable, "cannot start a process");
+  if (pid < 0) return unavailable("cannot start a process");
   if (pid == 0) run_child(plan);
 
   error.worker = Fd();
