@@ -26,10 +26,6 @@ namespace {
 constexpr std::string_view kPrefix = "agent";
 constexpr std::string_view kSuffix = ".sock";
 
-Error unavailable(const std::string& what) {
-  return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
-
 // sun_path holds only 108 bytes, and a folder's path may be longer, so the socket is reached through the open folder.
 std::string short_path(int folder_fd, const std::string& name) {
   return "/proc/self/fd/" + std::to_string(folder_fd) + "/" + name;
@@ -180,7 +176,7 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::open(asio::io_context& loo
   std::error_code ignored;  // opening the folder below reports if it does not exist
   const bool made = std::filesystem::create_directories(folder, ignored);
   const int folder_fd = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (folder_fd < 0) return unavailable(folder);
+  if (folder_fd < 0) return Error{ErrorCode::kUnavailable, folder + ": " + std::strerror(errno)};
   std::unique_ptr<ControlSocket> control(
       new ControlSocket(loop, folder_fd, control_socket_name(node_rank), std::move(on_request)));
   if (made) control->made_folder_ = folder;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <limits>
 #include <utility>
 
 #include "runner/base/one_line.h"
@@ -146,7 +145,7 @@ void CoordinatorServer::on_closed(ConnectionId connection, const std::string& wh
                              now());
   }
   if (peers_.erase(connection) == 0) return;
-  forget_clients(connection);
+  store_.forget_connection(connection);
   feed(ConnectionEnded{connection, why});
 }
 
@@ -177,7 +176,7 @@ void CoordinatorServer::say(ConnectionId connection, const MemberMessage& messag
 
 void CoordinatorServer::disconnect(ConnectionId connection) {
   if (locals_.erase(connection) == 0) return;
-  forget_clients(connection);
+  store_.forget_connection(connection);
   asio::post(loop_, [this, connection] { feed(ConnectionEnded{connection, "the member left"}); });
 }
 
@@ -291,7 +290,7 @@ void CoordinatorServer::perform(const Send& output) {
 }
 
 void CoordinatorServer::perform(const Close& output) {
-  forget_clients(output.connection);
+  store_.forget_connection(output.connection);
   if (const auto peer = peers_.find(output.connection); peer != peers_.end()) {
     peer->second.socket->close_after_sending();
     peers_.erase(peer);
@@ -312,7 +311,7 @@ void CoordinatorServer::perform(const Close& output) {
 void CoordinatorServer::perform(const BeginGeneration& output) { answer(store_.begin_generation(output.generation)); }
 
 void CoordinatorServer::perform(const AskStore& output) {
-  answer(store_.apply(client_of(output.connection, output.local_rank), output.request, now()));
+  answer(store_.apply({output.connection, output.local_rank}, output.request, now()));
 }
 
 void CoordinatorServer::perform(const Note& output) {
@@ -322,28 +321,9 @@ void CoordinatorServer::perform(const Note& output) {
   handlers_.on_note(output);
 }
 
-// ---- the store's clients ----
-
-int CoordinatorServer::client_of(ConnectionId connection, int local_rank) {
-  const auto [it, is_new] = clients_.try_emplace({connection, local_rank}, last_client_ + 1);
-  if (is_new) clients_by_number_[++last_client_] = {connection, local_rank};
-  return it->second;
-}
-
-void CoordinatorServer::forget_clients(ConnectionId connection) {
-  for (auto it = clients_.lower_bound({connection, std::numeric_limits<int>::min()});
-       it != clients_.end() && it->first.first == connection; it = clients_.erase(it)) {
-    store_.forget_client(it->second);
-    clients_by_number_.erase(it->second);
-  }
-}
-
 void CoordinatorServer::answer(const std::vector<StoreAnswer>& answers) {
   for (const StoreAnswer& a : answers) {
-    const auto it = clients_by_number_.find(a.client);
-    if (it == clients_by_number_.end()) continue;
-    const auto& [connection, local_rank] = it->second;
-    perform(Send{connection, StoreAnswerTo{.local_rank = local_rank, .reply = a.reply}});
+    perform(Send{a.client.connection, StoreAnswerTo{.local_rank = a.client.local_rank, .reply = a.reply}});
   }
 }
 

@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runner/agent/coordinator_link.h"
@@ -115,8 +114,6 @@ class CoordinatorServer {
   void perform(const AskStore& output);
   void perform(const Note& output);
   void answer(const std::vector<StoreAnswer>& answers);
-  int client_of(ConnectionId connection, int local_rank);
-  void forget_clients(ConnectionId connection);
   void arm_timer();
   void on_timer();
 
@@ -134,9 +131,6 @@ class CoordinatorServer {
   std::map<ConnectionId, Peer> peers_;
   std::map<ConnectionId, std::shared_ptr<LocalHandlers>> locals_;
   ConnectionId last_connection_ = 0;
-  std::map<std::pair<ConnectionId, int>, int> clients_;  // (connection, local rank) -> number of the store's client
-  std::map<int, std::pair<ConnectionId, int>> clients_by_number_;
-  int last_client_ = 0;
   std::string local_address_;
   std::string last_note_;
   RateLimitedLog connection_warnings_;

@@ -1,8 +1,6 @@
 #include "runner/agent/worker_process.h"
 
 #include <fcntl.h>
-#include <signal.h>  // NOLINT(modernize-deprecated-headers): SIGKILL
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,26 +49,26 @@ struct FdPair {
   Fd worker;
 };
 
-Error system_error(ErrorCode code, const std::string& what) { return Error{code, what + ": " + std::strerror(errno)}; }
+Error unavailable(const std::string& what) {
+  return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+}
 
 Result<FdPair> make_pipe() {
   std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return system_error(ErrorCode::kUnavailable, "cannot make a pipe");
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return unavailable("cannot make a pipe");
   return FdPair{Fd(fds[0]), Fd(fds[1])};
 }
 
 Result<FdPair> make_link() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return system_error(ErrorCode::kUnavailable, "cannot make a socket pair");
+    return unavailable("cannot make a socket pair");
   }
   return FdPair{Fd(fds[0]), Fd(fds[1])};
 }
 
-// Everything that the child needs, prepared before the fork: after it only async-signal-safe calls are allowed, because
-// the agent has other threads (HTTP).
+// Everything that the child needs, prepared before the fork (see base/fork.h).
 struct ChildPlan {
-  const char* program;
   char* const* arguments;
   char* const* environment;
   int stdin_fd;
@@ -79,14 +77,9 @@ struct ChildPlan {
   int link_fd;
   int beat_fd;
   int error_fd;  // close-on-exec; when exec fails, the child writes errno to it
-  pid_t parent;
 };
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The agent may have died between fork and prctl.
-  if (::getppid() != plan.parent) ::_exit(1);
   // dup2 onto 0..4 might overwrite a descriptor that is still needed, so all are moved to higher numbers first.
   const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
@@ -102,7 +95,7 @@ struct ChildPlan {
     // know CLOSE_RANGE_CLOEXEC; there a worker may inherit the connection, and its peer does not see it closed.
     ::close_range(kBeatFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     reset_signals();
-    ::execve(plan.program, plan.arguments, plan.environment);
+    ::execve(plan.arguments[0], plan.arguments, plan.environment);
   }
   const int why = errno;
   [[maybe_unused]] const ssize_t written = ::write(error, &why, sizeof(why));
@@ -139,22 +132,20 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   TRY_ASSIGN(FdPair error, make_pipe());
   TRY_ASSIGN(FdPair link, make_link());
   const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (null.get() < 0) return system_error(ErrorCode::kUnavailable, "cannot open /dev/null");
+  if (null.get() < 0) return unavailable("cannot open /dev/null");
   ::fcntl(out.agent.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(err.agent.get(), F_SETFL, O_NONBLOCK);
 
-  const ChildPlan plan{.program = command.program.c_str(),
-                       .arguments = argv.data(),
+  const ChildPlan plan{.arguments = argv.data(),
                        .environment = envp.data(),
                        .stdin_fd = null.get(),
                        .stdout_fd = out.worker.get(),
                        .stderr_fd = err.worker.get(),
                        .link_fd = link.worker.get(),
                        .beat_fd = beat_fd,
-                       .error_fd = error.worker.get(),
-                       .parent = ::getpid()};
-  const pid_t pid = fork_with_signals_blocked();
-  if (pid < 0) return system_error(ErrorCode::kUnavailable, "cannot start a process");
+                       .error_fd = error.worker.get()};
+  const pid_t pid = fork_bound_child();
+  if (pid < 0) return unavailable("cannot start a process");
   if (pid == 0) run_child(plan);
 
   error.worker = Fd();

@@ -1,6 +1,7 @@
 #include "runner/base/fork.h"
 
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction and sigprocmask are POSIX
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,13 +9,20 @@
 
 namespace lockstep {
 
-pid_t fork_with_signals_blocked() {
+pid_t fork_bound_child() {
+  const pid_t parent = ::getpid();
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = ::fork();
-  if (pid == 0) return pid;
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have died between fork and prctl.
+    if (::getppid() != parent) ::_exit(1);
+    return pid;
+  }
   const int fork_errno = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = fork_errno;

@@ -2,8 +2,8 @@
 //
 // Role: between fork and exec a child still has its parent's signal handlers. These write into a pipe that parent and
 // child share, so one Ctrl-C would reach the parent twice. So the child is forked with signals blocked, and resets them
-// before exec. Between the two calls the child may only make async-signal-safe calls, because another thread of the
-// parent may have held any lock.
+// before exec. Between the two calls the child may only make async-signal-safe calls (it must not allocate memory),
+// because another thread of the parent may have held any lock.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +13,14 @@
 
 namespace lockstep {
 
-// Like ::fork, errno included, but the child has all signals blocked.
-pid_t fork_with_signals_blocked();
+// Like ::fork, errno included, but the child has all signals blocked, and is in a process group of its own, so that a
+// Ctrl-C in the terminal reaches only the parent. It is killed when the calling thread ends (PR_SET_PDEATHSIG).
+pid_t fork_bound_child();
 
 // The arguments or the environment for exec: pointers to the texts, which must outlive them, and a null pointer.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);
 
-// To be called in the child before exec, once it is in a process group of its own: removes all handlers and unblocks
-// all signals.
+// To be called in the child before exec: removes all handlers and unblocks all signals.
 void reset_signals();
 
 }  // namespace lockstep

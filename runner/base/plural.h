@@ -1,8 +1,10 @@
-// A number with its noun, for messages. Pure.
+// A number with its noun, and a list, for messages. Pure.
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -10,6 +12,14 @@ namespace lockstep {
 template <std::integral Number>
 std::string plural(Number count, const std::string& one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : one.ends_with('s') ? "es" : "s");
+}
+
+// "a, b, c"; `text_of` gives the text of a part: a member or a function.
+template <typename Parts, typename TextOf = std::identity>
+std::string joined(const Parts& parts, std::string_view separator = ", ", TextOf text_of = {}) {
+  std::string text;
+  for (const auto& part : parts) text.append(text.empty() ? "" : separator).append(std::invoke(text_of, part));
+  return text;
 }
 
 }  // namespace lockstep

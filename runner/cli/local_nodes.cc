@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,27 +73,13 @@ std::string random_token() {
   return token;
 }
 
-// Everything that the child needs between fork and exec. Prepared before the fork, because the parent has threads, so
-// the child must not allocate memory.
-struct ChildPlan {
-  const char* program;
-  char* const* arguments;
-  char* const* environment;
-  AgentDescriptors descriptors;
-  pid_t parent;
-};
-
-[[noreturn]] void run_child(const ChildPlan& plan) {
-  // With its own process group a Ctrl-C in the terminal reaches only the parent, which forwards it.
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != plan.parent) ::_exit(1);
-  const AgentDescriptors& fds = plan.descriptors;
+// Runs between fork and exec (see base/fork.h).
+[[noreturn]] void run_child(char* const* arguments, char* const* environment, const AgentDescriptors& fds) {
   if (fds.stdout_fd >= 0) ::dup2(fds.stdout_fd, STDOUT_FILENO);
   if (fds.stderr_fd >= 0) ::dup2(fds.stderr_fd, STDERR_FILENO);
   if (fds.namespace_fd >= 0 && ::setns(fds.namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
   reset_signals();
-  ::execve(plan.program, plan.arguments, plan.environment);
+  ::execve(arguments[0], arguments, environment);
   ::_exit(1);
 }
 
@@ -424,11 +409,8 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   environment[std::string(env::kCommandLine)] = options.command_line;
   environment[std::string(env::kPodAttempt)] = std::to_string(attempt);
   if (!options.gpus.empty()) {
-    std::string list;
-    for (const std::string& gpu : gpus_of_node(options.gpus, options.nodes, options.nproc, node)) {
-      list += (list.empty() ? "" : ",") + gpu;
-    }
-    environment[std::string(env::kCudaVisibleDevices)] = list;
+    environment[std::string(env::kCudaVisibleDevices)] =
+        joined(gpus_of_node(options.gpus, options.nodes, options.nproc, node), ",");
   }
   return launch;
 }
@@ -440,13 +422,8 @@ pid_t start_agent(const std::string& program, const NodeLaunch& launch, const Ag
   for (const auto& [name, value] : launch.environment) environment.push_back(name + "=" + value);
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(environment);
-  const ChildPlan plan{.program = program.c_str(),
-                       .arguments = argv.data(),
-                       .environment = envp.data(),
-                       .descriptors = descriptors,
-                       .parent = ::getpid()};
-  const pid_t pid = fork_with_signals_blocked();
-  if (pid == 0) run_child(plan);
+  const pid_t pid = fork_bound_child();
+  if (pid == 0) run_child(argv.data(), envp.data(), descriptors);
   return pid;
 }
 

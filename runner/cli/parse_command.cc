@@ -3,9 +3,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 
 namespace lockstep {
 
@@ -28,15 +30,11 @@ int fail(const Error& error, ExitCode code) {
 }
 
 std::string subcommand_problem(const std::string& word, const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) {
-    if (word == name) return "";
-    list += (list.empty() ? "" : ", ") + name;
-  }
-  if (word.empty()) return "expected one of " + list + ", found nothing";
+  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  const std::string expected = "expected one of " + joined(names);
+  if (word.empty()) return expected + ", found nothing";
   const std::string nearest = nearest_name(word, names);
-  return "unknown command \"" + word + "\", " +
-         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
+  return "unknown command \"" + word + "\", " + (nearest.empty() ? expected : "did you mean \"" + nearest + "\"?");
 }
 
 }  // namespace lockstep

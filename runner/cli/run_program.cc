@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runner/base/fork.h"
+#include "runner/base/plural.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -19,11 +20,7 @@ namespace {
 constexpr int kNotFoundCode = 127;  // a shell's exit code for a program that is not found
 constexpr size_t kOutputBytesMax = 1024 * 1024;
 
-std::string line_of(const ProgramRun& run) {
-  std::string line;
-  for (const std::string& word : run.command) line += (line.empty() ? "" : " ") + word;
-  return line;
-}
+std::string line_of(const ProgramRun& run) { return joined(run.command, " "); }
 
 [[noreturn]] void run_child(const ProgramRun& run, char* const* argv, int output_fd) {
   ::dup2(output_fd, STDOUT_FILENO);

@@ -8,6 +8,7 @@
 
 #include "runner/base/fork.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/known_workloads.h"
 #include "runner/config/task_config.h"
@@ -31,13 +32,9 @@ std::string workload_help(const WorkloadFlags& workload) {
 // The message for a word that is not a task of the workload, with the task that was probably meant.
 std::string problem_of(const WorkloadFlags& workload, const std::string& word) {
   std::vector<std::string> names;
-  std::string list;
-  for (const WorkloadTask& task : workload.tasks) {
-    names.push_back(task.name);
-    list += (list.empty() ? "" : ", ") + task.name;
-  }
-  if (list.empty()) return "has no tasks; to train: lockstep run " + workload.name;
-  std::string text = "found " + (word.empty() ? "nothing" : "\"" + word + "\"") + ", expected a task: " + list;
+  for (const WorkloadTask& task : workload.tasks) names.push_back(task.name);
+  if (names.empty()) return "has no tasks; to train: lockstep run " + workload.name;
+  std::string text = "found " + (word.empty() ? "nothing" : "\"" + word + "\"") + ", expected a task: " + joined(names);
   if (const std::string nearest = nearest_name(word, names); !nearest.empty()) {
     text += "; did you mean \"" + nearest + "\"?";
   } else if (word.starts_with("-")) {

@@ -316,8 +316,7 @@ class Localizer {
     for (const auto& [pod_path, local] : used_mounts_) used += "; " + pod_path + " is " + local;
     if (!checkpoints_.empty()) used += "; checkpoints in " + checkpoints_;
     run_.remarks.push_back(used);
-    std::string ignored;
-    for (const std::string& one : ignored_fields()) ignored += (ignored.empty() ? "" : ", ") + one;
+    const std::string ignored = joined(ignored_fields());
     if (!ignored.empty()) run_.remarks.push_back(options_.path + ": for a cluster, and ignored here: " + ignored);
   }
 

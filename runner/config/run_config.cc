@@ -12,6 +12,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 #include "runner/base/sha256.h"
 #include "runner/base/shell_word.h"
 #include "runner/config/flag_table.h"
@@ -483,11 +484,7 @@ const WorkloadTask* find_task(const WorkloadFlags* workload, std::string_view na
   return it == workload->tasks.end() ? nullptr : &*it;
 }
 
-std::string workload_names(const WorkloadList& workloads) {
-  std::string names;
-  for (const WorkloadFlags& workload : workloads) names += (names.empty() ? "" : ", ") + workload.name;
-  return names;
-}
+std::string workload_names(const WorkloadList& workloads) { return joined(workloads, ", ", &WorkloadFlags::name); }
 
 bool wants_help(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),

@@ -37,12 +37,6 @@ std::string size_text(uint64_t bytes) {
   return number(value / static_cast<double>(kMiB), 0) + " MiB";
 }
 
-std::string joined(const std::vector<std::string>& words, const std::string& separator = ", ") {
-  std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? "" : separator).append(word);
-  return text;
-}
-
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }

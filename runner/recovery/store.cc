@@ -1,6 +1,7 @@
 #include "runner/recovery/store.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "runner/base/json.h"
 #include "runner/contract/generation.h"
@@ -71,7 +72,7 @@ std::vector<StoreAnswer> KeyValueStore::begin_generation(uint64_t generation) {
   return answers;
 }
 
-std::vector<StoreAnswer> KeyValueStore::apply(int client, const StoreRequest& request, TimePoint now) {
+std::vector<StoreAnswer> KeyValueStore::apply(StoreClient client, const StoreRequest& request, TimePoint now) {
   if (request.generation != generation_) {
     return {{client, refusal(request, StoreStatus::kStale,
                              "the request is of generation " + generation_text(request.generation) +
@@ -169,7 +170,7 @@ StoreReply KeyValueStore::add(const StoreRequest& request) {
   return reply;
 }
 
-void KeyValueStore::wait(int client, const StoreRequest& request, size_t missing, TimePoint now) {
+void KeyValueStore::wait(StoreClient client, const StoreRequest& request, size_t missing, TimePoint now) {
   // Saturates: a timeout of "for ever" must not wrap around.
   const auto far = std::chrono::duration_cast<std::chrono::milliseconds>(TimePoint::max() - now);
   const TimePoint deadline = now + std::min(request.timeout, far);
@@ -230,8 +231,9 @@ std::optional<TimePoint> KeyValueStore::next_deadline() const {
   return by_deadline_.begin()->first;
 }
 
-void KeyValueStore::forget_client(int client) {
-  for (auto at = waiting_.lower_bound({client, 0}); at != waiting_.end() && at->first.first == client;) {
+void KeyValueStore::forget_connection(uint64_t connection) {
+  const WaitingId first{{connection, std::numeric_limits<int>::min()}, 0};
+  for (auto at = waiting_.lower_bound(first); at != waiting_.end() && at->first.first.connection == connection;) {
     take(at++);
   }
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,8 +21,15 @@
 
 namespace lockstep {
 
+// A worker as the coordinator sees it.
+struct StoreClient {
+  uint64_t connection = 0;  // of its agent
+  int local_rank = 0;
+  auto operator<=>(const StoreClient&) const = default;
+};
+
 struct StoreAnswer {
-  int client = 0;  // whose request it was
+  StoreClient client;  // whose request it was
   StoreReply reply;
 };
 
@@ -30,18 +38,18 @@ class KeyValueStore {
   // Forgets all keys; requests that wait are answered as stale.
   std::vector<StoreAnswer> begin_generation(uint64_t generation);
 
-  // `client`: the caller's number for the sender. A request that makes a key may also answer requests that wait for it.
-  std::vector<StoreAnswer> apply(int client, const StoreRequest& request, TimePoint now);
+  // A request that makes a key may also answer requests that wait for it.
+  std::vector<StoreAnswer> apply(StoreClient client, const StoreRequest& request, TimePoint now);
 
   // Answers the waiting requests whose time is up.
   std::vector<StoreAnswer> expire(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> next_deadline() const;
 
-  // The client is gone: its waiting requests are dropped.
-  void forget_client(int client);
+  // The connection is gone: the waiting requests of its clients are dropped.
+  void forget_connection(uint64_t connection);
 
  private:
-  using WaitingId = std::pair<int, uint64_t>;  // the client, and a number that rises with every request
+  using WaitingId = std::pair<StoreClient, uint64_t>;  // the client, and a number that rises with every request
 
   struct Waiting {
     StoreRequest request;
@@ -54,16 +62,16 @@ class KeyValueStore {
   StoreReply compare_set(const StoreRequest& request);
   StoreReply add(const StoreRequest& request);
   StoreReply execute(const StoreRequest& request);
-  void wait(int client, const StoreRequest& request, size_t missing, TimePoint now);
+  void wait(StoreClient client, const StoreRequest& request, size_t missing, TimePoint now);
   void answer_waiting_for(const std::string& key, std::vector<StoreAnswer>& answers);
   Waiting take(std::map<WaitingId, Waiting>::iterator at);
 
   uint64_t generation_ = 0;
   uint64_t last_number_ = 0;
   std::map<std::string, std::string> values_;
-  // A waiting request is examined only when the key that it misses arrives, when its time is up, and when its client is
-  // gone. (When a group of W ranks forms, W requests wait for W keys. To examine all requests at each key would take
-  // W * W steps.)
+  // A waiting request is examined only when the key that it misses arrives, when its time is up, and when its
+  // connection is gone. (When a group of W ranks forms, W requests wait for W keys. To examine all requests at each key
+  // would take W * W steps.)
   std::map<WaitingId, Waiting> waiting_;
   std::map<std::string, std::set<WaitingId>> by_missing_key_;
   std::set<std::pair<TimePoint, WaitingId>> by_deadline_;

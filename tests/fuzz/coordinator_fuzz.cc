@@ -72,7 +72,7 @@ class Conversation {
   void hang_up(char slot) {
     const ConnectionId connection = connections_[slot];
     if (open_.erase(connection) == 0) return;
-    forget(connection);
+    store_.forget_connection(connection);
     feed(ConnectionEnded{connection, "it left"});
   }
 
@@ -104,7 +104,7 @@ class Conversation {
     MUST(placement->first_rank >= 0 && placement->first_rank < placement->world_size);
   }
   void check(const Close& close) {
-    forget(close.connection);
+    store_.forget_connection(close.connection);
     open_.erase(close.connection);
   }
   void check(const BeginGeneration& begin) {
@@ -115,21 +115,12 @@ class Conversation {
   void check(const AskStore& ask) {
     MUST(open_.contains(ask.connection) && ask.request.generation == begun_);
     MUST(ask.local_rank >= 0 && ask.local_rank < kNprocMax);
-    const int client = static_cast<int>(ask.connection) * kNprocMax + ask.local_rank;
-    clients_.insert(client);
-    take(store_.apply(client, ask.request, now_));
+    take(store_.apply({ask.connection, ask.local_rank}, ask.request, now_));
   }
   void check(const Note& note) { MUST(note.text.find_first_of("\n\r\x1b") == std::string::npos); }
 
   void take(const std::vector<StoreAnswer>& answers) const {
-    for (const StoreAnswer& answer : answers) MUST(clients_.contains(answer.client));
-  }
-
-  void forget(ConnectionId connection) {
-    for (auto it = clients_.lower_bound(static_cast<int>(connection) * kNprocMax);
-         it != clients_.end() && *it < static_cast<int>(connection + 1) * kNprocMax; it = clients_.erase(it)) {
-      store_.forget_client(*it);
-    }
+    for (const StoreAnswer& answer : answers) MUST(open_.contains(answer.client.connection));
   }
 
   void check_counts() const {
@@ -153,7 +144,6 @@ class Conversation {
   std::map<char, ConnectionId> connections_;
   std::set<ConnectionId> open_;
   std::set<ConnectionId> greeted_;
-  std::set<int> clients_;
   ConnectionId last_connection_ = 0;
   uint64_t begun_ = 0;
 };

@@ -49,11 +49,7 @@ struct SplitLists {
     const auto found = splits.find(name);
     return found == splits.end() ? ChainSplit::kTest : found->second;
   }
-  [[nodiscard]] std::string names() const {
-    std::string text;
-    for (const FoundFile& file : files) text += (text.empty() ? "" : ", ") + file.relative;
-    return text;
-  }
+  [[nodiscard]] std::string names() const { return joined(files, ", ", &FoundFile::relative); }
 };
 
 constexpr int64_t kSplitListBytesMax = int64_t{1} << 26;

@@ -28,7 +28,7 @@ class CountingStore final : public StoreTransport {
 
   Result<StoreReply> call(StoreRequest request) override {
     std::unique_lock lock(mutex_);
-    const int client = ++last_client_;
+    const StoreClient client{.connection = ++last_connection_, .local_rank = 0};
     ++counts[request.op];
     most_keys = std::max(most_keys, request.keys.size());
     for (const StoreAnswer& answer : store_.apply(client, request, std::chrono::steady_clock::now())) {
@@ -48,8 +48,8 @@ class CountingStore final : public StoreTransport {
   std::mutex mutex_;
   std::condition_variable changed_;
   KeyValueStore store_;
-  std::map<int, StoreReply> answers_;
-  int last_client_ = 0;
+  std::map<StoreClient, StoreReply> answers_;
+  uint64_t last_connection_ = 0;
 };
 
 // The number of requests to form a group grows with the number of ranks, not with its square.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/runner/recovery/outputs.h"
+
 namespace lockstep {
 namespace {
 
@@ -21,13 +23,6 @@ constexpr int kTicksMax = 2'000;
 
 constexpr uint64_t generation(uint32_t counter, uint32_t attempt = 3) { return (uint64_t{attempt} << 32U) | counter; }
 
-template <typename T>
-const T* find(const Outputs& outputs) {
-  for (const MemberOutput& output : outputs) {
-    if (const T* found = std::get_if<T>(&output)) return found;
-  }
-  return nullptr;
-}
 template <typename T>
 const T* told(const Outputs& outputs) {
   for (const MemberOutput& output : outputs) {

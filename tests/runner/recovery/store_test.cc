@@ -13,6 +13,8 @@ using namespace std::chrono_literals;
 
 constexpr uint64_t kGeneration = 5;
 const TimePoint kNow{100s};
+constexpr StoreClient kFirst{.connection = 1, .local_rank = 0};
+constexpr StoreClient kSecond{.connection = 2, .local_rank = 0};
 
 StoreRequest request(StoreOp op, std::vector<std::string> keys, std::vector<std::string> values = {}) {
   StoreRequest r;
@@ -30,7 +32,7 @@ class Store : public testing::Test {
   Store() { store_.begin_generation(kGeneration); }
 
   StoreReply ask(const StoreRequest& r) {
-    const std::vector<StoreAnswer> answers = store_.apply(0, r, kNow);
+    const std::vector<StoreAnswer> answers = store_.apply(kFirst, r, kNow);
     EXPECT_EQ(answers.size(), 1U);
     return answers.empty() ? StoreReply{} : answers[0].reply;
   }
@@ -52,23 +54,23 @@ TEST_F(Store, gives_back_what_was_set) {
 }
 
 TEST_F(Store, answers_a_get_when_the_key_comes) {
-  EXPECT_TRUE(store_.apply(1, request(StoreOp::kGet, {"k"}), kNow).empty());
-  const std::vector<StoreAnswer> answers = store_.apply(0, request(StoreOp::kSet, {"k"}, {"v"}), kNow);
+  EXPECT_TRUE(store_.apply(kSecond, request(StoreOp::kGet, {"k"}), kNow).empty());
+  const std::vector<StoreAnswer> answers = store_.apply(kFirst, request(StoreOp::kSet, {"k"}, {"v"}), kNow);
   ASSERT_EQ(answers.size(), 2U);
-  EXPECT_EQ(answers[1].client, 1);
+  EXPECT_EQ(answers[1].client, kSecond);
   EXPECT_EQ(answers[1].reply.values, std::vector<std::string>{"v"});
   EXPECT_FALSE(store_.next_deadline().has_value());
 }
 
 TEST_F(Store, answers_a_wait_only_when_all_keys_are_there) {
-  store_.apply(1, request(StoreOp::kWait, {"a", "b"}), kNow);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"a"}, {"1"}), kNow).size(), 1U);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"b"}, {"1"}), kNow).size(), 2U);
+  store_.apply(kSecond, request(StoreOp::kWait, {"a", "b"}), kNow);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kSet, {"a"}, {"1"}), kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kSet, {"b"}, {"1"}), kNow).size(), 2U);
 }
 
 TEST_F(Store, times_out_and_names_the_missing_keys) {
   ask(request(StoreOp::kSet, {"a"}, {"1"}));
-  store_.apply(1, request(StoreOp::kWait, {"a", "b"}), kNow);
+  store_.apply(kSecond, request(StoreOp::kWait, {"a", "b"}), kNow);
   EXPECT_EQ(store_.next_deadline(), kNow + 1000ms);
   EXPECT_TRUE(store_.expire(kNow + 999ms).empty());
   const std::vector<StoreAnswer> answers = store_.expire(kNow + 1000ms);
@@ -80,7 +82,7 @@ TEST_F(Store, times_out_and_names_the_missing_keys) {
 TEST_F(Store, takes_an_endless_timeout) {
   StoreRequest r = request(StoreOp::kGet, {"k"});
   r.timeout = std::chrono::milliseconds::max();
-  store_.apply(1, r, kNow);
+  store_.apply(kSecond, r, kNow);
   EXPECT_TRUE(store_.expire(kNow + std::chrono::hours(1'000'000)).empty());
 }
 
@@ -119,7 +121,7 @@ TEST_F(Store, deletes_checks_and_counts) {
 
 TEST_F(Store, refuses_other_generations_and_forgets_at_a_new_one) {
   ask(request(StoreOp::kSet, {"a"}, {"1"}));
-  store_.apply(1, request(StoreOp::kGet, {"never"}), kNow);
+  store_.apply(kSecond, request(StoreOp::kGet, {"never"}), kNow);
   const std::vector<StoreAnswer> stale = store_.begin_generation(kGeneration + 1);
   ASSERT_EQ(stale.size(), 1U);
   EXPECT_EQ(stale[0].reply.status, StoreStatus::kStale);
@@ -130,35 +132,35 @@ TEST_F(Store, refuses_other_generations_and_forgets_at_a_new_one) {
   EXPECT_FALSE(store_.next_deadline().has_value());
   r = request(StoreOp::kSet, {"never"}, {"1"});  // nobody waits for it any more
   r.generation = kGeneration + 1;
-  EXPECT_EQ(store_.apply(0, r, kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(kFirst, r, kNow).size(), 1U);
   EXPECT_TRUE(store_.begin_generation(kGeneration + 2).empty());
 }
 
 TEST_F(Store, answers_a_get_whatever_makes_the_key) {
-  store_.apply(1, request(StoreOp::kGet, {"n"}), kNow);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kAdd, {"n"}), kNow).size(), 2U);
-  store_.apply(1, request(StoreOp::kGet, {"c"}), kNow);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kCompareSet, {"c"}, {"x", "y"}), kNow).size(), 1U);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kCompareSet, {"c"}, {"", "y"}), kNow).size(), 2U);
+  store_.apply(kSecond, request(StoreOp::kGet, {"n"}), kNow);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kAdd, {"n"}), kNow).size(), 2U);
+  store_.apply(kSecond, request(StoreOp::kGet, {"c"}), kNow);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kCompareSet, {"c"}, {"x", "y"}), kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kCompareSet, {"c"}, {"", "y"}), kNow).size(), 2U);
 }
 
-TEST_F(Store, drops_what_a_lost_client_waits_for) {
-  store_.apply(1, request(StoreOp::kGet, {"k"}), kNow);
-  store_.forget_client(1);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"k"}, {"v"}), kNow).size(), 1U);
+TEST_F(Store, drops_what_a_lost_connection_waits_for) {
+  store_.apply(kSecond, request(StoreOp::kGet, {"k"}), kNow);
+  store_.forget_connection(kSecond.connection);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kSet, {"k"}, {"v"}), kNow).size(), 1U);
 }
 
 TEST_F(Store, sets_and_gets_several_keys_at_once) {
-  store_.apply(1, request(StoreOp::kGet, {"b", "a"}), kNow);
-  const std::vector<StoreAnswer> answers = store_.apply(0, request(StoreOp::kSet, {"a", "b"}, {"1", "2"}), kNow);
+  store_.apply(kSecond, request(StoreOp::kGet, {"b", "a"}), kNow);
+  const std::vector<StoreAnswer> answers = store_.apply(kFirst, request(StoreOp::kSet, {"a", "b"}, {"1", "2"}), kNow);
   ASSERT_EQ(answers.size(), 2U);
-  EXPECT_EQ(answers[1].client, 1);
+  EXPECT_EQ(answers[1].client, kSecond);
   EXPECT_EQ(answers[1].reply.values, (std::vector<std::string>{"2", "1"}));
 }
 
 TEST_F(Store, appends) {
-  store_.apply(1, request(StoreOp::kGet, {"k"}), kNow);
-  const std::vector<StoreAnswer> answers = store_.apply(0, request(StoreOp::kAppend, {"k"}, {"ab"}), kNow);
+  store_.apply(kSecond, request(StoreOp::kGet, {"k"}), kNow);
+  const std::vector<StoreAnswer> answers = store_.apply(kFirst, request(StoreOp::kAppend, {"k"}, {"ab"}), kNow);
   ASSERT_EQ(answers.size(), 2U);
   EXPECT_EQ(answers[0].reply.number, 2);
   EXPECT_EQ(answers[1].reply.values, std::vector<std::string>{"ab"});
@@ -167,17 +169,17 @@ TEST_F(Store, appends) {
 }
 
 TEST_F(Store, answers_when_all_keys_are_there_at_one_time) {
-  store_.apply(1, request(StoreOp::kWait, {"a", "b"}), kNow);
+  store_.apply(kSecond, request(StoreOp::kWait, {"a", "b"}), kNow);
   ask(request(StoreOp::kSet, {"a"}, {"1"}));
   ask(request(StoreOp::kDelete, {"a"}));
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"b"}, {"1"}), kNow).size(), 1U);
-  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"a"}, {"1"}), kNow).size(), 2U);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kSet, {"b"}, {"1"}), kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(kFirst, request(StoreOp::kSet, {"a"}, {"1"}), kNow).size(), 2U);
 }
 
 TEST_F(Store, names_some_of_many_missing_keys) {
   std::vector<std::string> keys;
   for (int i = 0; i < 10; ++i) keys.push_back("k" + std::to_string(i));
-  store_.apply(1, request(StoreOp::kWait, keys), kNow);
+  store_.apply(kSecond, request(StoreOp::kWait, keys), kNow);
   const std::vector<StoreAnswer> answers = store_.expire(kNow + 1000ms);
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers[0].reply.message, "after 1000 ms nobody has set k0, k1, k2, k3, k4, k5, k6, k7 and 2 more");
@@ -187,14 +189,14 @@ TEST_F(Store, names_some_of_many_missing_keys) {
 class PlainStore {
  public:
   struct Answered {
-    int client = 0;
+    StoreClient client;
     uint64_t id = 0;
     StoreStatus status = StoreStatus::kOk;
     std::vector<std::string> values;
     auto operator<=>(const Answered&) const = default;
   };
 
-  std::vector<Answered> apply(int client, const StoreRequest& r, TimePoint now) {
+  std::vector<Answered> apply(StoreClient client, const StoreRequest& r, TimePoint now) {
     std::vector<Answered> answers;
     if (r.op == StoreOp::kSet) {
       for (size_t i = 0; i < r.keys.size(); ++i) values_[r.keys[i]] = r.values[i];
@@ -222,8 +224,8 @@ class PlainStore {
     });
     return answers;
   }
-  void forget_client(int client) {
-    std::erase_if(waiting_, [&](const Waiting& w) { return w.client == client; });
+  void forget_connection(uint64_t connection) {
+    std::erase_if(waiting_, [&](const Waiting& w) { return w.client.connection == connection; });
   }
   [[nodiscard]] std::optional<TimePoint> next_deadline() const {
     std::optional<TimePoint> next;
@@ -233,7 +235,7 @@ class PlainStore {
 
  private:
   struct Waiting {
-    int client = 0;
+    StoreClient client;
     StoreRequest request;
     TimePoint deadline;
   };
@@ -264,12 +266,12 @@ TEST_F(Store, answers_as_one_that_looks_at_everything_each_time) {
   TimePoint now = kNow;
   size_t answered = 0;
   for (uint64_t id = 1; id <= 30'000; ++id) {
-    const int client = below(40);
+    const StoreClient client{.connection = random() % 20, .local_rank = below(2)};
     const int what = below(100);
     now += std::chrono::milliseconds(below(30));
     if (what == 0) {
-      store_.forget_client(client);
-      other.forget_client(client);
+      store_.forget_connection(client.connection);
+      other.forget_connection(client.connection);
     }
     StoreRequest r = request(what < 55 ? StoreOp::kGet : what < 75 ? StoreOp::kSet : StoreOp::kDelete, {});
     r.id = id;
