@@ -248,8 +248,7 @@ void retire_pod_groups(PlanState& state) {
 
 void write_gang_scheduled(PlanState& state) {
   if (!wants_gang(state.spec)) return;
-  const api::Condition* const before = state.status.conditions.find(api::condition::kGangScheduled);
-  const std::string reason_before = before == nullptr ? "" : before->reason;
+  const std::string reason_before = state.status.conditions.reason_of(api::condition::kGangScheduled);
   ConditionState now{api::ConditionStatus::kFalse, "Suspended", "A suspended job has no gang."};
   if (!state.suspend.forbids_pods()) now = gang_scheduled(state);
   state.set(api::condition::kGangScheduled, now);
