@@ -2,6 +2,10 @@
 
 #include <fstream>
 #include <iterator>
+#include <memory>
+
+#include "operator/kube/token_source.h"
+#include "runner/base/build_info.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +38,18 @@ Result<kube::ServerAccess> find_access(const std::string& kubeconfig, const std:
       ErrorCode::kNotFound,
       "no API server is configured: name a file with --kubeconfig or KUBECONFIG, put one at ~/.kube/config, or run "
       "in a pod with a service account"};
+}
+
+kube::ClientOptions client_options(const kube::ServerAccess& access, const std::string& program) {
+  kube::ClientOptions options;
+  options.user_agent = program + "/" + build_version();
+  if (!access.token.empty() || !access.token_file.empty()) {
+    const auto tokens = std::make_shared<kube::TokenSource>(
+        kube::TokenSource::Options{.token = access.token, .file = access.token_file});
+    options.bearer_token = [tokens] { return tokens->token(); };
+    options.token_refused = [tokens] { tokens->refuse(); };
+  }
+  return options;
 }
 
 Result<std::string> read_token_key(const std::string& path, const std::string& operator_namespace) {

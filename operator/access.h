@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "operator/kube/client.h"
 #include "operator/kube/kube_config.h"
 #include "runner/base/result.h"
 #include "runner/contract/world.h"
@@ -15,6 +16,9 @@ namespace lockstep {
 // one.
 Result<kube::ServerAccess> find_access(const std::string& kubeconfig, const std::string& context,
                                        const Environment& environment);
+
+// Options of a client that sends the token of `access` and calls itself `program`, with this build's version.
+kube::ClientOptions client_options(const kube::ServerAccess& access, const std::string& program);
 
 inline constexpr size_t kTokenKeyBytesMin = 16;
 

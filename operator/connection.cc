@@ -6,7 +6,6 @@
 
 #include "operator/access.h"
 #include "operator/kube/cpprest_transport.h"
-#include "runner/base/build_info.h"
 
 namespace lockstep {
 namespace {
@@ -24,20 +23,6 @@ std::string host_of(const std::string& url) {
   const size_t scheme = url.find("://");
   const size_t begin = scheme == std::string::npos ? 0 : scheme + 3;
   return url.substr(begin, url.find('/', begin) - begin);
-}
-
-kube::ClientOptions base_options(const Connection& connection, const OperatorOptions& options,
-                                 control::Metrics& metrics) {
-  kube::ClientOptions client_options;
-  client_options.user_agent = std::string("lockstep-operator/") + build_version();
-  client_options.requests_per_second = options.qps;
-  client_options.burst = options.burst;
-  if (kube::TokenSource* const tokens = connection.tokens.get(); tokens != nullptr) {
-    client_options.bearer_token = [tokens] { return tokens->token(); };
-    client_options.token_refused = [tokens] { tokens->refuse(); };
-  }
-  client_options.on_request = metrics.request_counter(host_of(connection.access.url));
-  return client_options;
 }
 
 }  // namespace
@@ -63,18 +48,17 @@ Result<std::unique_ptr<Connection>> Connection::make(const OperatorOptions& opti
     made->fault = std::make_shared<ExitAfterWrites>(made->transport, options.exit_after_writes);
     made->transport = made->fault;
   }
-  if (!access.token.empty() || !access.token_file.empty()) {
-    made->tokens = std::make_unique<kube::TokenSource>(
-        kube::TokenSource::Options{.token = access.token, .file = access.token_file});
-  }
-  kube::ClientOptions for_work = base_options(*made, options, metrics);
-  for_work.stop = made->stop.get_token();
-  kube::ClientOptions for_events = base_options(*made, options, metrics);
+  kube::ClientOptions for_work = client_options(access, "lockstep-operator");
+  for_work.requests_per_second = options.qps;
+  for_work.burst = options.burst;
+  for_work.on_request = metrics.request_counter(host_of(access.url));
+  kube::ClientOptions for_events = for_work;
   for_events.requests_per_second = kEventsPerSecond;
   for_events.burst = kEventsBurst;
-  kube::ClientOptions for_election = base_options(*made, options, metrics);
+  kube::ClientOptions for_election = for_work;
   for_election.retry_for = kElectionRetryFor;
   for_election.request_timeout = kElectionTimeout;
+  for_work.stop = made->stop.get_token();
   made->client = std::make_unique<kube::Client>(made->transport, std::move(for_work));
   made->event_client = std::make_unique<kube::Client>(made->transport, std::move(for_events));
   made->election_client = std::make_unique<kube::Client>(made->transport, std::move(for_election));

@@ -12,7 +12,6 @@
 #include "operator/exit_after_writes.h"
 #include "operator/kube/client.h"
 #include "operator/kube/kube_config.h"
-#include "operator/kube/token_source.h"
 #include "operator/options.h"
 #include "runner/base/log.h"
 #include "runner/base/result.h"
@@ -29,7 +28,6 @@ struct Connection {
   std::stop_source stop;  // ends the waits of `client`, with kCancelled
   kube::ServerAccess access;
   std::string operator_namespace;
-  std::unique_ptr<kube::TokenSource> tokens;
   std::shared_ptr<ExitAfterWrites> fault;  // nullptr without --exit_after_writes
   std::shared_ptr<kube::HttpTransport> transport;
   std::unique_ptr<kube::Client> client;

@@ -15,7 +15,6 @@
 #include "operator/fact_reader.h"
 #include "operator/kube/client.h"
 #include "operator/kube/cpprest_transport.h"
-#include "operator/kube/token_source.h"
 #include "operator/kubectl_options.h"
 #include "operator/manifest/commands.h"
 #include "operator/manifest/rendered_objects.h"
@@ -41,9 +40,7 @@ int fail(const Error& error, int code) {
   return code;
 }
 
-// A client and the token source that it uses.
 struct Connection {
-  std::unique_ptr<kube::TokenSource> tokens;
   std::unique_ptr<kube::Client> client;
   std::string ns;
 };
@@ -67,16 +64,9 @@ Result<Connection> connect(const KubectlOptions& options, const Environment& env
   connection.ns = !options.ns.empty()  ? options.ns
                   : !access.ns.empty() ? access.ns
                                        : std::string(manifest::kDefaultNamespace);
-  kube::ClientOptions client;
-  client.user_agent = std::string("kubectl-lockstep/") + build_version();
+  kube::ClientOptions client = client_options(access, "kubectl-lockstep");
   client.retry_for = kRetryFor;
   client.request_timeout = kRequestTimeout;
-  if (!access.token.empty() || !access.token_file.empty()) {
-    connection.tokens = std::make_unique<kube::TokenSource>(
-        kube::TokenSource::Options{.token = access.token, .file = access.token_file});
-    client.bearer_token = [tokens = connection.tokens.get()] { return tokens->token(); };
-    client.token_refused = [tokens = connection.tokens.get()] { tokens->refuse(); };
-  }
   connection.client = std::make_unique<kube::Client>(std::move(transport), std::move(client));
   return connection;
 }

@@ -14,8 +14,6 @@
 #include "operator/kube/client.h"
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kube/small_file.h"
-#include "operator/kube/token_source.h"
-#include "runner/base/build_info.h"
 
 namespace lockstep {
 namespace {
@@ -43,16 +41,9 @@ class Trial {
 
   Status connect() {
     TRY_ASSIGN(transport_, kube::make_cpprest_transport({.url = access_.url, .tls = access_.tls}));
-    kube::ClientOptions client;
-    client.user_agent = std::string("lockstep-operator-try/") + build_version();
+    kube::ClientOptions client = client_options(access_, "lockstep-operator-try");
     client.requests_per_second = kRequestsPerSecond;
     client.burst = kBurst;
-    if (!access_.token.empty() || !access_.token_file.empty()) {
-      tokens_ = std::make_unique<kube::TokenSource>(
-          kube::TokenSource::Options{.token = access_.token, .file = access_.token_file});
-      client.bearer_token = [this] { return tokens_->token(); };
-      client.token_refused = [this] { tokens_->refuse(); };
-    }
     client_ = std::make_unique<kube::Client>(transport_, std::move(client));
     return {};
   }
@@ -181,7 +172,6 @@ class Trial {
   const api::ObjectKey key_;
   const kube::ServerAccess access_;
   std::shared_ptr<kube::HttpTransport> transport_;
-  std::unique_ptr<kube::TokenSource> tokens_;
   std::unique_ptr<kube::Client> client_;
 };
 

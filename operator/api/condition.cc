@@ -35,6 +35,11 @@ bool Conditions::is_true(std::string_view type) const {
   return condition != nullptr && condition->status == ConditionStatus::kTrue;
 }
 
+std::string Conditions::reason_of(std::string_view type) const {
+  const Condition* condition = find(type);
+  return condition == nullptr ? "" : condition->reason;
+}
+
 bool Conditions::set(Condition condition, UnixSeconds now) {
   const auto it =
       std::find_if(list_.begin(), list_.end(), [&](const Condition& c) { return c.type == condition.type; });

@@ -27,6 +27,7 @@ class Conditions {
  public:
   [[nodiscard]] const Condition* find(std::string_view type) const;
   [[nodiscard]] bool is_true(std::string_view type) const;
+  [[nodiscard]] std::string reason_of(std::string_view type) const;  // "" without the condition
   // Keeps the time of the last transition when the status stays. Returns whether anything changed.
   bool set(Condition condition, UnixSeconds now);
   [[nodiscard]] const std::vector<Condition>& list() const { return list_; }

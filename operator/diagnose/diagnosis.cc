@@ -51,6 +51,18 @@ UnixSeconds time_field(const Json& object, const char* name) {
   return api::parse_time(text_field(object, {name})).value_or(0);
 }
 
+std::string pod_to_read(const std::vector<train::PodView>& pods) {
+  const train::PodView* ended = nullptr;
+  const train::PodView* not_ready = nullptr;
+  for (const train::PodView& pod : pods) {
+    const bool ended_badly = pod.end && pod.end->exit_code != 0;
+    if (ended_badly && (ended == nullptr || pod.end->time > ended->end->time)) ended = &pod;
+    if (pod.started && !pod.ready && !pod.end && not_ready == nullptr) not_ready = &pod;
+  }
+  if (ended != nullptr) return ended->meta.name;
+  return not_ready == nullptr ? std::string() : not_ready->meta.name;
+}
+
 class Diagnoser {
  public:
   Diagnoser(const Facts& facts, train::Observed observed)
@@ -67,8 +79,9 @@ class Diagnoser {
     add_gang();
     add_pods();
     build_timeline();
-    add_log();
-    add_general_advice();
+    const std::string pod = pod_to_read(o_.pods);
+    add_log(pod);
+    add_general_advice(pod);
     out_.notes = facts_.unread;
     return std::move(out_);
   }
@@ -552,8 +565,7 @@ class Diagnoser {
 
   // ---- the rest ----
 
-  void add_log() {
-    const std::string pod = pod_to_read(facts_);
+  void add_log(const std::string& pod) {
     const auto found = facts_.logs.find(pod);
     if (out_.is_well || found == facts_.logs.end()) return;
     std::istringstream text(found->second);
@@ -566,9 +578,8 @@ class Diagnoser {
     if (!out_.log.empty()) out_.log_pod = pod;
   }
 
-  void add_general_advice() {
+  void add_general_advice(const std::string& pod) {
     if (out_.is_well) return;
-    const std::string pod = pod_to_read(facts_);
     if (!pod.empty()) advise({{"the whole log:", kubectl("logs", name(), pod + " -c trainer")}});
     advise({{"everything that Kubernetes knows:", kubectl("describe", name(), "tj " + name().name)}});
   }
@@ -616,15 +627,7 @@ std::string pod_to_read(const Facts& facts) {
   const Result<train::Observed> observed =
       train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
   if (!observed.ok()) return {};
-  const train::PodView* ended = nullptr;
-  const train::PodView* not_ready = nullptr;
-  for (const train::PodView& pod : observed->pods) {
-    const bool ended_badly = pod.end && pod.end->exit_code != 0;
-    if (ended_badly && (ended == nullptr || pod.end->time > ended->end->time)) ended = &pod;
-    if (pod.started && !pod.ready && !pod.end && not_ready == nullptr) not_ready = &pod;
-  }
-  if (ended != nullptr) return ended->meta.name;
-  return not_ready == nullptr ? std::string() : not_ready->meta.name;
+  return pod_to_read(observed->pods);
 }
 
 }  // namespace lockstep::diagnose

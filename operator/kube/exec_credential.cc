@@ -23,16 +23,6 @@ constexpr std::string_view kV1Beta1 = "client.authentication.k8s.io/v1beta1";
 constexpr const char* kExecInfo = "KUBERNETES_EXEC_INFO";
 constexpr size_t kAnswerBytesMax = size_t{1} << 20;
 
-// A string; "" when it is absent.
-Result<std::string> text_of(const Json& map, const char* name, const std::string& where) {
-  const auto it = map.find(name);
-  if (it == map.end() || it->is_null()) return std::string();
-  if (!it->is_string()) {
-    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected a string");
-  }
-  return it->get<std::string>();
-}
-
 Result<std::vector<std::string>> arguments_of(const Json& exec, const std::string& where) {
   std::vector<std::string> arguments;
   const auto it = exec.find("args");
@@ -52,8 +42,8 @@ Result<std::map<std::string, std::string>> environment_of(const Json& exec, cons
   if (!it->is_array()) return expected;
   for (const Json& one : *it) {
     if (!one.is_object()) return expected;
-    TRY_ASSIGN(const std::string name, text_of(one, "name", where + ".env"));
-    TRY_ASSIGN(const std::string value, text_of(one, "value", where + ".env"));
+    TRY_ASSIGN(const std::string name, checked_text(one, "name", where + ".env"));
+    TRY_ASSIGN(const std::string value, checked_text(one, "value", where + ".env"));
     if (name.empty() || name.find('=') != std::string::npos) return expected;
     environment[name] = value;
   }
@@ -62,14 +52,12 @@ Result<std::map<std::string, std::string>> environment_of(const Json& exec, cons
 
 // An empty map where provideClusterInfo is true, else null.
 Result<Json> cluster_of(const Json& exec, const std::string& where) {
-  const auto it = exec.find("provideClusterInfo");
-  if (it == exec.end() || it->is_null() || *it == false) return Json();
-  if (*it == true) return Json::object();
-  return invalid(where + ".provideClusterInfo", std::string("is ") + it->type_name() + ", expected true or false");
+  TRY_ASSIGN(const bool is_wanted, checked_flag(exec, "provideClusterInfo", where));
+  return is_wanted ? Json::object() : Json();
 }
 
 Result<ExecPlugin::Terminal> terminal_of(const Json& exec, const std::string& api_version, const std::string& where) {
-  TRY_ASSIGN(const std::string mode, text_of(exec, "interactiveMode", where));
+  TRY_ASSIGN(const std::string mode, checked_text(exec, "interactiveMode", where));
   if (mode == "Never") return ExecPlugin::Terminal::kNever;
   if (mode == "Always") return ExecPlugin::Terminal::kAlways;
   // v1 asks for the field, v1beta1 has this default.
@@ -145,23 +133,41 @@ std::string how_it_ended(int status) {
 
 }  // namespace
 
+Result<std::string> checked_text(const Json& map, const char* name, const std::string& where) {
+  const auto it = map.find(name);
+  if (it == map.end() || it->is_null()) return std::string();
+  if (!it->is_string()) {
+    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected a string");
+  }
+  return it->get<std::string>();
+}
+
+Result<bool> checked_flag(const Json& map, const char* name, const std::string& where) {
+  const auto it = map.find(name);
+  if (it == map.end() || it->is_null()) return false;
+  if (!it->is_boolean()) {
+    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected true or false");
+  }
+  return it->get<bool>();
+}
+
 Result<ExecPlugin> parse_exec_plugin(const Json& exec, const std::string& where, const std::string& folder) {
   if (!exec.is_object()) return invalid(where, std::string("is ") + exec.type_name() + ", expected a map");
   ExecPlugin plugin;
   plugin.where = where;
-  TRY_ASSIGN(plugin.api_version, text_of(exec, "apiVersion", where));
+  TRY_ASSIGN(plugin.api_version, checked_text(exec, "apiVersion", where));
   if (plugin.api_version != kV1 && plugin.api_version != kV1Beta1) {
     return invalid(where + ".apiVersion", "is \"" + plugin.api_version + "\", expected " + std::string(kV1) + " or " +
                                               std::string(kV1Beta1) + "; bring the program that made it up to date");
   }
-  TRY_ASSIGN(plugin.command, text_of(exec, "command", where));
+  TRY_ASSIGN(plugin.command, checked_text(exec, "command", where));
   if (plugin.command.empty()) return invalid(where + ".command", "is missing; expected the program to run");
   if (plugin.command.find('/') != std::string::npos && !plugin.command.starts_with('/')) {
     plugin.command = join_path(folder, plugin.command);
   }
   TRY_ASSIGN(plugin.arguments, arguments_of(exec, where));
   TRY_ASSIGN(plugin.environment, environment_of(exec, where));
-  TRY_ASSIGN(plugin.install_hint, text_of(exec, "installHint", where));
+  TRY_ASSIGN(plugin.install_hint, checked_text(exec, "installHint", where));
   TRY_ASSIGN(plugin.terminal, terminal_of(exec, plugin.api_version, where));
   TRY_ASSIGN(plugin.cluster, cluster_of(exec, where));
   return plugin;
@@ -186,9 +192,9 @@ Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPl
   const auto status = answer.find("status");
   if (status == answer.end() || !status->is_object()) return invalid(where, "has no status");
   ExecCredential credential;
-  TRY_ASSIGN(credential.token, text_of(*status, "token", where + ": status"));
-  TRY_ASSIGN(credential.client_certificate, text_of(*status, "clientCertificateData", where + ": status"));
-  TRY_ASSIGN(credential.client_key, text_of(*status, "clientKeyData", where + ": status"));
+  TRY_ASSIGN(credential.token, checked_text(*status, "token", where + ": status"));
+  TRY_ASSIGN(credential.client_certificate, checked_text(*status, "clientCertificateData", where + ": status"));
+  TRY_ASSIGN(credential.client_key, checked_text(*status, "clientKeyData", where + ": status"));
   if (!is_one_word(credential.token)) {
     return invalid(where + ": status.token", "is not one word of printable ASCII characters");
   }

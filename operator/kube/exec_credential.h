@@ -16,6 +16,10 @@
 
 namespace lockstep::kube {
 
+// A field of a map; "" and false when it is absent or null. kInvalid names WHERE.NAME when it has another type.
+Result<std::string> checked_text(const Json& map, const char* name, const std::string& where);
+Result<bool> checked_flag(const Json& map, const char* name, const std::string& where);
+
 // users[].user.exec
 struct ExecPlugin {
   enum class Terminal { kNever, kIfAvailable, kAlways };  // interactiveMode

@@ -20,34 +20,18 @@ bool is_empty_text(const Json& value) { return value.is_string() && value.get_re
 // One named entry of a list: clusters[].cluster, users[].user, contexts[].context.
 struct Entry {
   const KubeConfigFile* file = nullptr;
+  const char* list = nullptr;  // "clusters"
   std::string name;
   const Json* body = nullptr;  // a map
 
   // "/x/config: users[me]"
-  [[nodiscard]] std::string where(const char* list) const {
+  [[nodiscard]] std::string where() const {
     std::string text = file->path;
     return text.append(": ").append(list).append("[").append(name).append("]");
   }
+  [[nodiscard]] Result<std::string> text(const char* field) const { return checked_text(*body, field, where()); }
+  [[nodiscard]] Result<bool> flag(const char* field) const { return checked_flag(*body, field, where()); }
 };
-
-// A field that must be a string; "" when it is absent.
-Result<std::string> string_field(const Entry& entry, const char* list, const char* name) {
-  const auto it = entry.body->find(name);
-  if (it == entry.body->end() || it->is_null()) return std::string();
-  if (!it->is_string()) {
-    return invalid(entry.where(list) + "." + name, std::string("is ") + it->type_name() + ", expected a string");
-  }
-  return it->get<std::string>();
-}
-
-Result<bool> bool_field(const Entry& entry, const char* list, const char* name) {
-  const auto it = entry.body->find(name);
-  if (it == entry.body->end() || it->is_null()) return false;
-  if (!it->is_boolean()) {
-    return invalid(entry.where(list) + "." + name, std::string("is ") + it->type_name() + ", expected true or false");
-  }
-  return it->get<bool>();
-}
 
 // "clusters" → "cluster"
 std::string singular(const char* list) {
@@ -69,9 +53,9 @@ Result<std::map<std::string, Entry>> entries_of(const std::vector<KubeConfigFile
       if (!item.is_object()) return invalid(where, "holds an entry that is not a map");
       const auto name = item.find("name");
       if (name == item.end() || !name->is_string()) return invalid(where, "holds an entry without a name");
-      Entry entry{&file, name->get<std::string>(), &empty_map};
+      Entry entry{&file, list, name->get<std::string>(), &empty_map};
       if (const auto body = item.find(singular(list)); body != item.end() && !body->is_null()) {
-        if (!body->is_object()) return invalid(entry.where(list) + "." + singular(list), "is not a map");
+        if (!body->is_object()) return invalid(entry.where() + "." + singular(list), "is not a map");
         entry.body = &*body;
       }
       entries.emplace(entry.name, entry);
@@ -105,59 +89,57 @@ std::string absolute_path(const Entry& entry, const std::string& path) {
 }
 
 // NAME-data (base64, inline) or NAME (a file).
-Result<PemSource> pem_field(const Entry& entry, const char* list, const std::string& name) {
+Result<PemSource> pem_field(const Entry& entry, const std::string& name) {
   const std::string data_name = name + "-data";
-  TRY_ASSIGN(std::string data, string_field(entry, list, data_name.c_str()));
+  TRY_ASSIGN(std::string data, entry.text(data_name.c_str()));
   PemSource source;
   if (!data.empty()) {
     Result<std::string> text = base64_decoded(data);
-    if (!text.ok()) return text.error().with_context(entry.where(list) + "." + data_name);
+    if (!text.ok()) return text.error().with_context(entry.where() + "." + data_name);
     source.text = *std::move(text);
     return source;
   }
-  TRY_ASSIGN(std::string file, string_field(entry, list, name.c_str()));
+  TRY_ASSIGN(std::string file, entry.text(name.c_str()));
   if (!file.empty()) source.file = absolute_path(entry, file);
   return source;
 }
 
 Status take_cluster(const Entry& cluster, ServerAccess& access) {
-  constexpr const char* kList = "clusters";
-  TRY_ASSIGN(access.url, string_field(cluster, kList, "server"));
-  if (access.url.empty()) return invalid(cluster.where(kList) + ".server", "is missing; expected https://HOST:PORT");
+  TRY_ASSIGN(access.url, cluster.text("server"));
+  if (access.url.empty()) return invalid(cluster.where() + ".server", "is missing; expected https://HOST:PORT");
   const Result<ServerUrl> url = parse_server_url(access.url);
-  if (!url.ok()) return url.error().with_context(cluster.where(kList) + ".server");
-  TRY_ASSIGN(access.tls.authority, pem_field(cluster, kList, "certificate-authority"));
-  TRY_ASSIGN(access.tls.server_name, string_field(cluster, kList, "tls-server-name"));
-  TRY_ASSIGN(access.tls.skip_verify, bool_field(cluster, kList, "insecure-skip-tls-verify"));
-  TRY_ASSIGN(std::string proxy, string_field(cluster, kList, "proxy-url"));
+  if (!url.ok()) return url.error().with_context(cluster.where() + ".server");
+  TRY_ASSIGN(access.tls.authority, pem_field(cluster, "certificate-authority"));
+  TRY_ASSIGN(access.tls.server_name, cluster.text("tls-server-name"));
+  TRY_ASSIGN(access.tls.skip_verify, cluster.flag("insecure-skip-tls-verify"));
+  TRY_ASSIGN(std::string proxy, cluster.text("proxy-url"));
   if (!proxy.empty()) {
-    return invalid(cluster.where(kList) + ".proxy-url",
+    return invalid(cluster.where() + ".proxy-url",
                    "proxies are not supported; give an address that is reached directly and remove this field");
   }
   if (access.tls.skip_verify && !access.tls.authority.empty()) {
-    return invalid(cluster.where(kList) + ".insecure-skip-tls-verify",
+    return invalid(cluster.where() + ".insecure-skip-tls-verify",
                    "is true while certificate-authority is given; expected one of the two");
   }
   if (access.tls.skip_verify) {
-    access.warnings.push_back(cluster.where(kList) +
+    access.warnings.push_back(cluster.where() +
                               ".insecure-skip-tls-verify: the server's certificate is not checked; whoever answers "
                               "at its address gets the credentials");
   }
   if (!url->https) {
-    access.warnings.push_back(cluster.where(kList) + ".server: http sends requests and credentials in the clear");
+    access.warnings.push_back(cluster.where() + ".server: http sends requests and credentials in the clear");
   }
   return {};
 }
 
 // Refuses kinds of credentials that are not supported; each error says what to use instead.
 Status refuse_unsupported(const Entry& user) {
-  constexpr const char* kList = "users";
   const auto has = [&](const char* name) {
     const auto it = user.body->find(name);
     return it != user.body->end() && !it->is_null() && !is_empty_text(*it) && !(it->is_structured() && it->empty());
   };
   const auto refuse = [&](const char* name, const std::string& why) {
-    return invalid(user.where(kList) + "." + name, why + "; " + std::string(kUsableCredentials));
+    return invalid(user.where() + "." + name, why + "; " + std::string(kUsableCredentials));
   };
   if (has("auth-provider")) return refuse("auth-provider", "is not supported (kubectl 1.26 dropped it too)");
   if (has("username") || has("password"))
@@ -196,30 +178,28 @@ Json cluster_for_exec(const Entry& cluster) {
 
 // The exec program is used only when the kubeconfig has no other credentials.
 Status take_exec(const Entry& user, const Entry& cluster, ServerAccess& access) {
-  constexpr const char* kList = "users";
   const auto exec = user.body->find("exec");
   if (exec == user.body->end() || exec->is_null()) return {};
   if (!access.token.empty() || !access.token_file.empty() || !access.tls.client_certificate.empty()) return {};
-  TRY_ASSIGN(ExecPlugin plugin, parse_exec_plugin(*exec, user.where(kList) + ".exec", parent_path(user.file->path)));
+  TRY_ASSIGN(ExecPlugin plugin, parse_exec_plugin(*exec, user.where() + ".exec", parent_path(user.file->path)));
   if (!plugin.cluster.is_null()) plugin.cluster = cluster_for_exec(cluster);
   access.exec = std::move(plugin);
   return {};
 }
 
 Status take_user(const Entry& user, ServerAccess& access) {
-  constexpr const char* kList = "users";
   TRY(refuse_unsupported(user));
-  TRY_ASSIGN(access.token, string_field(user, kList, "token"));
-  TRY_ASSIGN(std::string token_file, string_field(user, kList, "tokenFile"));
+  TRY_ASSIGN(access.token, user.text("token"));
+  TRY_ASSIGN(std::string token_file, user.text("tokenFile"));
   if (!token_file.empty()) access.token_file = absolute_path(user, token_file);
   if (!is_one_word(access.token)) {
-    return invalid(user.where(kList) + ".token", "is not one word of printable ASCII characters");
+    return invalid(user.where() + ".token", "is not one word of printable ASCII characters");
   }
-  TRY_ASSIGN(access.tls.client_certificate, pem_field(user, kList, "client-certificate"));
-  TRY_ASSIGN(access.tls.client_key, pem_field(user, kList, "client-key"));
+  TRY_ASSIGN(access.tls.client_certificate, pem_field(user, "client-certificate"));
+  TRY_ASSIGN(access.tls.client_key, pem_field(user, "client-key"));
   if (access.tls.client_certificate.empty() != access.tls.client_key.empty()) {
-    return invalid(user.where(kList), access.tls.client_key.empty() ? "has client-certificate without client-key"
-                                                                    : "has client-key without client-certificate");
+    return invalid(user.where(), access.tls.client_key.empty() ? "has client-certificate without client-key"
+                                                               : "has client-key without client-certificate");
   }
   return {};
 }
@@ -300,17 +280,16 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
     asked_by = paths_of(files) + ": current-context";
   }
   TRY_ASSIGN(const Entry chosen, entry_named(contexts, "contexts", name, asked_by));
-  constexpr const char* kList = "contexts";
-  TRY_ASSIGN(const std::string cluster_name, string_field(chosen, kList, "cluster"));
-  TRY_ASSIGN(const std::string user_name, string_field(chosen, kList, "user"));
-  if (cluster_name.empty()) return invalid(chosen.where(kList) + ".cluster", "is missing");
+  TRY_ASSIGN(const std::string cluster_name, chosen.text("cluster"));
+  TRY_ASSIGN(const std::string user_name, chosen.text("user"));
+  if (cluster_name.empty()) return invalid(chosen.where() + ".cluster", "is missing");
   ServerAccess access;
-  TRY_ASSIGN(access.ns, string_field(chosen, kList, "namespace"));
+  TRY_ASSIGN(access.ns, chosen.text("namespace"));
   access.source = "kubeconfig " + chosen.file->path + ", context " + name;
-  TRY_ASSIGN(const Entry cluster, entry_named(clusters, "clusters", cluster_name, chosen.where(kList)));
+  TRY_ASSIGN(const Entry cluster, entry_named(clusters, "clusters", cluster_name, chosen.where()));
   TRY(take_cluster(cluster, access));
   if (!user_name.empty()) {
-    TRY_ASSIGN(const Entry user, entry_named(users, "users", user_name, chosen.where(kList)));
+    TRY_ASSIGN(const Entry user, entry_named(users, "users", user_name, chosen.where()));
     TRY(take_user(user, access));
     TRY(take_exec(user, cluster, access));
   }

@@ -23,8 +23,7 @@ constexpr api::JobPhase kPhases[] = {api::JobPhase::kPending, api::JobPhase::kSu
                                      api::JobPhase::kFailed};
 
 std::string failure_reason(const api::TrainJobStatus& status) {
-  const api::Condition* failed = status.conditions.find(api::condition::kFailed);
-  return status.phase == api::JobPhase::kFailed && failed != nullptr ? failed->reason : "";
+  return status.phase == api::JobPhase::kFailed ? status.conditions.reason_of(api::condition::kFailed) : "";
 }
 
 template <typename Builder>

@@ -443,14 +443,13 @@ int num_pods(const api::TrainJob& job, const KueueView& kueue) {
 }
 
 std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now) {
-  const api::Condition* const before = workload.conditions.find("PodsReady");
-  const std::string reason_before = before == nullptr ? "" : before->reason;
-  const bool was_ready = before != nullptr && before->status == ConditionStatus::kTrue;
+  const std::string reason_before = workload.conditions.reason_of("PodsReady");
+  const bool was_ready = workload.conditions.is_true("PodsReady");
   const bool recovers = was_ready || reason_before == "WaitForRecovery" || reason_before == "Recovered";
   std::string reason = are_ready ? "Started" : "WaitForStart";
   if (are_ready && recovers && reason_before != "Started") reason = "Recovered";
   if (!are_ready && recovers) reason = "WaitForRecovery";
-  if (before != nullptr && was_ready == are_ready && reason_before == reason) return std::nullopt;
+  if (was_ready == are_ready && reason_before == reason) return std::nullopt;
   StatusChange change(workload, now);
   change.set("PodsReady", are_ready ? ConditionStatus::kTrue : ConditionStatus::kFalse, reason,
              are_ready                     ? "All pods are ready or have succeeded"

@@ -32,11 +32,9 @@ void write_suspended(PlanState& state) {
               state.queue_hold ? state.queue_hold->message : "A suspended job may not have pods.");
     return;
   }
-  const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
-  const bool stays_resumed = before != nullptr && before->reason == "Resumed";
   if (state.suspend.step == SuspendStep::kResuming) {
     state.set(api::condition::kSuspended, api::ConditionStatus::kFalse, "Resumed", state.suspend.message);
-  } else if (!stays_resumed) {
+  } else if (state.status.conditions.reason_of(api::condition::kSuspended) != "Resumed") {
     state.set(api::condition::kSuspended, api::ConditionStatus::kFalse, "NotSuspended", state.suspend.message);
   }
   state.set(api::condition::kAdmitted, api::ConditionStatus::kTrue,
@@ -45,8 +43,7 @@ void write_suspended(PlanState& state) {
 }
 
 void write_pods_ready(PlanState& state) {
-  const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
-  const std::string reason_before = before == nullptr ? "" : before->reason;
+  const std::string reason_before = state.status.conditions.reason_of(api::condition::kPodsReady);
   const ConditionState condition = pods_ready_condition(state.status_input());
   state.set(api::condition::kPodsReady, condition);
   if (condition.reason != reason_before && is_problem(condition.reason) && condition.reason != kPodsGivenBack) {

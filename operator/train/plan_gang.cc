@@ -217,12 +217,14 @@ bool has_pod_group(PlanState& state) {
     }
     return true;
   }
-  if (state.is_blocked(name)) {
-    if (state.obstacle) state.gang_obstacle = state.obstacle;
+  const auto refusal = state.observed.problems.find(name);
+  const bool is_refused = refusal != state.observed.problems.end();
+  if (is_refused && state.is_blocked(refusal->second)) {
+    state.gang_obstacle = state.obstacle_of(refusal->second);
     return false;
   }
   state.act(CreateObject{std::move(desired)}, "the gang's pods are its members");
-  return state.observed.problems.count(name) == 0;
+  return !is_refused;
 }
 
 std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing) {
@@ -246,8 +248,7 @@ void retire_pod_groups(PlanState& state) {
 
 void write_gang_scheduled(PlanState& state) {
   if (!wants_gang(state.spec)) return;
-  const api::Condition* const before = state.status.conditions.find(api::condition::kGangScheduled);
-  const std::string reason_before = before == nullptr ? "" : before->reason;
+  const std::string reason_before = state.status.conditions.reason_of(api::condition::kGangScheduled);
   ConditionState now{api::ConditionStatus::kFalse, "Suspended", "A suspended job has no gang."};
   if (!state.suspend.forbids_pods()) now = gang_scheduled(state);
   state.set(api::condition::kGangScheduled, now);

@@ -10,14 +10,6 @@ namespace {
 // A create that a quota refused is tried again after 10 s, 20 s, 40 s, then once a minute.
 constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
 
-// The API server's words, except where it names a priority class of the spec: it does not know by which field.
-std::string message_of(const CreateProblem& problem, const api::TrainJobSpec& spec) {
-  const PriorityClassName of_spec = priority_class_of(spec);
-  const bool is_of_spec = problem.reason == kPriorityClassMissing && !of_spec.name.empty() &&
-                          problem.message.find(" " + of_spec.name + " ") != std::string::npos;
-  return is_of_spec ? no_priority_class("PriorityClass", of_spec.name, of_spec.field) : problem.message;
-}
-
 }  // namespace
 
 PlanState::PlanState(const Observed& picture)
@@ -46,13 +38,22 @@ void PlanState::block_pods(Obstacle why) {
   if (!obstacle) obstacle = std::move(why);
 }
 
+// The API server's words, except where it names a priority class of the spec: it does not know by which field.
+Obstacle PlanState::obstacle_of(const CreateProblem& problem) const {
+  const PriorityClassName of_spec = priority_class_of(spec);
+  const bool is_of_spec = problem.reason == kPriorityClassMissing && !of_spec.name.empty() &&
+                          problem.message.find(" " + of_spec.name + " ") != std::string::npos;
+  return {problem.reason,
+          is_of_spec ? no_priority_class("PriorityClass", of_spec.name, of_spec.field) : problem.message};
+}
+
 bool PlanState::is_blocked(const std::string& object) {
   const auto it = observed.problems.find(object);
   return it != observed.problems.end() && is_blocked(it->second);
 }
 
 bool PlanState::is_blocked(const CreateProblem& problem) {
-  block_pods({problem.reason, message_of(problem, spec)});
+  block_pods(obstacle_of(problem));
   const api::UnixSeconds again = try_again_at(problem);
   look_again(std::max(again, now + 1));
   return now < again;

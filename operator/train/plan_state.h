@@ -65,6 +65,8 @@ struct PlanState {
 
   // Notes why pods cannot be created. The status shows only the first of several reasons.
   void block_pods(Obstacle why);
+  // What the status shows of a refused create.
+  [[nodiscard]] Obstacle obstacle_of(const CreateProblem& problem) const;
   // Was the create of this object refused, and is it too early to try again? Then that also blocks the pods.
   bool is_blocked(const std::string& object);
   bool is_blocked(const CreateProblem& problem);

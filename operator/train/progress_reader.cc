@@ -1,16 +1,16 @@
 #include "operator/train/progress_reader.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <ctime>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <random>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "operator/train/due_queue.h"
 
 namespace lockstep::train {
 
@@ -37,13 +37,11 @@ struct ProgressReader::Impl {
   struct Job {
     Target target;
     std::optional<RunReport> newest;
-    Clock::time_point due;
     bool is_read = false;    // by a thread, now
     bool is_warned = false;  // of an answer that cannot be read; until one can
     int failures = 0;
     int repetitions = 0;
   };
-  using Due = std::pair<Clock::time_point, api::ObjectKey>;
 
   explicit Impl(Options given) : options(std::move(given)) {
     if (!options.wall) options.wall = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
@@ -57,54 +55,14 @@ struct ProgressReader::Impl {
   }
 
   // With the lock held.
-  void schedule(const api::ObjectKey& key, Job& job, Clock::time_point due) {
-    take_off(key, job);
-    if (job.target.ip.empty()) return;
-    job.due = due;
-    (job.failures == 0 ? answering : silent).emplace(due, key);
-    (somebody_waits_for_due ? due_changed : changed).notify_one();
-  }
-
-  void take_off(const api::ObjectKey& key, const Job& job) {
-    answering.erase({job.due, key});
-    silent.erase({job.due, key});
-  }
-
-  // Of the jobs that are due, those whose agents answered last time come first: the others may block a thread until
-  // their time-out.
-  std::optional<api::ObjectKey> next_turn() {
-    const Clock::time_point now = Clock::now();
-    for (std::set<Due>* const jobs_by_time : {&answering, &silent}) {
-      if (jobs_by_time->empty() || jobs_by_time->begin()->first > now) continue;
-      return jobs_by_time->extract(jobs_by_time->begin()).value().second;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Clock::time_point> next_due() const {
-    std::optional<Clock::time_point> next;
-    for (const std::set<Due>* const jobs_by_time : {&answering, &silent}) {
-      if (jobs_by_time->empty()) continue;
-      const Clock::time_point due = jobs_by_time->begin()->first;
-      next = std::min(next.value_or(due), due);
-    }
-    return next;
+  void schedule(const api::ObjectKey& key, const Job& job, Clock::time_point due) {
+    if (job.target.ip.empty()) return waiting.erase(key);
+    waiting.set(key, job.failures == 0 ? 0 : 1, due);
   }
 
   void work() {
     std::unique_lock lock(mutex);
-    while (!ending) {
-      if (const std::optional<api::ObjectKey> turn = next_turn()) {
-        changed.notify_one();  // another thread waits until the next job is due
-        read(*turn, lock);
-      } else if (const std::optional<Clock::time_point> due = next_due(); due && !somebody_waits_for_due) {
-        somebody_waits_for_due = true;
-        due_changed.wait_until(lock, *due);
-        somebody_waits_for_due = false;
-      } else {
-        changed.wait(lock);
-      }
-    }
+    while (const std::optional<api::ObjectKey> key = waiting.wait_for_turn(lock)) read(*key, lock);
   }
 
   void read(const api::ObjectKey& key, std::unique_lock<std::mutex>& lock) {
@@ -156,14 +114,10 @@ struct ProgressReader::Impl {
 
   Options options;
   mutable std::mutex mutex;
-  // One thread waits until the next job is due, the others until they are needed.
-  std::condition_variable due_changed, changed;
   // State below is protected by mutex.
-  bool ending = false;
-  bool somebody_waits_for_due = false;
   std::map<api::ObjectKey, Job> jobs;
-  // Jobs by their next turn: those who answered last time or were not asked yet, and those who did not answer.
-  std::set<Due> answering, silent;
+  // Level 1: jobs whose agent did not answer last time. They may block a thread until their time-out.
+  DueQueue<api::ObjectKey, 2> waiting;
   std::mt19937_64 random{std::random_device{}()};
   std::uniform_real_distribution<double> draw{0.0, 1.0};
 
@@ -177,10 +131,8 @@ ProgressReader::ProgressReader(Options options) : impl_(std::make_unique<Impl>(s
 ProgressReader::~ProgressReader() {
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->ending = true;
+    impl_->waiting.end();
   }
-  impl_->due_changed.notify_all();
-  impl_->changed.notify_all();
   for (std::thread& thread : impl_->threads) thread.join();
 }
 
@@ -193,7 +145,6 @@ void ProgressReader::follow(const api::ObjectKey& job, const Target& target) {
   const bool became_ready = target.is_ready && !followed.target.is_ready;
   followed.target = target;
   if (!is_other && !became_ready) return;
-  impl_->take_off(job, followed);
   followed.failures = 0;
   followed.repetitions = 0;
   if (!followed.is_read) impl_->schedule(job, followed, Clock::now());
@@ -203,7 +154,7 @@ void ProgressReader::forget(const api::ObjectKey& job) {
   const std::lock_guard lock(impl_->mutex);
   const auto at = impl_->jobs.find(job);
   if (at == impl_->jobs.end()) return;
-  impl_->take_off(job, at->second);
+  impl_->waiting.erase(job);
   impl_->jobs.erase(at);
 }
 

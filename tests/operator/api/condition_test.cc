@@ -17,6 +17,8 @@ TEST(Conditions, hold_each_type_once) {
   EXPECT_TRUE(conditions.is_true("Running"));
   EXPECT_FALSE(conditions.is_true("Failed"));
   EXPECT_EQ(conditions.find("Failed"), nullptr);
+  EXPECT_EQ(conditions.reason_of("Running"), "Training");
+  EXPECT_EQ(conditions.reason_of("Failed"), "");
 }
 
 TEST(Conditions, keep_the_time_of_the_last_transition_while_the_status_stays) {

@@ -139,6 +139,26 @@ TEST_F(Figures, are_written_as_often_as_the_settings_say) {
   EXPECT_FALSE(plan_later(200, 125).status.has_value());
 }
 
+// The status shows the first refusal, that of the NetworkPolicy. GangScheduled tells of its own.
+TEST(GangScheduled, names_the_refusal_of_the_pod_group) {
+  const std::string two_refusals = R"(
+job: {spec: {networkPolicy: IntraJob, scheduling: {gang: Native}}}
+kinds: {podgroups.scheduling.k8s.io: {version: v1beta1, kind: PodGroup}}
+refused:
+  NetworkPolicy sasrec: {kind: Refused, reason: CreateRefused, message: "no policies here", secondsAgo: 1}
+  PodGroup sasrec-11111111-0: {kind: Refused, reason: QuotaExceeded, message: "no groups here", secondsAgo: 1}
+)";
+  const Result<GoldenCase> golden = read_golden_case(two_refusals, "two refusals");
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  const Plan plan = make_plan(golden->observed);
+  ASSERT_TRUE(plan.status.has_value());
+  EXPECT_EQ(plan.status->reason, "CreateRefused");
+  const api::Condition* const gang = plan.status->conditions.find(api::condition::kGangScheduled);
+  ASSERT_NE(gang, nullptr);
+  EXPECT_EQ(gang->reason, "QuotaExceeded");
+  EXPECT_EQ(gang->message, "The gang waits: no groups here.");
+}
+
 TEST(GoldenCases, are_as_many_as_the_policies_need) { EXPECT_GE(folders().size(), 60U); }
 
 int update() {
