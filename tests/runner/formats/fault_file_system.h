@@ -70,9 +70,10 @@ class FaultFileSystem final : public FileSystem {
     return change<Status>("fsync", "", [&] { return below_.fsync(file); });
   }
   Status close(FileHandle file) override {
+    const bool is_written = was_written(file);  // asked first: once it is closed, another thread may get its number
     // The descriptor is given back even where the call is said to fail, as the kernel does.
     const Status closed = below_.close(file);
-    if (!was_written(file)) return closed;
+    if (!is_written) return closed;
     return change<Status>("close", "", [&] { return closed; });
   }
   Status rename(const std::string& from, const std::string& to) override {
