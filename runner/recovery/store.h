@@ -25,7 +25,7 @@ namespace lockstep {
 struct StoreClient {
   uint64_t connection = 0;  // of its agent
   int local_rank = 0;
-  auto operator<=>(const StoreClient&) const = default;
+  auto operator<=>(const StoreClient&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
 };
 
 struct StoreAnswer {
