@@ -9,6 +9,7 @@
 
 #include "operator/api/object_meta.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::api {
@@ -191,12 +192,6 @@ const char* name_of(Schema::Type type) {
       return "a whole number or a string";
   }
   return "something else";
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? "" : ", ").append(word);
-  return text;
 }
 
 // "has 1 entry", "has 65 entries".

@@ -164,7 +164,7 @@ CoordinatorAnnouncer::CoordinatorAnnouncer(Options options) : impl_(std::make_un
 CoordinatorAnnouncer::~CoordinatorAnnouncer() {
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->waiting.end();
+    impl_->waiting.shut_down();
   }
   for (std::thread& thread : impl_->threads) thread.join();
 }

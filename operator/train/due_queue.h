@@ -37,9 +37,9 @@ class DueQueue {
     turns_.erase(turn);
   }
 
-  // Waits for the next turn and takes its key out. nullopt: end() was called.
+  // Waits for the next turn and takes its key out. nullopt: shut_down() was called.
   std::optional<Key> wait_for_turn(std::unique_lock<std::mutex>& lock) {
-    while (!is_ended_) {
+    while (!is_shut_down_) {
       if (std::optional<Key> key = pop()) {
         changed_.notify_one();  // another thread waits until the next key is due
         return key;
@@ -55,8 +55,9 @@ class DueQueue {
     return std::nullopt;
   }
 
-  void end() {
-    is_ended_ = true;
+  // Ends all waits, those to come included.
+  void shut_down() {
+    is_shut_down_ = true;
     due_changed_.notify_all();
     changed_.notify_all();
   }
@@ -86,7 +87,7 @@ class DueQueue {
   // One thread waits until the next key is due, the others until they are needed.
   std::condition_variable due_changed_, changed_;
   bool somebody_waits_for_due_ = false;
-  bool is_ended_ = false;
+  bool is_shut_down_ = false;
 };
 
 }  // namespace lockstep::train

@@ -131,7 +131,7 @@ ProgressReader::ProgressReader(Options options) : impl_(std::make_unique<Impl>(s
 ProgressReader::~ProgressReader() {
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->waiting.end();
+    impl_->waiting.shut_down();
   }
   for (std::thread& thread : impl_->threads) thread.join();
 }

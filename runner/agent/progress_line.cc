@@ -73,7 +73,7 @@ std::string bar(double fraction, int columns, const ProgressStyle& style) {
   return text + (style.color ? "\033[0m" : "");
 }
 
-std::string joined(const std::vector<Part>& parts) {
+std::string text_of(const std::vector<Part>& parts) {
   std::string text;
   for (const Part& part : parts) text += "  " + part.text;
   return text;
@@ -94,15 +94,15 @@ std::string render_progress_line(const ProgressView& view, const ProgressStyle& 
     parts.erase(std::next(least).base());
   }
   const int room = style.columns - fixed - columns_of(parts);
-  if (room < kBarColumnsMin) return (percent + joined(parts)).substr(0, columns);
+  if (room < kBarColumnsMin) return (percent + text_of(parts)).substr(0, columns);
   return view.workload + "  " + bar(fraction_done(*view.progress), std::min(room, kBarColumnsMax), style) + " " +
-         percent + joined(parts);
+         percent + text_of(parts);
 }
 
 std::string render_plain_line(const ProgressView& view) {
   if (!view.progress) return view.workload + ": " + view.phase;
   return view.workload + ": " + format("%.0f%%", std::floor(fraction_done(*view.progress) * 100)) +
-         joined(parts_of(view));
+         text_of(parts_of(view));
 }
 
 std::string format_duration(double seconds) {

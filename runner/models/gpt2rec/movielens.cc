@@ -200,7 +200,7 @@ std::string read_profile(std::string_view gender, std::string_view age, std::str
   return {};
 }
 
-std::string joined(const std::vector<std::string_view>& words) {
+std::string genre_list(const std::vector<std::string_view>& words) {
   std::string text;
   for (const std::string_view word : words) {
     const std::string_view one = trimmed(word);
@@ -256,7 +256,7 @@ Status read_100k(const std::string& folder, const std::function<void()>& on_prog
     for (size_t i = 0; i < kGenresOf100k.size(); ++i) {
       if (trimmed(fields[kFirstGenre + i]) == "1") genres.push_back(kGenresOf100k[i]);
     }
-    return tables.films.add(fields[0], {.title = text_of(fields[1]), .genres = joined(genres)});
+    return tables.films.add(fields[0], {.title = text_of(fields[1]), .genres = genre_list(genres)});
   }));
   return ratings.each("user, film, rating and time with tabs between them", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "\t");
@@ -327,7 +327,7 @@ Status read_recbole(const std::string& stem, const std::function<void()>& on_pro
   TRY_ASSIGN(const RecboleColumns of_film, RecboleColumns::of(films, {"item_id", "movie_title", genres}));
   TRY(of_film.each(films, [&](const std::vector<std::string_view>& fields) -> std::string {
     Film film{.title = text_of(of_film.of(fields, "movie_title")),
-              .genres = joined(split_fields(of_film.of(fields, genres), " "))};
+              .genres = genre_list(split_fields(of_film.of(fields, genres), " "))};
     int64_t year = 0;
     const bool has_year = parse_whole(trimmed(of_film.of(fields, "release_year")), year);
     if (has_year && !film.title.empty()) film.title += " (" + std::to_string(year) + ")";
@@ -428,7 +428,7 @@ std::string genres_of(std::string_view text) {
   for (const std::string_view part : split_fields(text, "|")) {
     for (const std::string_view genre : split_fields(part, ",")) genres.push_back(genre);
   }
-  return joined(genres);
+  return genre_list(genres);
 }
 
 std::string age_group_of(int64_t years) {
