@@ -40,6 +40,10 @@ else()
   list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib ${cuda_lib})  # installed programs look in ../lib
 endif()
 target_compile_definitions(lockstep_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+# at::parallel_for is defined in ATen's headers, and runs on one thread in code that is compiled without OpenMP. When the
+# program runs, libgomp is that of the wheel, so that there is one pool of threads.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+target_link_libraries(lockstep_torch INTERFACE OpenMP::OpenMP_CXX)
 
 # One precompiled header for all targets with the same flags: parsing it costs 10-15 s on one core.
 add_library(lockstep_torch_pch_rooms STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cc)

@@ -73,7 +73,7 @@ def changed_since_origin(root):
 
 def tidy(commands_folder, source):
     command = ["clang-tidy-14", "--quiet", f"-p={commands_folder}", "--extra-arg=-Wno-unknown-warning-option",
-               "--extra-arg=-Wno-ignored-optimization-argument", str(source)]
+               "--extra-arg=-Wno-ignored-optimization-argument", "--extra-arg=-fno-openmp", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + (done.stderr if done.returncode and not done.stdout else "")
 

@@ -1,5 +1,6 @@
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 
+#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <mutex>
 #include <string>
 
 namespace lockstep {
@@ -21,11 +23,12 @@ double on_grid(double value) {
 
 double discount(int64_t place) { return 1.0 / std::log2(static_cast<double>(place) + 2.0); }
 
-void add(RankingFigures& sums, const RankingFigures& figures) {
+RankingFigures& operator+=(RankingFigures& sums, const RankingFigures& figures) {
   sums.ndcg += figures.ndcg;
   sums.recall += figures.recall;
   sums.precision += figures.precision;
   sums.hit += figures.hit;
+  return sums;
 }
 
 class RankingSums {
@@ -40,11 +43,22 @@ class RankingSums {
       if (!valid_seen_) set_candidates(data_.trained().of(user), false);
       const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
       if (!valid_seen_) set_candidates(data_.trained().of(user), true);
-      for (size_t i = 0; i < kCutoffs.size(); ++i) add(valid_[i], ranking_figures(ranking, valid, kCutoffs[i]));
+      for (size_t i = 0; i < kCutoffs.size(); ++i) valid_[i] += ranking_figures(ranking, valid, kCutoffs[i]);
       valid_users_ += 1.0;
     }
     if (test.empty()) return;
     add_test(user, scores, test, valid);
+  }
+
+  void add(const RankingSums& other) {
+    for (size_t i = 0; i < kCutoffs.size(); ++i) {
+      valid_[i] += other.valid_[i];
+      test_[i] += other.test_[i];
+    }
+    valid_users_ += other.valid_users_;
+    test_users_ += other.test_users_;
+    cold_ndcg_ += other.cold_ndcg_;
+    cold_users_ += other.cold_users_;
   }
 
   // The same names on every rank.
@@ -78,7 +92,7 @@ class RankingSums {
     const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
     set_candidates(trained, true);
     set_candidates(valid, true);
-    for (size_t i = 0; i < kCutoffs.size(); ++i) add(test_[i], ranking_figures(ranking, test, kCutoffs[i]));
+    for (size_t i = 0; i < kCutoffs.size(); ++i) test_[i] += ranking_figures(ranking, test, kCutoffs[i]);
     test_users_ += 1.0;
 
     std::vector<int32_t> cold;
@@ -148,17 +162,6 @@ RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const
           .hit = hits > 0 ? 1.0 : 0.0};
 }
 
-at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH) {
-  std::vector<at::Tensor> parts;
-  const int64_t films = item_parts_IH.size(0);
-  Dropouts none;
-  for (int64_t begin = 0; begin < films; begin += kFilmsAtOnce) {
-    const at::Tensor films_H = item_parts_IH.narrow(0, begin, std::min(kFilmsAtOnce, films - begin));
-    parts.push_back(model.score(user_parts_UH.unsqueeze(1) + films_H.unsqueeze(0), none));
-  }
-  return at::cat(parts, 1).to(at::kCPU, at::kFloat).contiguous();
-}
-
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
                                          const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH,
                                          bool valid_seen, const EvaluationShard& shard) {
@@ -173,11 +176,17 @@ std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const Re
     const at::Tensor chunk_U = at::empty({n}, at::kLong);
     std::copy_n(users.begin() + begin, n, chunk_U.mutable_data_ptr<int64_t>());
     const at::Tensor scores_UI =
-        all_scores(model, user_parts_UH.index_select(0, chunk_U.to(user_parts_UH.device())), item_parts_IH);
-    for (int64_t i = 0; i < n; ++i) {
-      const auto at = static_cast<size_t>(i);
-      sums.add_user(users[static_cast<size_t>(begin + i)], {scores_UI.const_data_ptr<float>() + at * films, films});
-    }
+        model.scores(user_parts_UH.index_select(0, chunk_U.to(user_parts_UH.device())), item_parts_IH).to(at::kCPU);
+    std::mutex mutex;
+    at::parallel_for(0, n, /*grain_size=*/1, [&](int64_t first, int64_t end) {
+      RankingSums part(data, valid_seen);
+      for (int64_t i = first; i < end; ++i) {
+        const float* const scores_I = scores_UI.const_data_ptr<float>() + static_cast<size_t>(i) * films;
+        part.add_user(users[static_cast<size_t>(begin + i)], {scores_I, films});
+      }
+      const std::lock_guard lock(mutex);
+      sums.add(part);
+    });
   }
   return sums.result();
 }

@@ -8,8 +8,7 @@
 // alone are cold: "test_cold_ndcg@10" ranks these among themselves.
 // Figures do not depend on the world size: users are scored in fixed chunks of the whole list, a rank takes whole
 // chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order.
-// Memory: kUsersAtOnce × kFilmsAtOnce × 128 values at a time.
-// Threads: one.
+// Threads: called by one; on a CPU it splits the users of a chunk over ATen's threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +24,6 @@
 namespace lockstep {
 
 inline constexpr int64_t kUsersAtOnce = 16;
-inline constexpr int64_t kFilmsAtOnce = 4096;
 inline constexpr int64_t kTopCount = 50;
 
 // The `count` best of `scores` where `is_candidate` holds (empty: everywhere), the best first; of equal scores the one
@@ -41,10 +39,6 @@ struct RankingFigures {
 // The figures of the first `k` places of a ranking, each rounded to a multiple of 2^-30. `wanted`: the user's films,
 // ascending, at least one.
 RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const int32_t> wanted, int64_t k);
-
-// The scores of all films for some users: [U, I], on the CPU. user_parts_UH and item_parts_IH: their parts of the first
-// layer (RecommenderModel::user_part and item_part).
-at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH);
 
 // user_parts_UH, item_parts_IH: those of all users and all films.
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,

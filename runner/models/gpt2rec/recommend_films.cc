@@ -133,7 +133,7 @@ class FilmRecommender {
     std::vector<Found> audience;
     for (size_t begin = 0; begin < people_.size(); begin += static_cast<size_t>(kUsersAtOnce)) {
       const size_t count = std::min(static_cast<size_t>(kUsersAtOnce), people_.size() - begin);
-      const at::Tensor scores_UI = all_scores(workload_.model(), parts_of(begin, count), film_parts_IH_);
+      const at::Tensor scores_UI = workload_.model().scores(parts_of(begin, count), film_parts_IH_).to(at::kCPU);
       for (size_t i = 0; i < count; ++i) {
         const Person& person = people_[begin + i];
         const auto films = static_cast<size_t>(scores_UI.size(1));

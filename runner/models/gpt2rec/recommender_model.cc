@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/kernels/pair_scores.h"
 #include "runner/layers/initial_values.h"
 
 namespace lockstep {
@@ -153,6 +154,12 @@ at::Tensor RecommenderModel::score(const at::Tensor& sum, Dropouts& dropouts) co
   const at::Tensor first = dropouts.of_relu(sum);
   const at::Tensor second = dropouts.of_relu(second_(first));
   return last_(second).squeeze(-1);
+}
+
+at::Tensor RecommenderModel::scores(const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH) const {
+  return pair_scores(
+      user_parts_UH, item_parts_IH,
+      {.second_SH = second_.weight, .second_bias_S = second_.bias, .last_1S = last_.weight, .last_bias_1 = last_.bias});
 }
 
 }  // namespace lockstep

@@ -5,8 +5,9 @@
 // reduces to LN(W_o [id ; W_v meta] + id), where meta = W_p text. The guide's other layers do not change the score and
 // are left out; `unused` gives their initial values, for files that the guide's code loads.
 // Threads: one.
-// Shapes: B users or films, N films, I all films, K ids with a trained embedding, T texts, W width of a text's vector,
-// D embed_dim, F width of a user or film (D, or 2D without attention), H = 128 values of the first hidden layer.
+// Shapes: B users or films, N films, I all films, U users, K ids with a trained embedding, T texts, W width of a text's
+// vector, D embed_dim, F width of a user or film (D, or 2D without attention), H = 128 values of the first hidden
+// layer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -62,6 +63,8 @@ class RecommenderModel {
   [[nodiscard]] at::Tensor item_part(const at::Tensor& items_NF) const;  // [N, H], with the bias
   // The rest of the score network, given the sum of both parts: [.., H] → [..].
   [[nodiscard]] at::Tensor score(const at::Tensor& sum, Dropouts& dropouts) const;
+  // The scores of all pairs, given their parts, without dropout and gradients: [U, I], fp32.
+  [[nodiscard]] at::Tensor scores(const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH) const;
 
  private:
   // Fuses the embeddings of id and text.

@@ -161,6 +161,7 @@ TEST_F(OptionalInformerTest, a_server_in_trouble_is_no_proof_that_the_kind_is_go
   start();
   state();
   ASSERT_TRUE(journal_.wait_for("v2 with 1"));
+  ASSERT_TRUE(server_->wait_for_watches(1));  // a watch that opens after the cut would stay open
   const int watches = server_->count("WATCH /apis/gang.example/v2/groups");
   change_server([this] { is_away_ = true; });
   ASSERT_TRUE(server_->wait_until(
