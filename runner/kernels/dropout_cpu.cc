@@ -18,8 +18,9 @@
 namespace lockstep::dropout_detail {
 namespace {
 
-constexpr int64_t kLanes = 16;             // Philox blocks computed together
-constexpr int64_t kElements = kLanes * 4;  // of one such group
+constexpr int64_t kLanes = 16;                          // Philox blocks computed together
+constexpr int64_t kElements = kLanes * 4;               // of one such group
+constexpr int64_t kElementsAtLeast = int64_t{1} << 14;  // of a thread
 
 // keep[i] = 1 where element first_block * 4 + i of the sample is kept. The four bytes of a block are put together in a
 // word, because the compiler does not vectorise the writing of single bytes.
@@ -104,7 +105,6 @@ void scale_kept(double scale, const float* x, const uint8_t* keep, float* out, i
 }  // namespace
 
 void apply_mask_cpu(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& out) {
-  constexpr int64_t kElementsAtLeast = int64_t{1} << 14;  // of a thread
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "lockstep_dropout_backward", [&] {
     at::parallel_for(0, x.numel(), kElementsAtLeast, [&](int64_t begin, int64_t end) {
       scale_kept(scale, x.const_data_ptr<scalar_t>() + begin, mask.const_data_ptr<uint8_t>() + begin,
@@ -120,7 +120,8 @@ void draw_and_apply_cpu(const at::Tensor& x, const at::Tensor& mask, const at::T
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "lockstep_dropout", [&] {
     const scalar_t* const in = x.const_data_ptr<scalar_t>();
     scalar_t* const result = out.data_ptr<scalar_t>();
-    at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
+    const int64_t samples_at_least = std::max<int64_t>(1, kElementsAtLeast / std::max<int64_t>(1, n));
+    at::parallel_for(0, samples, samples_at_least, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const bool is_row = plan.samples != nullptr;
         const auto sample =
