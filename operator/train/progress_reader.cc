@@ -76,7 +76,8 @@ struct ProgressReader::Impl {
     if (at == jobs.end()) return;  // forgotten meanwhile
     Job& job = at->second;
     job.is_read = false;
-    const bool is_same = job.target.pod_uid == target.pod_uid && job.target.ip == target.ip;
+    // Another pod 0, or one that has become ready meanwhile, is asked at once.
+    const bool is_same = job.target == target;
     job.failures = report.ok() || !is_same ? 0 : job.failures + 1;
     const bool is_news = report.ok() && says_anything_new(*report, job.newest);
     job.repetitions = report.ok() && is_same && !is_news ? job.repetitions + 1 : 0;

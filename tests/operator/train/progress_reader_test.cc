@@ -46,6 +46,10 @@ class Agent {
     return changed_.wait_for(lock, std::chrono::seconds(30),
                              [&] { return std::find(asked_.begin(), asked_.end(), ip) != asked_.end(); });
   }
+  bool wait_for_requests(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(30), [&] { return asked_.size() >= count; });
+  }
 
  private:
   std::mutex mutex_;
@@ -208,6 +212,21 @@ TEST(ProgressReader, asks_pod_0_at_once_when_it_becomes_ready) {
   reader.follow(kJob, ready);
   ASSERT_TRUE(agent.wait_for_reports(2));
   EXPECT_EQ(reader.newest(kJob)->progress->step, 1);
+}
+
+TEST(ProgressReader, asks_pod_0_again_at_once_when_it_becomes_ready_while_it_is_asked) {
+  Agent agent;
+  ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+                         .period = [](const ReadHistory&) { return std::chrono::hours(1); },
+                         .threads = 1});
+  agent.hold(true);
+  reader.follow(kJob, kPod0);
+  ASSERT_TRUE(agent.wait_for_requests(1));
+  ProgressReader::Target ready = kPod0;
+  ready.is_ready = true;
+  reader.follow(kJob, ready);
+  agent.hold(false);
+  EXPECT_TRUE(agent.wait_for_requests(2));
 }
 
 TEST(ProgressReader, tells_of_an_answer_that_says_something_new_only) {
