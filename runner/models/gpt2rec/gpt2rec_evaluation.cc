@@ -7,9 +7,10 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <mutex>
 #include <string>
+
+#include "runner/models/best_scores.h"
 
 namespace lockstep {
 namespace {
@@ -41,7 +42,8 @@ class RankingSums {
     const std::span<const int32_t> test = data_.tested().of(user);
     if (!valid.empty()) {
       if (!valid_seen_) set_candidates(data_.trained().of(user), false);
-      const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
+      const std::vector<int32_t> ranking =
+          best_scores(scores, kTopCount, [&](size_t item) { return is_candidate_[item]; });
       if (!valid_seen_) set_candidates(data_.trained().of(user), true);
       for (size_t i = 0; i < kCutoffs.size(); ++i) valid_[i] += ranking_figures(ranking, valid, kCutoffs[i]);
       valid_users_ += 1.0;
@@ -89,7 +91,8 @@ class RankingSums {
     const std::span<const int32_t> trained = data_.trained().of(user);
     set_candidates(trained, false);
     set_candidates(valid, false);
-    const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
+    const std::vector<int32_t> ranking =
+        best_scores(scores, kTopCount, [&](size_t item) { return is_candidate_[item]; });
     set_candidates(trained, true);
     set_candidates(valid, true);
     for (size_t i = 0; i < kCutoffs.size(); ++i) test_[i] += ranking_figures(ranking, test, kCutoffs[i]);
@@ -99,7 +102,8 @@ class RankingSums {
     std::copy_if(test.begin(), test.end(), std::back_inserter(cold),
                  [&](int32_t item) { return data_.cold_in_test()[static_cast<size_t>(item)]; });
     if (cold.empty()) return;
-    const std::vector<int32_t> among_cold = best_scores(scores, data_.cold_in_test(), kCutoffs[0]);
+    const std::vector<int32_t> among_cold =
+        best_scores(scores, kCutoffs[0], [&](size_t item) { return data_.cold_in_test()[item]; });
     cold_ndcg_ += ranking_figures(among_cold, cold, kCutoffs[0]).ndcg;
     cold_users_ += 1.0;
   }
@@ -124,26 +128,6 @@ std::vector<int64_t> evaluated_users(const RecommenderData& data) {
 }
 
 }  // namespace
-
-std::vector<int32_t> best_scores(std::span<const float> scores, const std::vector<bool>& is_candidate, int64_t count) {
-  std::vector<int32_t> order;
-  order.reserve(scores.size());
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (is_candidate.empty() || is_candidate[i]) order.push_back(static_cast<int32_t>(i));
-  }
-  const auto value = [&](int32_t i) {
-    const float score = scores[static_cast<size_t>(i)];
-    return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
-  };
-  const auto end = order.begin() + std::min(count, static_cast<int64_t>(order.size()));
-  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
-    const float first = value(a);
-    const float second = value(b);
-    return first > second || (first == second && a < b);
-  });
-  order.erase(end, order.end());
-  return order;
-}
 
 RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const int32_t> wanted, int64_t k) {
   double gained = 0.0;

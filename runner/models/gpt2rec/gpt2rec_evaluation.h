@@ -26,10 +26,6 @@ namespace lockstep {
 inline constexpr int64_t kUsersAtOnce = 16;
 inline constexpr int64_t kTopCount = 50;
 
-// The `count` best of `scores` where `is_candidate` holds (empty: everywhere), the best first; of equal scores the one
-// with the lower index. A score that is not a number is the worst.
-std::vector<int32_t> best_scores(std::span<const float> scores, const std::vector<bool>& is_candidate, int64_t count);
-
 struct RankingFigures {
   double ndcg = 0.0;
   double recall = 0.0;

@@ -16,6 +16,7 @@
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/models/best_scores.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
@@ -194,7 +195,7 @@ class FilmRecommender {
       for (const int32_t film : seen_.of(person.id)) is_candidate[static_cast<size_t>(film)] = false;
     }
     std::vector<Found> found;
-    for (const int32_t film : best_scores(scores, is_candidate, options_.topk)) {
+    for (const int32_t film : best_scores(scores, options_.topk, [&](size_t film) { return is_candidate[film]; })) {
       const bool is_new = static_cast<size_t>(film) >= ratings_.films.size();
       found.push_back({.id = is_new ? kNew : std::to_string(film),
                        .title = titles_[static_cast<size_t>(film)],

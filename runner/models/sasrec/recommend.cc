@@ -20,6 +20,7 @@
 #include "runner/checkpoint/reader.h"
 #include "runner/data/dataset.h"
 #include "runner/data/take_line.h"
+#include "runner/models/best_scores.h"
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
@@ -165,7 +166,8 @@ class Recommender {
     if (options_.exclude_seen) {
       for (const int32_t item : data_.history(user)) scores[static_cast<size_t>(item)] = kNoCandidate;
     }
-    Row row{.items = best_indices(scores, options_.topk), .scores = {}};
+    const auto is_candidate = [&](size_t item) { return scores[item] > kNoCandidate; };
+    Row row{.items = best_scores(scores, options_.topk, is_candidate), .scores = {}};
     for (const int32_t item : row.items) row.scores.push_back(scores[static_cast<size_t>(item)]);
     return row;
   }
@@ -228,34 +230,6 @@ std::optional<Failure> write_rows(const TaskInput& input, const Recommender& rec
 }
 
 }  // namespace
-
-std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k) {
-  const auto is_better = [&](int32_t a, int32_t b) {
-    const float first = scores[static_cast<size_t>(a)];
-    const float second = scores[static_cast<size_t>(b)];
-    return first > second || (first == second && a < b);
-  };
-  // A heap of the best so far, with the worst of them at the front. Indices ascend, so that a score equal to the worst
-  // never replaces it.
-  std::vector<int32_t> best;
-  const auto wanted = static_cast<size_t>(std::min<int64_t>(k, static_cast<int64_t>(scores.size())));
-  if (wanted == 0) return best;
-  best.reserve(wanted);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const float score = scores[i];
-    if (best.size() < wanted) {
-      if (!(score > kNoCandidate)) continue;
-      best.push_back(static_cast<int32_t>(i));
-      std::push_heap(best.begin(), best.end(), is_better);
-    } else if (score > scores[static_cast<size_t>(best.front())]) {
-      std::pop_heap(best.begin(), best.end(), is_better);
-      best.back() = static_cast<int32_t>(i);
-      std::push_heap(best.begin(), best.end(), is_better);
-    }
-  }
-  std::sort_heap(best.begin(), best.end(), is_better);
-  return best;
-}
 
 std::optional<Failure> recommend(const TaskInput& input) {
   const at::NoGradGuard no_grad;

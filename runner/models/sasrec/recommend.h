@@ -6,10 +6,7 @@
 // Threads: one, and torch's.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "runner/contract/exit_code.h"
 #include "runner/models/task.h"
@@ -20,9 +17,5 @@ namespace lockstep {
 // is unreadable or names an unknown user. kUsage: an unknown --user, --topk above the number of items, weights of
 // another shape. kCheckpoint: weights that are not finite; the result cannot be written.
 std::optional<Failure> recommend(const TaskInput& input);
-
-// The indices of the `k` highest scores, highest first; equal scores are in the order of their indices. Scores of
-// -infinity are left out, so that there may be fewer than k.
-std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k);
 
 }  // namespace lockstep

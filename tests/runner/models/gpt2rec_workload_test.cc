@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -256,14 +255,6 @@ TEST(Gpt2recEvaluation, training_films_can_be_left_out_of_the_validation) {
     }
   }
   EXPECT_GT(unseen.at("valid_ndcg@50").first, all.at("valid_ndcg@50").first);
-}
-
-TEST(Gpt2recEvaluation, the_best_come_first_ties_by_number_and_no_numbers_last) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> scores = {1.0F, nan, 3.0F, 3.0F, -2.0F};
-  EXPECT_THAT(best_scores(scores, {}, 3), ElementsAre(2, 3, 0));
-  EXPECT_THAT(best_scores(scores, {}, 9), ElementsAre(2, 3, 0, 4, 1));
-  EXPECT_THAT(best_scores(scores, {true, true, false, true, true}, 2), ElementsAre(3, 0));
 }
 
 TEST(Gpt2recEvaluation, figures_of_one_ranking_are_those_of_the_definitions) {
