@@ -24,7 +24,7 @@ struct WorkerCommand {
   std::string program;                 // path
   std::vector<std::string> arguments;  // without the program's name
   Environment environment;             // complete; spawn_worker adds LOCAL_RANK, the variables of link and beat page,
-                                       // and OMP_WAIT_POLICY unless the user has set how OpenMP threads wait
+                                       // and GOMP_SPINCOUNT unless the user has set how OpenMP threads wait
 };
 
 // The agent's ends of link and pipes; the caller owns the descriptors.
