@@ -195,7 +195,7 @@ class FilmRecommender {
       for (const int32_t film : seen_.of(person.id)) is_candidate[static_cast<size_t>(film)] = false;
     }
     std::vector<Found> found;
-    for (const int32_t film : best_scores(scores, options_.topk, [&](size_t film) { return is_candidate[film]; })) {
+    for (const int32_t film : best_scores(scores, options_.topk, [&](size_t index) { return is_candidate[index]; })) {
       const bool is_new = static_cast<size_t>(film) >= ratings_.films.size();
       found.push_back({.id = is_new ? kNew : std::to_string(film),
                        .title = titles_[static_cast<size_t>(film)],
