@@ -15,7 +15,7 @@ constexpr int64_t kRows = 12;  // two registers of sums for each: 24 of the 32 t
 using Lanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;
 using LanesInMemory [[gnu::vector_size(kLanes * sizeof(float)), gnu::aligned(alignof(float)), gnu::may_alias]] = float;
 
-#define LOCKSTEP_AVX512 __attribute__((target("arch=x86-64-v4")))
+#define LOCKSTEP_AVX512 __attribute__((target("avx512f")))
 #define LOCKSTEP_UNROLL _Pragma("GCC unroll 16")
 
 // hidden_RH = relu(user + item) for `rows` items.
@@ -57,7 +57,7 @@ LOCKSTEP_AVX512 inline void second_and_last_layer(PairSizes sizes, const float* 
 
 }  // namespace
 
-bool has_avx512() { return __builtin_cpu_supports("x86-64-v4") != 0; }
+bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 
 LOCKSTEP_AVX512 void avx512_scores(PairSizes sizes, const float* user_H, const float* items_IH, const float* second_HS,
                                    const float* second_bias_S, const float* last_S, float last_bias, float* scores_I) {
