@@ -145,7 +145,8 @@ class RealJobs(Jobs):
     def assert_same_curve(self, reference):
         """Every step's loss and the final weights, to the bit."""
         found, expected = losses(self.run_folder()), losses(reference)
-        assert sorted(found.keys() ^ expected.keys()) == []
+        odd = sorted(found.keys() ^ expected.keys())
+        assert not odd, f"{len(odd)} steps are in one of {self.run_folder()} and {reference} only, from {odd[0]} to {odd[-1]}"
         assert [step for step in found if found[step] != expected[step]] == []
         assert equal_weights(weights(self.run_folder()), weights(reference))
 
