@@ -76,7 +76,7 @@ struct ProgressReader::Impl {
     if (at == jobs.end()) return;  // forgotten meanwhile
     Job& job = at->second;
     job.is_read = false;
-    // Another pod 0, or one that has become ready meanwhile, is asked at once.
+    // Where the target has changed meanwhile (another pod 0, or pod 0 became ready), it is asked at once.
     const bool is_same = job.target == target;
     job.failures = report.ok() || !is_same ? 0 : job.failures + 1;
     const bool is_news = report.ok() && says_anything_new(*report, job.newest);
