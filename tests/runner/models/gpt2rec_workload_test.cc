@@ -257,6 +257,19 @@ TEST(Gpt2recEvaluation, training_films_can_be_left_out_of_the_validation) {
   EXPECT_GT(unseen.at("valid_ndcg@50").first, all.at("valid_ndcg@50").first);
 }
 
+TEST(RecommenderModel, scores_all_pairs_as_it_scores_those_of_a_step) {
+  RecommenderModel model({.num_users = 3, .num_items = 40, .text_width = 8}, at::kCPU);
+  model.initialize(5);
+  const torch::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : model.parameters()) parameter.tensor.add_(at::randn_like(parameter.tensor) * 0.1);
+  const at::Tensor user_parts_UH = at::randn({3, 128});
+  const at::Tensor item_parts_IH = at::randn({40, 128});
+  Dropouts none;
+  const at::Tensor wanted_UI = model.score(user_parts_UH.unsqueeze(1) + item_parts_IH.unsqueeze(0), none);
+  EXPECT_LT((model.scores(user_parts_UH, item_parts_IH) - wanted_UI).abs().max().item<double>(), 1e-5);
+  EXPECT_GT(wanted_UI.abs().max().item<double>(), 1e-2);
+}
+
 TEST(Gpt2recEvaluation, figures_of_one_ranking_are_those_of_the_definitions) {
   const std::vector<int32_t> ranking = {5, 2, 9, 7};
   const std::vector<int32_t> wanted = {2, 7, 8};
