@@ -64,11 +64,16 @@ void add_batch(Rows& rows, const StartFacts& f) {
 
 void add_optimizer(Rows& rows, const StartFacts& f) {
   const TrainingOptions& t = f.config.training;
-  const double lr = scaled_lr(t.lr, t.lr_scaling, f.batch.declared_world_size, f.batch.global_batch);
-  std::string text = number(lr) + ", " + flag(f.config, "lr_schedule");
+  std::string text;
+  for (const TrainingPhase& phase : f.phases) {
+    const double lr =
+        scaled_lr(options_in(phase, t).lr, t.lr_scaling, f.batch.declared_world_size, f.batch.global_batch);
+    text += (text.empty() ? "" : ", then ") + number(lr);
+  }
+  text += ", " + flag(f.config, "lr_schedule");
   if (t.lr_scaling != LrScaling::kNone) {
     const bool by_batch = t.lr_scaling == LrScaling::kBatch;
-    text += " (--lr " + number(t.lr) +
+    text += " (" + (f.phases.size() == 1 ? "--lr " + number(t.lr) : "those of the phases") +
             (by_batch ? " times the batch / 256"
                       : " scaled " + flag(f.config, "lr_scaling") + " for " +
                             std::to_string(f.batch.declared_world_size) + " ranks") +

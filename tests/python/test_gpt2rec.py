@@ -90,7 +90,7 @@ def weights_of_optimizer(folder):
 
 # Adapters that are trained learn so fast that their dropout is seen in the loss.
 FAST_ADAPTERS = ["--gpt2_lr_factor", "5", "--lr_schedule", "constant"]
-MODES = {"cached": ["--num_epochs", "2"],
+MODES = {"cached": ["--max_steps", "50"],
          "dynamic": ["--use_cache", "false", "--max_steps", "4", "--lr", "0.01", *FAST_ADAPTERS],
          "two phases": ["--phase1_epochs", "1", "--phase2_epochs", "1", "--phase1_lr", "1e-3", "--phase2_lr", "0.01",
                         *FAST_ADAPTERS]}
@@ -106,17 +106,17 @@ def small_1m(tmp_path_factory):
 @pytest.mark.parametrize("mode", MODES)
 def test_every_steps_loss_is_the_same_for_every_world_size_with_dropout_on(run, lockstep, small_1m, tmp_path, mode):
     found = {}
-    for ranks in (1, 2, 3):
+    for ranks in (1, 2, 3, 4):
         folder = tmp_path / f"w{ranks}"
         train(run, lockstep, folder, *SMALL, *MODES[mode], "--nproc", ranks, "--batch_size", "101", data=small_1m)
         found[ranks] = losses(folder), figures(folder)
     assert len(found[1][0]) >= 4
-    for ranks in (2, 3):
+    for ranks in (2, 3, 4):
         assert found[ranks][0] == pytest.approx(found[1][0], rel=1e-5)
     if mode != "cached":
         train(run, lockstep, tmp_path / "none", *SMALL, *MODES[mode], "--lora_dropout", "0", "--batch_size", "101", data=small_1m)
         assert losses(tmp_path / "none") != pytest.approx(found[1][0], rel=1e-4), "the adapters' dropout does nothing"
-    for ranks in (2, 3):
+    for ranks in (2, 3, 4):
         for name in ("valid_ndcg@10", "test_ndcg@10", "test_recall@50"):
             assert figure(found[ranks][1], name) == pytest.approx(figure(found[1][1], name), abs=0.02)
 
@@ -231,6 +231,7 @@ def test_the_guides_command_lines_train(run, lockstep, small_1m, tmp_path, flags
     assert args["batch_scope"] == "per_device" and args["max_skipped_steps"] == "0"
     if "--device" in flags:
         assert "--device cuda means auto here" in text(done)
+        assert torch.cuda.is_available() or "no GPU found, training on the CPU" in text(done)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_as_the_guide_does(run, lockstep, small_1m, tmp_path):

@@ -32,6 +32,7 @@ def test_each_phase_has_its_own_rate_from_its_first_step_on(run, lockstep, small
     flags = [*SMALL, *WHOLE, "--phase1_epochs", "2", "--phase2_epochs", "2", "--phase1_lr", "3e-4", "--phase2_lr", "7e-5"]
     done = train(run, lockstep, tmp_path / "run", *flags, data=small_1m)
     assert rates(tmp_path / "run") == {1: 3e-4, 2: 3e-4, 3: 7e-5, 4: 7e-5}
+    assert re.search(r"learning rate +0\.0003, then 7e-05, plateau", done.stdout), done.stdout
     assert "now phase 2: 2 epochs, lr 7e-05, clip 0.5, from step 3" in " ".join(text(done).split())
     assert "(with a higher --phase2_epochs)" in " ".join(text(done).split())
 
@@ -111,7 +112,7 @@ def test_the_rate_is_halved_when_the_loss_stays(run, lockstep, small_1m, tmp_pat
 
 def test_the_training_loss_decides_when_the_rate_is_halved(run, lockstep, small_1m, tmp_path):
     train(run, lockstep, tmp_path / "run", *SMALL, *WHOLE, "--epochs", "14", "--lr", "0.01", "--min_lr", "0", "--dropout", "0.8",
-          "--plateau_patience", "0", "--early_stop_patience", "0", data=small_1m)
+          "--plateau_patience", "0", "--early_stop_patience", "0", "--nproc", "2", data=small_1m)
     by_step = losses(tmp_path / "run")
     assert len(by_step) == 14
     found = rates(tmp_path / "run")

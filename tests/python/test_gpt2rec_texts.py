@@ -125,7 +125,7 @@ def test_a_run_goes_on_with_its_own_gpt2_alone(run, lockstep, films, tokenizer, 
 def test_the_mean_over_padding_is_that_of_the_guide(run, lockstep, films, tmp_path, cache):
     """32 users or films, by their ids, are padded to the longest of them. At first all texts say little: after ten steps."""
     data, pairs = films
-    flags = [*WHOLE, "--pool", "padded", "--use_cache", cache, "--gpt2_config", "2x64"]
+    flags = [*WHOLE, "--pool", "padded", "--use_cache", cache, "--gpt2_config", "2x64", "--nproc", "2"]
     train(run, lockstep, tmp_path / "run", *flags, "--max_steps", "10", data=data)
     padded, mean = (TrainedTwin(tmp_path / "run", data, pairs, pool=pool).loss() for pool in ("padded", "mean"))
     train(run, lockstep, tmp_path / "run", *flags, "--max_steps", "11", data=data)

@@ -176,6 +176,7 @@ Json Gpt2recWorkload::shared_facts() const {
 }
 
 Status Gpt2recWorkload::enter_phase(int64_t phase, const std::function<bool()>& goes_on) {
+  phase_ = phase;
   at::Tensor cached_TW;
   if (phases_[static_cast<size_t>(phase)].is_cached) {
     cached_TW = encode_all(goes_on);
@@ -203,10 +204,14 @@ double Gpt2recWorkload::flops_per_sample() const {
 }
 
 std::string Gpt2recWorkload::memory_advice() const {
-  std::string text = "a smaller --embed_dim (now " + std::to_string(options_.embed_dim) + ") takes less";
-  if (!cached_TW_.defined()) {  // texts are being encoded
+  const bool is_cached = phases_[static_cast<size_t>(phase_)].is_cached;
+  std::string text;
+  if (cached_TW_.defined()) {
+    text = "a smaller --embed_dim (now " + std::to_string(options_.embed_dim) + ") takes less";
+    if (phases_.size() == 1) text += " (--use_cache false takes more)";
+  } else {  // texts are being encoded
     text = "a smaller --max_length (now " + std::to_string(options_.max_length) + " tokens) takes less";
-    if (trains_adapters(phases_)) {
+    if (!is_cached) {
       text += std::string(", and so does ") + (phases_.size() > 1 ? "--phase2_cache" : "--use_cache true") +
               ", with which texts are encoded once and GPT-2 is not trained";
     }

@@ -88,6 +88,7 @@ class Gpt2recWorkload final : public Workload {
   WorkloadInfo info_;
   Gpt2recOptions options_;
   std::vector<RecommenderPhase> phases_;
+  int64_t phase_ = 0;  // the one that was entered last
   uint64_t seed_;
   at::Device device_;
   std::string data_text_;

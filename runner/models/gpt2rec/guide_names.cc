@@ -73,7 +73,7 @@ Result<NamedTensors> without_guide_names(NamedTensors file, const RecommenderMod
     } else if (adapter != adapters.end()) {
       if (adapter->second.find("lora_B") != std::string::npos && at::count_nonzero(tensor.tensor).item<int64_t>() > 0) {
         return Error{ErrorCode::kInvalid, tensor.name + " was trained, and this run encodes its texts once, without " +
-                                              "adapters: give --use_cache false"};
+                                              "adapters: give --use_cache false, or leave --phase2_cache out"};
       }
     } else if (unused.count(tensor.name) == 0) {
       ours.push_back(std::move(tensor));

@@ -370,8 +370,11 @@ std::vector<std::string> inter_files(const std::string& folder) {
 }
 
 Result<FoundFiles> find_files(const std::string& path, const std::function<void()>& on_progress) {
+  // "NAME.user" and "NAME.item" are RecBole's beside a NAME.inter, and MovieLens-100K's beside u.data.
+  const std::string path_stem = path.substr(0, path.rfind('.'));
   const bool is_inter =
-      is_file(path) && (path.ends_with(".inter") || path.ends_with(".user") || path.ends_with(".item"));
+      is_file(path) && (path.ends_with(".inter") ||
+                        ((path.ends_with(".user") || path.ends_with(".item")) && is_file(path_stem + ".inter")));
   if (!is_inter && !is_file(path) && !is_folder(path)) {
     return Error{ErrorCode::kNotFound, "--data_path " + path + ": there is no such file or folder; expected a folder " +
                                            "with ratings.dat, users.dat and movies.dat, or generated"};
@@ -389,8 +392,7 @@ Result<FoundFiles> find_files(const std::string& path, const std::function<void(
                       .files = {in_folder("u.data"), in_folder("u.user"), in_folder("u.item")},
                       .read = [=](Tables& tables) { return read_100k(folder, on_progress, tables); }};
   }
-  const std::vector<std::string> stems =
-      is_inter ? std::vector<std::string>{path.substr(0, path.rfind('.'))} : inter_files(folder);
+  const std::vector<std::string> stems = is_inter ? std::vector<std::string>{path_stem} : inter_files(folder);
   if (stems.size() > 1) {
     std::string names;
     for (const std::string& stem : stems) names += (names.empty() ? "" : ", ") + base_name(stem) + ".inter";

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -56,7 +57,9 @@ Result<Gpt2Shape> random_shape(const Gpt2Size& size, int64_t vocabulary) {
 }
 
 Result<Gpt2Shape> shape_of(const TextEncoderOptions& options, const BytePairEncoding& tokenizer) {
-  if (options.gpt2_folder.empty()) return random_shape(options.size.value_or(Gpt2Size()), tokenizer.size());
+  // Texts are padded with the token that ends texts, which may lie outside the tokenizer's own vocabulary.
+  const int32_t tokens = std::max(tokenizer.size(), tokenizer.end_of_text() + 1);
+  if (options.gpt2_folder.empty()) return random_shape(options.size.value_or(Gpt2Size()), tokens);
   TRY_ASSIGN(const Gpt2Shape shape, read_gpt2_shape(options.gpt2_folder));
   if (options.size && (options.size->num_layers != shape.num_layers || options.size->width != shape.width)) {
     return Error{ErrorCode::kInvalid, "--gpt2_path " + options.gpt2_folder + " holds a GPT-2 of " +
@@ -64,10 +67,9 @@ Result<Gpt2Shape> shape_of(const TextEncoderOptions& options, const BytePairEnco
                                           size_text(options.size->num_layers, options.size->width) +
                                           "; leave --gpt2_config out to take what the folder holds"};
   }
-  if (tokenizer.size() > shape.vocabulary) {
-    return Error{ErrorCode::kInvalid, "the tokenizer has " + std::to_string(tokenizer.size()) +
-                                          " tokens, and GPT-2 in " + options.gpt2_folder + " knows " +
-                                          std::to_string(shape.vocabulary) +
+  if (tokens > shape.vocabulary) {
+    return Error{ErrorCode::kInvalid, "the tokenizer has " + std::to_string(tokens) + " tokens, and GPT-2 in " +
+                                          options.gpt2_folder + " knows " + std::to_string(shape.vocabulary) +
                                           " (vocab_size in config.json); expected files of one model"};
   }
   if (shape.end_of_text && *shape.end_of_text != tokenizer.end_of_text()) {

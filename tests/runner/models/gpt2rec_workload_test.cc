@@ -21,8 +21,10 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunConfig gpt2rec_config(std::vector<std::string> more = {}) {
   std::vector<std::string> line = {"gpt2rec", "--data_path", "generated", "--gpt2_config", "2x32"};
@@ -109,10 +111,16 @@ TEST(Gpt2recWorkload, flops_of_a_sample_include_gpt2_only_in_phases_that_train_i
 }
 
 TEST(Gpt2recWorkload, says_what_takes_less_memory) {
-  EXPECT_THAT(gpt2rec_workload()->memory_advice(), HasSubstr("a smaller --embed_dim (now 64)"));
+  EXPECT_THAT(gpt2rec_workload()->memory_advice(),
+              HasSubstr("a smaller --embed_dim (now 64) takes less (--use_cache false takes more)"));
   EXPECT_THAT(gpt2rec_workload({"--use_cache", "false"})->memory_advice(),
               HasSubstr("a smaller --max_length (now 128 tokens) takes less, and so does --use_cache true"));
   EXPECT_THAT(gpt2rec_workload({"--preset", "two_phase"}, 1)->memory_advice(), HasSubstr("--phase2_cache"));
+  // While the texts of a cached phase are being encoded.
+  const auto entering = gpt2rec_workload({"--preset", "two_phase"}, 1);
+  ASSERT_TRUE(entering->enter_phase(0, [] { return false; }).ok());
+  EXPECT_THAT(entering->memory_advice(),
+              AllOf(HasSubstr("a smaller --max_length (now 128 tokens) takes less"), Not(HasSubstr("cache"))));
 }
 
 TEST(Gpt2recWorkload, no_parameter_is_left_without_a_gradient) {
@@ -238,7 +246,10 @@ TEST(Gpt2recEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks)
   const auto workload = gpt2rec_workload();
   const RankedSums alone = evaluated_by(*workload, 1);
   EXPECT_EQ(alone.size(), 16U);
-  EXPECT_GT(alone.at("valid_ndcg@10").second, 300.0);
+  const RecommenderData& data = workload->data();
+  EXPECT_EQ(alone.at("valid_ndcg@10").second, static_cast<double>(data.validated().users().size()));
+  EXPECT_EQ(alone.at("test_ndcg@10").second, static_cast<double>(data.tested().users().size()));
+  EXPECT_GT(data.validated().users().size(), 300U);
   EXPECT_GT(alone.at("test_cold_ndcg@10").second, 200.0);
   for (const int world_size : {2, 3, 4, 25}) EXPECT_EQ(evaluated_by(*workload, world_size), alone) << world_size;
 }

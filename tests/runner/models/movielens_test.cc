@@ -68,6 +68,11 @@ TEST(MovieLens, reads_100k_in_its_own_form_and_in_recboles_with_the_same_texts) 
   const Result<RatingData> first = load_rating_data(own.path());
   ASSERT_TRUE(first.ok()) << first.error().message;
   EXPECT_EQ(first->form, "MovieLens-100K");
+  for (const char* const name : {"u.data", "u.user", "u.item"}) {
+    const Result<RatingData> by_file = load_rating_data(own.file(name));
+    ASSERT_TRUE(by_file.ok()) << by_file.error().message;
+    EXPECT_EQ(by_file->form, "MovieLens-100K") << name;
+  }
 
   const TemporaryFolder recbole;
   recbole.write(

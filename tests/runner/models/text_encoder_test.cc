@@ -419,6 +419,16 @@ TEST_F(Gpt2Folder, takes_a_tokenizer_from_a_folder_of_its_own) {
   EXPECT_EQ(random->gpt2().shape().vocabulary, 258);
 }
 
+TEST_F(Gpt2Folder, has_a_place_for_a_token_that_ends_texts_outside_the_vocabulary) {
+  folder_.write("tokenizer_config.json",
+                R"({"eos_token": "<|im_end|>", "added_tokens_decoder": {"300": {"content": "<|im_end|>"}}})");
+  const auto random = made({.tokenizer_folder = folder_.path(), .pool = TextPool::kPadded});
+  EXPECT_EQ(random->padding_token(), 300);
+  EXPECT_EQ(random->gpt2().shape().vocabulary, 301);
+  EXPECT_TRUE(encoded(*random, {"", "abc"}).isfinite().all().item<bool>());
+  EXPECT_SAYS(refusal(), "the tokenizer has 301 tokens, and GPT-2 in");
+}
+
 TEST(TextEncoder, refuses_sizes_that_cannot_be) {
   const auto refusal = [](const TextEncoderOptions& options) {
     const Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(options, kCpu);
