@@ -15,9 +15,9 @@ constexpr int64_t kUsersAtOnce = 16;
 constexpr int64_t kItemsAtOnce = 4096;
 constexpr int64_t kItemsInCache = 512;
 
-bool has_pass(const at::Tensor& users_UH, const at::Tensor& items_IH, const ScoreLayers& layers) {
+bool fits_the_passes(const at::Tensor& users_UH, const at::Tensor& items_IH, const ScoreLayers& layers) {
   const auto is_fp32_on_cpu = [](const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; };
-  return has_avx512() && is_fp32_on_cpu(users_UH) && is_fp32_on_cpu(items_IH) && is_fp32_on_cpu(layers.second_SH) &&
+  return is_fp32_on_cpu(users_UH) && is_fp32_on_cpu(items_IH) && is_fp32_on_cpu(layers.second_SH) &&
          layers.second_SH.size(1) % kHiddenMultiple == 0 && layers.second_SH.size(0) % kSecondMultiple == 0;
 }
 
@@ -54,8 +54,8 @@ at::Tensor pair_scores_detail::scores_by_operators(const at::Tensor& users_UH, c
   return scores_UI;
 }
 
-at::Tensor pair_scores(const at::Tensor& users_UH, const at::Tensor& items_IH, const ScoreLayers& layers) {
-  if (!has_pass(users_UH, items_IH, layers)) return scores_by_operators(users_UH, items_IH, layers);
+at::Tensor pair_scores_detail::scores_by_pass(UserScores pass, const at::Tensor& users_UH, const at::Tensor& items_IH,
+                                              const ScoreLayers& layers) {
   const torch::NoGradGuard no_grad;
   const at::Tensor users = users_UH.contiguous();
   const at::Tensor items = items_IH.contiguous();
@@ -67,13 +67,20 @@ at::Tensor pair_scores(const at::Tensor& users_UH, const at::Tensor& items_IH, c
   const at::Tensor scores_UI = at::empty({users.size(0), sizes.items}, users.options());
   at::parallel_for(0, users.size(0), /*grain_size=*/1, [&](int64_t begin, int64_t end) {
     for (int64_t user = begin; user < end; ++user) {
-      avx512_scores(sizes, users.const_data_ptr<float>() + user * sizes.hidden, items.const_data_ptr<float>(),
-                    second_HS.const_data_ptr<float>(), second_bias_S.const_data_ptr<float>(),
-                    last_1S.const_data_ptr<float>(), last_bias,
-                    scores_UI.mutable_data_ptr<float>() + user * sizes.items);
+      pass(sizes, users.const_data_ptr<float>() + user * sizes.hidden, items.const_data_ptr<float>(),
+           second_HS.const_data_ptr<float>(), second_bias_S.const_data_ptr<float>(), last_1S.const_data_ptr<float>(),
+           last_bias, scores_UI.mutable_data_ptr<float>() + user * sizes.items);
     }
   });
   return scores_UI;
+}
+
+at::Tensor pair_scores(const at::Tensor& users_UH, const at::Tensor& items_IH, const ScoreLayers& layers) {
+  const std::vector<UserScores> found = passes();
+  if (found.empty() || !fits_the_passes(users_UH, items_IH, layers)) {
+    return scores_by_operators(users_UH, items_IH, layers);
+  }
+  return scores_by_pass(found.front(), users_UH, items_IH, layers);
 }
 
 }  // namespace lockstep

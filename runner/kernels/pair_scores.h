@@ -1,8 +1,9 @@
 // The scores of all pairs of a user and an item, by a network whose first layer is the sum of a part of each.
 //
 // Role: ranks all items for many users. The hidden values [U, I, H] are never in memory all at once: a pass of our own
-// for fp32 on processors with AVX-512 computes a score while they are in registers, and the ATen operators go through
-// the pairs in blocks. A pair's score depends neither on the other pairs nor on the number of threads.
+// for fp32 on processors with AVX2 or AVX-512 computes a score while they are in registers, and elsewhere the ATen
+// operators go through the pairs in blocks. A pair's score depends neither on the other pairs nor on the number of
+// threads.
 // Threads: as ATen operators; on a CPU the users are split over ATen's threads.
 // Shapes: U users, I items, H hidden values of the first layer, S of the second.
 #pragma once
@@ -10,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace lockstep {
 
@@ -34,13 +36,18 @@ struct PairSizes {
   int64_t hidden;
   int64_t second;
 };
-constexpr int64_t kHiddenMultiple = 16;  // the sizes for which avx512_scores is written
+constexpr int64_t kHiddenMultiple = 16;  // the sizes for which the passes are written
 constexpr int64_t kSecondMultiple = 32;
 
-bool has_avx512();
-// The scores of one user. All fp32; second_HS is the weight transposed, so that its rows belong to hidden values.
-void avx512_scores(PairSizes sizes, const float* user_H, const float* items_IH, const float* second_HS,
-                   const float* second_bias_S, const float* last_S, float last_bias, float* scores_I);
+// Computes the scores of one user. All fp32; second_HS is the weight transposed, so that its rows belong to hidden
+// values.
+using UserScores = void (*)(PairSizes sizes, const float* user_H, const float* items_IH, const float* second_HS,
+                            const float* second_bias_S, const float* last_S, float last_bias, float* scores_I);
+// The passes that this processor can run, that with the widest vectors first.
+std::vector<UserScores> passes();
+// pair_scores by one of them: all fp32 on a CPU, sizes as above.
+at::Tensor scores_by_pass(UserScores pass, const at::Tensor& users_UH, const at::Tensor& items_IH,
+                          const ScoreLayers& layers);
 
 }  // namespace pair_scores_detail
 }  // namespace lockstep
