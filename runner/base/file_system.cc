@@ -268,8 +268,9 @@ Status remove_tree(FileSystem& fs, const std::string& path) {
   const Result<FileInfo> info = fs.stat(path);
   if (!info.ok()) return ignore_missing(info.error());
   if (info->kind != FileKind::kDirectory) return ignore_missing(fs.remove_file(path));
-  TRY_ASSIGN(const std::vector<DirectoryEntry> entries, fs.list(path));
-  for (const DirectoryEntry& entry : entries) TRY(remove_tree(fs, join_path(path, entry.name)));
+  const Result<std::vector<DirectoryEntry>> entries = fs.list(path);
+  if (!entries.ok()) return ignore_missing(entries.error());
+  for (const DirectoryEntry& entry : *entries) TRY(remove_tree(fs, join_path(path, entry.name)));
   return ignore_missing(fs.remove_directory(path));
 }
 

@@ -283,17 +283,16 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
   return removed;
 }
 
-Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder,
-                                                  const CheckpointStamp& stamp) {
-  std::vector<std::string> removed;
+Status remove_leftovers(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp) {
   TRY_ASSIGN(const std::vector<DirectoryEntry> names, fs.list(folder));
+  const std::string taken = join_path(folder, temporary_name(stamp, "leftover"));
   for (const DirectoryEntry& name : names) {
     const std::optional<CheckpointStamp> owner = parse_temporary_stamp(name.name);
     if (!owner || *owner > stamp) continue;
-    removed.push_back(join_path(folder, name.name));
-    TRY(remove_tree(fs, removed.back()));
+    (void)remove_tree(fs, taken).ok();  // may be left from a crash, or from an error in the line below
+    if (fs.rename(join_path(folder, name.name), taken).ok()) (void)remove_tree(fs, taken).ok();
   }
-  return removed;
+  return {};
 }
 
 }  // namespace lockstep

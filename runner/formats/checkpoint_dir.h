@@ -91,8 +91,9 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
                                                    const std::optional<RunIdentity>& identity);
 
 // Removes temporary files and folders of `stamp` or older, which a crash left behind. Those of newer writers may be in
-// use.
-Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder,
-                                                  const CheckpointStamp& stamp);
+// use. An older writer may still run, too: each is renamed to a temporary name of `stamp` first, so that its writer can
+// neither add to it meanwhile nor publish what is left of it. What cannot be removed stays until the next start.
+// Error: that of listing the folder.
+Status remove_leftovers(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp);
 
 }  // namespace lockstep

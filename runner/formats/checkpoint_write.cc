@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "runner/base/atomic_file.h"
+#include "runner/base/json.h"
 #include "runner/base/sha256.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/formats/safetensors.h"
@@ -54,10 +55,19 @@ RunIdentity identity_of(const CheckpointWrite& request) {
   return {{.name = s.job, .uid = s.job_uid, .run = s.run, .resume = request.resume}, s.config_hash, s.workload};
 }
 
+// An existing checkpoint lacks the mark or the progress of an evaluation that was made after it was written.
+bool knows_the_evaluation(const CheckpointState& existing, const CheckpointState& wanted) {
+  const auto evaluated_step = [](const CheckpointState& state) {
+    return number_field(state.progress, {"counters", "evaluated_step"});
+  };
+  return (existing.is_best || !wanted.is_best) && evaluated_step(existing) >= evaluated_step(wanted);
+}
+
 bool is_same_and_complete(FileSystem& fs, const std::string& path, const CheckpointWrite& request) {
   const CheckpointEntry entry = inspect_checkpoint(fs, path);
   return entry.state && entry.state->run == request.state.run && entry.state->lineage == request.state.lineage &&
-         is_same_run(*entry.state, identity_of(request)) && verify_checkpoint(fs, path).ok();
+         knows_the_evaluation(*entry.state, request.state) && is_same_run(*entry.state, identity_of(request)) &&
+         verify_checkpoint(fs, path).ok();
 }
 
 // Renames the complete temporary folder to its final name.

@@ -63,6 +63,21 @@ void Reporter::warn(const std::string& line) { say("warning: " + line); }
 void Reporter::use_folder(RunFolder folder) {
   warn_if_any(folder.remark());
   folder_.emplace(std::move(folder));
+  for (Line& line : std::exchange(kept_, {}).lines) write(std::move(line));
+}
+
+void Reporter::write(Line line) {
+  const auto* const step = std::get_if<StepRecord>(&line.record);
+  const auto* const evaluation = std::get_if<EvaluationRecord>(&line.record);
+  if (folder_) {
+    if (step != nullptr) return warn_if_any(folder_->record(*step));
+    for (const std::string& sentence : folder_->record(*evaluation, line.log_line)) warn_if_any(sentence);
+    return;
+  }
+  if (step != nullptr) kept_.step = step->step;
+  if (evaluation != nullptr) kept_.evaluation_step = evaluation->step;
+  kept_.lines.push_back(std::move(line));
+  if (kept_.lines.size() > KeptLines::kLinesMax) kept_.lines.pop_front();
 }
 
 void Reporter::warn_if_any(const std::string& sentence) {
@@ -124,15 +139,18 @@ void Reporter::on_step_done(const StepDone& done) {
 }
 
 void Reporter::on_report(const StepReport& report) {
-  if (report.step <= reported_step_) return;  // reported before; the journal holds it again
-  reported_step_ = report.step;
-  last_report_ = report;
-  if (report.skipped) {
+  const int64_t steps_done = report.step + 1;
+  const bool is_new = report.step > reported_step_;  // otherwise the journal holds it again
+  if (!is_new && !misses_step(steps_done)) return;
+  if (is_new) {
+    reported_step_ = report.step;
+    last_report_ = report;
+  }
+  if (is_new && report.skipped) {
     metrics_.on_skipped_step("not_finite");
-    warn(format("step %" PRId64 " skipped on all ranks: the gradient is not finite", report.step + 1));
+    warn(format("step %" PRId64 " skipped on all ranks: the gradient is not finite", steps_done));
   }
   const int64_t log_every = std::max<int64_t>(1, options_.config->training.log_every);
-  const int64_t steps_done = report.step + 1;
   const bool last = steps_done == plan_.total_steps;
   if (steps_done % log_every == 0 || steps_done == 1 || last) {
     const double rate = timer_.samples_per_second().value_or(0.0);
@@ -149,19 +167,20 @@ void Reporter::on_report(const StepReport& report) {
                      .peak_flops_per_second = flops.peak_flops_per_second,
                      .mfu = flops.mfu,
                      .loss_scale = report.loss_scale});
-    if (folder_) {
-      warn_if_any(folder_->record(StepRecord{.step = steps_done,
-                                             .epoch = report.epoch,
-                                             .loss = report.loss,
-                                             .terms = report.terms,
-                                             .lr = report.lr,
-                                             .grad_norm = report.grad_norm,
-                                             .samples_per_second = rate,
-                                             .samples = std::exchange(unlogged_samples_, 0),
-                                             .time = unix_now()}));
+    if (misses_step(steps_done)) {
+      write({.record = StepRecord{.step = steps_done,
+                                  .epoch = report.epoch,
+                                  .loss = report.loss,
+                                  .terms = report.terms,
+                                  .lr = report.lr,
+                                  .grad_norm = report.grad_norm,
+                                  .samples_per_second = rate,
+                                  .samples = std::exchange(unlogged_samples_, 0),
+                                  .time = unix_now()},
+             .log_line = {}});
     }
   }
-  report_progress(report);
+  if (is_new) report_progress(report);
 }
 
 void Reporter::report_progress(const StepReport& report) {
@@ -212,10 +231,10 @@ void Reporter::on_evaluation(const Workload::EvaluationReport& report, Workload&
   if (options_.agent != nullptr) {
     options_.agent->send(Evaluation{.epoch = report.epoch, .metrics = {report.metrics.begin(), report.metrics.end()}});
   }
-  if (!folder_) return;
-  const EvaluationRecord record{
-      .step = report.step, .epoch = report.epoch, .metrics = report.metrics, .time = unix_now()};
-  for (const std::string& sentence : folder_->record(record, workload.log_line(report))) warn_if_any(sentence);
+  write(
+      {.record =
+           EvaluationRecord{.step = report.step, .epoch = report.epoch, .metrics = report.metrics, .time = unix_now()},
+       .log_line = workload.log_line(report)});
 }
 
 void Reporter::on_output(const OutputReport& report) {

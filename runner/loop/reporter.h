@@ -7,10 +7,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "runner/config/run_config.h"
@@ -58,12 +60,22 @@ class Reporter {
   // Prints the start table. `rows`: label, value.
   void start_table(const std::vector<std::pair<std::string, std::string>>& rows);
 
-  // Rank 0: from now on lines and figures are written into `folder`.
+  // Rank 0: from now on lines and figures are written into `folder`. It gets the lines that were made while rank 0 had
+  // no folder, if it lacks them.
   void use_folder(RunFolder folder);
   // This rank is not rank 0 any more.
-  void leave_folder() { folder_.reset(); }
-  // Rank 0: true when its folder has no line for the evaluation of this step.
-  [[nodiscard]] bool misses_evaluation(int64_t step) const { return folder_ && !folder_->has_evaluation(step); }
+  void leave_folder() {
+    folder_.reset();
+    kept_ = {};
+  }
+  // Rank 0: true when there is no line of this step (from 1), or of the evaluation of this step: neither in its folder
+  // nor, while it has none, kept for it.
+  [[nodiscard]] bool misses_step(int64_t step) const {
+    return is_rank_zero() && !(folder_ ? folder_->has_step(step) : step <= kept_.step);
+  }
+  [[nodiscard]] bool misses_evaluation(int64_t step) const {
+    return is_rank_zero() && !(folder_ ? folder_->has_evaluation(step) : step <= kept_.evaluation_step);
+  }
 
   struct Plan {
     int64_t total_steps = 0;
@@ -82,7 +94,7 @@ class Reporter {
     double seconds = 0.0;  // for this step
   };
   void on_step_done(const StepDone& done);
-  // The figures of a step, when they are known.
+  // The figures of a step, when they are known. A step that was reported before only gets its line, if that is missing.
   void on_report(const StepReport& report);
   void on_evaluation(const Workload::EvaluationReport& report, Workload& workload);
   // A file of the workload (Workload::outputs) was written, or could not be.
@@ -106,6 +118,20 @@ class Reporter {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // One line of metrics.jsonl, and what belongs to it in the other files.
+  struct Line {
+    std::variant<StepRecord, EvaluationRecord> record;
+    std::string log_line;  // of an evaluation
+  };
+  // The lines that rank 0 could not write because it had no folder, in their order.
+  struct KeptLines {
+    static constexpr size_t kLinesMax = 65'536;  // some 20 MB; then the oldest is dropped
+    std::deque<Line> lines;
+    int64_t step = -1;  // newest
+    int64_t evaluation_step = -1;
+  };
+
+  void write(Line line);  // rank 0: into the folder; without one, keeps it
   void report_progress(const StepReport& report);
   void print_progress_line(const Progress& progress);
   void warn_if_any(const std::string& sentence);                         // nothing for an empty sentence
@@ -116,6 +142,7 @@ class Reporter {
   RunMetrics metrics_;
   StepTimer timer_;
   std::optional<RunFolder> folder_;
+  KeptLines kept_;
   Clock::time_point began_ = Clock::now();
   Clock::time_point last_progress_{};
   Clock::time_point last_metrics_{};

@@ -66,8 +66,7 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
     // A log that exists but cannot be read is not replaced.
     if (!before.ok() && before.error().code != ErrorCode::kNotFound) return before.error();
     const std::string kept = options.resume_step > 0 && before.ok() ? lines_until(*before, options.resume_epochs) : "";
-    TRY(write_file_atomically(fs, log_path, header + "\n" + kept));
-    TRY_ASSIGN(folder.log_txt_, AppendFile::open(log_path, AppendFile::Mode::kCreateOrAppend));
+    TRY_ASSIGN(folder.log_txt_, AppendFile::replace(fs, log_path, header + "\n" + kept));
   }
   return folder;
 }
@@ -97,6 +96,7 @@ std::string RunFolder::record(const StepRecord& r) {
 }
 
 std::vector<std::string> RunFolder::record(const EvaluationRecord& r, const std::string& log_line) {
+  if (log_.has_evaluation(r.step)) return {};
   std::vector<std::string> problems = {sentence(log_.append(r)), append_log_line(log_line)};
   if (wandb_) problems.push_back(sentence(wandb_->append(r)));
   if (events_) {

@@ -32,8 +32,10 @@ class RunFolder {
 
   // A sentence when something could not be written; empty otherwise.
   std::string record(const StepRecord& record);
-  // `log_line`: of log.txt; empty: none. A sentence for each file that could not be written.
+  // `log_line`: of log.txt; empty: none. A sentence for each file that could not be written. As the other, it writes
+  // nothing when metrics.jsonl has the line already.
   std::vector<std::string> record(const EvaluationRecord& record, const std::string& log_line);
+  [[nodiscard]] bool has_step(int64_t step) const { return log_.has_step(step); }
   [[nodiscard]] bool has_evaluation(int64_t step) const { return log_.has_evaluation(step); }
 
   [[nodiscard]] const std::string& path() const { return path_; }

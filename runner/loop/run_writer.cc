@@ -97,27 +97,45 @@ void RunWriter::close(const StopToken& stop) {
   lacks_folder_ = false;
   problem_.clear();
   opened_at_step_ = -1;
+  unstaged_.reset();
   parts_.reporter.leave_folder();
 }
 
 void RunWriter::write_what_was_missed(const StopToken& stop) {
+  if (!writer_) return;
+  // In the order in which they were made; a report counts its step from 0.
+  const std::optional<EvaluationNote> note = state_.journal.evaluation;
   const auto steps = state_.journal.steps;
-  for (const StepReport& report : steps) parts_.reporter.on_report(report);
-  if (!state_.journal.evaluation) return;
-  const EvaluationNote note = *state_.journal.evaluation;
-  if (parts_.reporter.misses_evaluation(note.report.step)) parts_.reporter.on_evaluation(note.report, parts_.workload);
+  const auto report_steps = [&](bool after_evaluation) {
+    for (const StepReport& report : steps) {
+      const bool is_after = !note || report.step >= note->report.step;
+      if (is_after == after_evaluation) parts_.reporter.on_report(report);
+    }
+  };
+  report_steps(/*after_evaluation=*/false);
+  if (note && parts_.reporter.misses_evaluation(note->report.step)) {
+    parts_.reporter.on_evaluation(note->report, parts_.workload);
+  }
+  report_steps(/*after_evaluation=*/true);
+  if (!note) return;
   // The rank 0 before this one may have died before its files were durable. They can be made again only while the
   // parameters are those that were evaluated, that is, until the next step.
-  if (note.report.step != state_.counters.step || outputs_step_ == note.report.step) return;
+  if (note->report.step != state_.counters.step || outputs_step_ == note->report.step) return;
+  Unstaged left{.note = *note, .parts = {}};
+  if (unstaged_ && unstaged_->note.report.step == note->report.step) left = *unstaged_;
   before_change();
   const std::optional<Ema::SwapIn> average = state_.swap_in_average();
-  stage_outputs(note, {}, stop);
+  stage_outputs(left.note, std::move(left.parts), stop);
 }
 
-// Stages one file at a time, because each may be as large as the state.
+// Stages one file at a time, because each may be as large as the state. If the group is cut meanwhile,
+// write_what_was_missed does it again in the next group; the parts are kept for this, because nobody can make them
+// again.
 void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, std::string> parts,
                               const StopToken& stop) {
-  if (!writer_ || lacks_folder_) return;
+  if (!writer_) return;
+  unstaged_ = Unstaged{.note = note, .parts = parts};
+  if (lacks_folder_) return;
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   const Workload::OutputState state{.step = note.report.step,
                                     .epoch = note.report.epoch,
@@ -133,6 +151,7 @@ void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, 
     if (text == nullptr || !text->empty()) writer_->stage_output(name, std::move(content));
   }
   outputs_step_ = note.report.step;
+  unstaged_.reset();
 }
 
 CheckpointContent RunWriter::checkpoint_tensors() const {

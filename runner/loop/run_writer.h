@@ -86,6 +86,11 @@ class RunWriter {
   int64_t checkpointed_step_ = -1;  // the step of the checkpoint that was staged here last, or read
   int64_t best_step_ = -1;          // the step of the checkpoint that was last staged as the best
   int64_t outputs_step_ = -1;       // the step of the evaluation whose files were staged here last
+  struct Unstaged {
+    EvaluationNote note;
+    std::map<std::string, std::string> parts;
+  };
+  std::optional<Unstaged> unstaged_;  // the newest evaluation, until all its files are staged
   double stage_seconds_ = 0.0;
   std::string problem_;
 };

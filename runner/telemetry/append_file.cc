@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
+#include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
 
 namespace lockstep {
@@ -19,6 +21,19 @@ Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
   if (::fstat(fd, &info) != 0) return error_of_errno(errno, "stat", path);
   file.size_ = info.st_size;
   return file;
+}
+
+Result<AppendFile> AppendFile::replace(FileSystem& fs, const std::string& path, std::string_view text) {
+  const std::string temporary = join_path(parent_path(path), ".tmp-" + base_name(path));
+  std::optional<AppendFile> file;
+  const auto write_and_open = [&](const ByteSink& sink) -> Status {
+    TRY(sink(text.data(), text.size()));
+    TRY_ASSIGN(file, open(temporary, Mode::kCreateOrAppend));
+    return {};
+  };
+  TRY(write_file_atomically(fs, path, write_and_open, temporary));
+  file->path_ = path;
+  return std::move(*file);
 }
 
 AppendFile::AppendFile(AppendFile&& other) noexcept

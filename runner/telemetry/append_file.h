@@ -26,6 +26,9 @@ class AppendFile {
   enum class Mode { kCreateOrAppend, kMustBeNew };
   // kConflict: the mode is kMustBeNew, and the file exists.
   static Result<AppendFile> open(const std::string& path, Mode mode);
+  // Replaces the file by a new one that begins with `text`. What appends to the old one goes on there; and this one
+  // appends to the new one even if another process has replaced it meanwhile, because its path is not opened again.
+  static Result<AppendFile> replace(FileSystem& fs, const std::string& path, std::string_view text);
 
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;

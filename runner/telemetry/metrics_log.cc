@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
 
@@ -75,10 +74,9 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
   }
   // Makes a new file even if the lines are the same, because an old rank 0 that was cut off may still write to the old
   // one.
-  const Status replaced = write_file_atomically(fs, path, kept.text);
-  if (!replaced.ok()) return replaced.error().with_context(path);
-  TRY_ASSIGN(AppendFile file, AppendFile::open(path, AppendFile::Mode::kCreateOrAppend));
-  MetricsLog log(std::move(file));
+  Result<AppendFile> file = AppendFile::replace(fs, path, kept.text);
+  if (!file.ok()) return file.error().with_context(path);
+  MetricsLog log(std::move(*file));
   log.moved_to_ = std::move(moved_to);
   log.last_step_ = kept.last_step;
   log.last_evaluation_step_ = kept.last_evaluation_step;

@@ -168,6 +168,24 @@ TEST_F(PosixFiles, removes_trees_and_what_is_not_there) {
   EXPECT_TRUE(remove_tree(fs_, in("a")).ok());
 }
 
+// Another process renames a folder away that is to be listed.
+class VanishingFolder final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override {
+    EXPECT_TRUE(rename(path, path + "-renamed").ok());
+    return ForwardingFileSystem::list(path);
+  }
+};
+
+TEST_F(PosixFiles, takes_a_tree_for_removed_that_is_renamed_meanwhile) {
+  ASSERT_TRUE(make_directories(fs_, in("a/b")).ok());
+  VanishingFolder vanishing(fs_);
+  const Status removed = remove_tree(vanishing, in("a"));
+  EXPECT_TRUE(removed.ok()) << removed.error().message;
+  EXPECT_TRUE(fs_.stat(in("a-renamed/b")).ok());
+}
+
 TEST_F(PosixFiles, refuses_a_file_in_a_folders_place) {
   ASSERT_TRUE(put(in("file"), "x").ok());
   EXPECT_THAT(make_directories(fs_, in("file")).error().message, HasSubstr("is a file"));

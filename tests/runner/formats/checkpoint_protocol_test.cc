@@ -339,6 +339,27 @@ TEST_F(CheckpointProtocol, keeps_a_step_of_the_same_lineage_and_moves_any_other_
   EXPECT_EQ(newest_step(folder_), 10);
 }
 
+// A step was written before its evaluation, because all were to leave during it; the next group evaluates the step.
+TEST_F(CheckpointProtocol, writes_a_step_again_that_was_evaluated_since_and_keeps_the_mark_of_the_best) {
+  const std::vector<int64_t> weights(16, 10);
+  const auto is_kept = [&](int64_t evaluated_step, bool is_best) {
+    CheckpointState state = state_of(10);
+    state.progress = {{"counters", {{"evaluated_step", evaluated_step}}}};
+    state.is_best = is_best;
+    const Result<WrittenCheckpoint> written = write_checkpoint(posix_, write_of(folder_, weights, state));
+    EXPECT_TRUE(written.ok()) << written.error().message;
+    return written->kept_existing;
+  };
+  EXPECT_FALSE(is_kept(5, false));
+  EXPECT_TRUE(is_kept(5, false));
+  EXPECT_FALSE(is_kept(10, false));
+  EXPECT_FALSE(is_kept(10, true));
+  // A later write of the same step knows no more.
+  EXPECT_TRUE(is_kept(10, false));
+  EXPECT_TRUE(is_kept(5, false));
+  EXPECT_TRUE(inspect_checkpoint(posix_, join_path(folder_, "step-00000010")).state->is_best);
+}
+
 // A node 0 that was cut off writes on after its successor has written: neither over the same step, nor a later one.
 TEST_F(CheckpointProtocol, publishes_nothing_once_a_newer_generation_has) {
   ASSERT_TRUE(write(posix_, folder_, 10, 1).ok());
@@ -380,11 +401,61 @@ TEST_F(CheckpointProtocol, cannot_be_said_to_be_ours_while_the_folder_cannot_be_
 }
 
 TEST_F(CheckpointProtocol, leaves_temporary_things_of_a_newer_generation_alone) {
-  for (const char* name : {".tmp-r0-g1-step-00000030", ".tmp-r0-g2-step-00000030", ".tmp-r0-g3-step-00000030"}) {
-    ASSERT_TRUE(posix_.make_directory(join_path(folder_, name)).ok());
+  for (const char* name : {".tmp-r0-g1-step-00000030", ".tmp-r0-g2-step-00000030", ".tmp-r0-g3-step-00000030",
+                           ".tmp-r0-g1-leftover", ".tmp-r0-g2-leftover"}) {
+    ASSERT_TRUE(make_directories(posix_, join_path(join_path(folder_, name), "not empty")).ok());
   }
   ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, stamp(2)).ok());
   EXPECT_EQ(names(), (std::vector<std::string>{".tmp-r0-g3-step-00000030"}));
+}
+
+// Calls `then` once, when the first file has been removed: what another process does in the middle of a removal.
+class InterruptedRemoval final : public ForwardingFileSystem {
+ public:
+  InterruptedRemoval(FileSystem& below, std::function<void()> then)
+      : ForwardingFileSystem(below), then_(std::move(then)) {}
+  Status remove_file(const std::string& path) override {
+    const Status removed = ForwardingFileSystem::remove_file(path);
+    if (then_) std::exchange(then_, nullptr)();
+    return removed;
+  }
+
+ private:
+  std::function<void()> then_;
+};
+
+// An old rank 0 that was cut off still writes to its temporary folder while the new one removes it.
+TEST_F(CheckpointProtocol, takes_a_temporary_folder_away_from_an_old_rank_0_before_it_removes_it) {
+  const std::string temporary = join_path(folder_, ".tmp-r0-g1-step-00000030");
+  const std::string final = join_path(folder_, "step-00000030");
+  const auto put = [&](const char* name) {
+    return write_file(posix_, join_path(temporary, name), [](const ByteSink& sink) { return sink("x", 1); });
+  };
+  const std::vector<std::function<Status()>> old_does = {[&] { return put("optimizer.safetensors"); },
+                                                         [&] { return posix_.rename(temporary, final); }};
+  for (const std::function<Status()>& does : old_does) {
+    ASSERT_TRUE(posix_.make_directory(temporary).ok());
+    ASSERT_TRUE(put("model.safetensors").ok() && put("state.json").ok());
+    ErrorCode met = ErrorCode::kInvalid;
+    InterruptedRemoval fs(posix_, [&] {
+      const Status done = does();
+      if (!done.ok()) met = done.error().code;
+    });
+    const Status prepared = prepare_checkpoint_folder(fs, folder_, stamp(2));
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message;
+    EXPECT_EQ(met, ErrorCode::kNotFound);
+    EXPECT_EQ(names(), (std::vector<std::string>{}));
+  }
+}
+
+TEST_F(CheckpointProtocol, is_writable_although_a_leftover_cannot_be_removed) {
+  ASSERT_TRUE(make_directories(posix_, join_path(folder_, ".tmp-r0-g1-step-00000030")).ok());
+  FaultFileSystem fs(posix_, Fault::kFailOnce, 2, EIO);
+  EXPECT_TRUE(prepare_checkpoint_folder(fs, folder_, stamp(2)).ok());
+  EXPECT_EQ(fs.failures(), 1);
+  EXPECT_EQ(names(), (std::vector<std::string>{".tmp-r0-g2-leftover"}));
+  EXPECT_TRUE(prepare_checkpoint_folder(posix_, folder_, stamp(2)).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{}));
 }
 
 TEST_F(CheckpointProtocol, prunes_only_the_same_runs) {

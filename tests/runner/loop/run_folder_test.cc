@@ -7,9 +7,13 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "runner/base/forwarding_file_system.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/support/temporary_folder.h"
@@ -71,6 +75,32 @@ TEST_F(RunFolderTest, takes_nothing_from_an_old_rank_0_once_a_new_one_has_opened
   EXPECT_THAT(text("metrics.jsonl"), Not(HasSubstr("\"step\":20")));
   EXPECT_THAT(record(folder, 30), IsEmpty());
   EXPECT_THAT(text("log.txt"), HasSubstr("step 30"));
+}
+
+// Calls `then` once, when log.txt has been renamed into place.
+class PausedAtLogFile final : public ForwardingFileSystem {
+ public:
+  PausedAtLogFile(FileSystem& below, std::function<void()> then)
+      : ForwardingFileSystem(below), then_(std::move(then)) {}
+  Status rename(const std::string& from, const std::string& to) override {
+    const Status renamed = ForwardingFileSystem::rename(from, to);
+    if (to.ends_with("log.txt") && then_) std::exchange(then_, nullptr)();
+    return renamed;
+  }
+
+ private:
+  std::function<void()> then_;
+};
+
+TEST_F(RunFolderTest, takes_nothing_from_an_old_rank_0_that_was_opening_it_when_the_new_one_did) {
+  std::optional<RunFolder> successor;
+  PausedAtLogFile fs(posix_, [&] { successor = open(posix_); });
+  RunFolder old = open(fs);
+  EXPECT_THAT(record(old, 20), IsEmpty());
+  EXPECT_EQ(text("log.txt"), "epoch (figures)\n");
+  ASSERT_TRUE(successor.has_value());
+  EXPECT_THAT(record(*successor, 30), IsEmpty());
+  EXPECT_EQ(text("log.txt"), "epoch (figures)\n1 of step 30\n");
 }
 
 TEST_F(RunFolderTest, replaces_no_log_that_it_cannot_read) {

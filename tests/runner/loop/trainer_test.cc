@@ -123,6 +123,17 @@ Result<ResumeResult> newest_in(const TemporaryFolder& folder, const TestWorker& 
   return load_newest_checkpoint(fs, folder.path(), worker.identity());
 }
 
+// The lines of a metrics.jsonl: "3" for a step, "4e" for an evaluation.
+std::vector<std::string> steps_in(const std::string& path) {
+  std::vector<std::string> steps;
+  std::istringstream lines(contents(path));
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line);
+    steps.push_back(std::to_string(record["step"].get<int64_t>()) + (record.contains("evaluation") ? "e" : ""));
+  }
+  return steps;
+}
+
 // Both ranks train in one group; what each ends with.
 std::array<Outcome, 2> run_both(std::array<TestWorker*, 2> workers, uint64_t generation) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
@@ -151,7 +162,29 @@ TEST(Trainer, writes_the_last_checkpoint_of_a_finished_run_that_its_predecessor_
   EXPECT_TRUE(load_weights(fs, second_folder.file("epoch1.pth")).ok());
 }
 
-// … and if the survivor becomes rank 0, it must not assume that it has written the checkpoint itself.
+// It writes the lines in their order: a run that resumes in between relies on it.
+TEST(Trainer, writes_the_line_of_an_evaluation_before_those_of_later_steps) {
+  const TemporaryFolder first_folder;
+  const TemporaryFolder second_folder;
+  PosixFileSystem fs;
+  TestWorker survivor(fs, first_folder.path(), 0, 1, TestWorker::Agent::kOnLink);
+  TestWorker successor(fs, second_folder.path(), 0, 2);
+  for (TestWorker* const worker : {&successor, &survivor}) {
+    worker->config.training.num_epochs = 3;
+    worker->config.training.log_every = 1;
+  }
+  survivor.workload.step_of_hook = 2;
+  survivor.workload.in_step = [&] { survivor.leave(1); };  // with the step after
+  ASSERT_EQ(survivor.run_alone(1).wait_reason, kLeftRegroup);
+  ASSERT_EQ(survivor.step(), 4);
+  for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) {
+    EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  }
+  EXPECT_EQ(steps_in(second_folder.file("metrics.jsonl")),
+            (std::vector<std::string>{"1", "2", "2e", "3", "4", "4e", "5", "6", "6e"}));
+}
+
+// … and if the survivor becomes rank 0, it must not assume that it has written the checkpoint itself, nor the lines.
 TEST(Trainer, writes_the_last_checkpoint_when_it_becomes_rank_0_at_the_end) {
   const TemporaryFolder folder;
   PosixFileSystem fs;
@@ -159,7 +192,10 @@ TEST(Trainer, writes_the_last_checkpoint_when_it_becomes_rank_0_at_the_end) {
   TestWorker survivor(fs, folder.path(), 1, 2);
   for (const Outcome& outcome : run_both({&lost, &survivor}, 1)) ASSERT_EQ(outcome.code, ExitCode::kDone);
   ASSERT_TRUE(remove_tree(fs, folder.path() + "/step-00000002").ok());
+  const std::string lines = contents(folder.file("metrics.jsonl"));
+  folder.write("metrics.jsonl", lines.substr(0, lines.find('\n') + 1));
   EXPECT_EQ(survivor.run_alone(2).code, ExitCode::kDone);
+  EXPECT_EQ(steps_in(folder.file("metrics.jsonl")), (std::vector<std::string>{"1", "2", "2e"}));
   const Result<ResumeResult> found = newest_in(folder, survivor);
   ASSERT_TRUE(found.ok() && found->checkpoint);
   EXPECT_EQ(found->checkpoint->state.step, 2);
@@ -263,6 +299,26 @@ TEST_P(LongEvaluation, is_left_when_all_are_to_leave_together) {
   if (GetParam() == 2) return expect_undisturbed_end(worker, folder);
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
   EXPECT_EQ(evaluations_in(folder).size(), 1U);
+}
+
+// The checkpoint of its step is due, so it is written without the evaluation. The next group makes that.
+TEST(Trainer, marks_the_best_checkpoint_that_was_written_before_its_evaluation) {
+  PosixFileSystem fs;
+  const TemporaryFolder folder;
+  TestWorker worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink);
+  worker.config.training.num_epochs = 3;
+  worker.config.training.checkpoint_every = 2;
+  worker.config.training.keep_last = 1;
+  worker.workload.gets_worse = true;
+  worker.workload.in_evaluation = [&](const EvaluationShard& shard) {
+    worker.leave(1);
+    while (shard.goes_on()) std::this_thread::yield();
+  };
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftRegroup);
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  const Result<ResumeResult> best = load_checkpoint(fs, folder.file("step-00000002"));
+  ASSERT_TRUE(best.ok() && best->checkpoint) << "the best one was removed";
+  EXPECT_TRUE(best->checkpoint->state.is_best);
 }
 
 TEST_P(LongEvaluation, is_left_at_a_stop_with_a_checkpoint_of_its_step_and_made_up_on_resume) {
@@ -575,7 +631,8 @@ TEST(Trainer, leaves_the_folder_to_the_new_rank_0) {
   EXPECT_EQ(contents(old_folder.file("metrics.jsonl")).find("\"step\":4"), std::string::npos);
 }
 
-// The disk is full while the group forms anew: the state in memory goes on, and the next checkpoint is written.
+// The disk is full while the group forms anew: the state in memory goes on, and the next checkpoint is written, and so
+// are the lines of all steps and evaluations until then, of which there are more than the journal holds.
 TEST(Trainer, goes_on_without_its_folder_when_the_state_is_in_memory) {
   const TemporaryFolder first_folder;
   const TemporaryFolder second_folder;
@@ -585,7 +642,11 @@ TEST(Trainer, goes_on_without_its_folder_when_the_state_is_in_memory) {
   FaultFileSystem full(posix, FaultFileSystem::Fault::kFailOnce, 1, ENOSPC);
   const std::string made_later = second_folder.path() + "/run";
   TestWorker successor(full, made_later, 0, 2);
-  survivor.config.training.num_epochs = successor.config.training.num_epochs = 2;
+  for (TestWorker* const worker : {&successor, &survivor}) {
+    worker->config.training.num_epochs = 6;
+    worker->config.training.log_every = 1;
+    worker->workload.gets_worse = true;  // there is no checkpoint before the last
+  }
   for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) {
     EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
   }
@@ -593,8 +654,12 @@ TEST(Trainer, goes_on_without_its_folder_when_the_state_is_in_memory) {
   EXPECT_EQ(full.log().front(), "mkdir run");
   const Result<ResumeResult> found = load_newest_checkpoint(posix, made_later, successor.identity());
   ASSERT_TRUE(found.ok() && found->checkpoint);
-  EXPECT_EQ(found->checkpoint->state.step, 4);
-  EXPECT_NE(contents(made_later + "/metrics.jsonl").find("\"step\":4"), std::string::npos);
+  EXPECT_EQ(found->checkpoint->state.step, 12);
+  EXPECT_EQ(steps_in(made_later + "/metrics.jsonl"),
+            (std::vector<std::string>{"1", "2", "2e", "3", "4", "4e", "5", "6", "6e", "7", "8", "8e", "9", "10", "10e",
+                                      "11", "12", "12e"}));
+  const std::string log = contents(made_later + "/log.txt");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1 + 6) << log;
 }
 
 TEST(Trainer, ends_when_a_run_that_starts_cannot_write) {
@@ -657,16 +722,39 @@ TEST(Trainer, writes_the_files_of_an_evaluation_again_whose_writer_was_lost) {
   EXPECT_EQ(evaluations_in(folder).size(), 1U);
 }
 
-// Each rank adds a line to a list, which is a file as it is; nobody can make it again.
+// Each rank adds a line to a list, which is a file as it is; nobody can make it again. The lines of the first
+// evaluation differ from those of later ones.
 class ListingToy final : public ToyWorkload {
  public:
   ListingToy() : ToyWorkload(even_toy(8)) {}
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
-    shard.give_part("list.txt", "rank " + std::to_string(shard.rank) + "\n");
+    shard.give_part("list.txt", "rank " + std::to_string(shard.rank) + (evaluations_++ > 0 ? " again" : "") + "\n");
     return Workload::evaluate(shard);
   }
-  std::vector<std::string> outputs(const EvaluationReport& /*report*/) override { return {"list.txt"}; }
+  std::vector<std::string> outputs(const EvaluationReport& report) override {
+    if (in_second_outputs && report.epoch == 2) std::exchange(in_second_outputs, nullptr)();
+    return {"list.txt"};
+  }
+
+  std::function<void()> in_second_outputs;  // once
+
+ private:
+  int evaluations_ = 0;
 };
+
+// The second evaluation's file waits for the first one's, which is held.
+TEST(Trainer, writes_what_the_ranks_gave_when_its_group_is_cut_while_a_file_is_slow) {
+  PosixFileSystem posix;
+  HeldFileSystem fs(posix);
+  const TemporaryFolder folder;
+  WorkerOf<ListingToy> worker(fs, folder.path(), 0, 1, WorkerOf<ListingToy>::Agent::kOnLink);
+  worker.config.training.num_epochs = 2;
+  worker.workload.in_second_outputs = [&] { worker.cut(1); };
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftCut);
+  fs.let_go = true;
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  EXPECT_EQ(contents(folder.file("list.txt")), "rank 0 again\n");
+}
 
 TEST(Trainer, writes_what_the_ranks_gave_and_nothing_in_its_place_when_it_is_lost) {
   const TemporaryFolder folder;
