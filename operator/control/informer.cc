@@ -93,12 +93,13 @@ struct Informer::Impl {
 
   void carry_out_one(const ReflectorProblem& problem, const std::stop_token&) {
     if (options.on_problem) options.on_problem(problem);
+    const std::string line = problem.line + "; " + problem.next;
     const LogFields fields{{"resource", resource.plural}, {"reason", problem.reason}};
     // Normal: etcd was compacted between two watches.
     if (problem.reason == "Gone") {
-      options.logger.info(problem.line, fields);
+      options.logger.info(line, fields);
     } else {
-      options.logger.warning(problem.line, fields);
+      options.logger.warning(line, fields);
     }
   }
 

@@ -40,7 +40,7 @@ void wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock
   const Clock::duration delay = backoff_delay(kReflectorBackoff, ++state.failures, state.random());
   state.phase = then_list ? ReflectorPhase::kWaitingToList : ReflectorPhase::kWaitingToWatch;
   state.wait_until = now + delay;
-  problem.line.append(then_list ? "; listing again in " : "; watching again in ").append(seconds_text(delay));
+  problem.next = (then_list ? "listing again in " : "watching again in ") + seconds_text(delay);
   outputs.emplace_back(std::move(problem));
   outputs.emplace_back(WaitUntil{state.wait_until});
 }
@@ -54,11 +54,11 @@ void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorProblem pro
   }
   state.failures = 1;
   if (then_list) {
-    problem.line.append("; listing again");
+    problem.next = "listing again";
     outputs.emplace_back(std::move(problem));
     list(state, outputs);
   } else {
-    problem.line.append("; watching again");
+    problem.next = "watching again";
     outputs.emplace_back(std::move(problem));
     watch(state, now, outputs);
   }

@@ -69,10 +69,10 @@ struct AdvanceCache {
 };
 // ReflectorProblem::reason when the server does not have the kind, or no longer has it.
 inline constexpr std::string_view kNotServed = "NotServed";
-// Something went wrong. `line` says what, and what the reflector does next.
 struct ReflectorProblem {
   std::string reason;  // CamelCase: "ListFailed", "WatchFailed", kNotServed, "Gone", "Corrupt", "WatchTooShort"
-  std::string line;    // a sentence for the log and /readyz
+  std::string line;    // what went wrong; the same each time that it goes wrong in the same way
+  std::string next;    // what the reflector does next: "listing again in 37.4 s"
 };
 using ReflectorOutput = std::variant<ListAll, WatchFrom, ReplaceCache, PutIntoCache, EraseFromCache, AdvanceCache,
                                      WaitUntil, ReflectorProblem>;

@@ -3,7 +3,7 @@
 // Level-triggered: a key says that an object must be reconciled, but not what happened to it. Equal keys collapse; of
 // two deadlines the earlier one stays; a key that is added while a worker holds it comes back when that worker is done.
 // Keys are handed out in the order in which they became due, except that some go first, as in controller-runtime's
-// priority queue. Failures back off per key from 5 ms, doubling, to 1,000 s, and start again after `forget`. The terms
+// priority queue. Failures back off per key from 5 ms, doubling, to 60 s, and start again after `forget`. The terms
 // are those of client-go's workqueue.
 //
 // Threads: safe from all threads. Tests set `now`; a thread that waits in `get` reads it again when a key is added.
@@ -21,7 +21,8 @@
 namespace lockstep::control {
 
 inline constexpr std::chrono::milliseconds kBackoffFirst{5};
-inline constexpr std::chrono::seconds kBackoffMax{1000};
+// client-go's 1,000 s would let a job wait for a quarter of an hour after the API server is back.
+inline constexpr std::chrono::seconds kBackoffMax{60};
 
 class Workqueue {
  public:

@@ -255,7 +255,8 @@ struct Client::Impl {
   Call delete_call(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& remove) const {
     Call call = call_for("DELETE", "delete", resource, describe("delete", resource, key));
     Json body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", "Background"}};
-    if (!remove.uid.empty()) body["preconditions"] = {{"uid", remove.uid}};
+    if (!remove.uid.empty()) body["preconditions"]["uid"] = remove.uid;
+    if (!remove.resource_version.empty()) body["preconditions"]["resourceVersion"] = remove.resource_version;
     call.http.path = object_path(resource, key);
     call.http.headers["Content-Type"] = kJson;
     call.http.body = dump_line(body);

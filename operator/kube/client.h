@@ -67,7 +67,9 @@ struct CreateOptions {
 };
 
 struct DeleteOptions {
-  std::string uid;  // precondition: kConflict when another object has the name by now
+  // Preconditions: kConflict when another object has the name by now, or when somebody has written since.
+  std::string uid;
+  std::string resource_version;
 };
 
 // Requests of send_all. Each means what the call of that name means; the resource outlives the call.

@@ -355,8 +355,8 @@ class CpprestTransport final : public HttpTransport {
   Result<Call> begin(const HttpRequest& request, bool streaming, std::function<void()> on_end);
   Result<HttpResponse> answer(const Call& call, const HttpRequest& request, Exchange::Wake wake);
   Error time_out(const HttpRequest& request, const char* of_what) const;
-  enum class Silence { kNo, kYes };
-  void forget(const Call& call, Silence silence = Silence::kNo);
+  enum class Deadline { kKept, kMissed };
+  void forget(const Call& call, Deadline deadline = Deadline::kKept);
   void close();
 
   [[nodiscard]] std::string place(const HttpRequest& request) const {
@@ -471,14 +471,14 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
   return call;
 }
 
-// `silence`: kYes when the call ended by its deadline, as on a connection whose other end is gone.
-void CpprestTransport::forget(const Call& call, Silence silence) {
+// A call that misses its deadline may have had a connection whose other end is gone.
+void CpprestTransport::forget(const Call& call, Deadline deadline) {
   call->abandon();
   const std::lock_guard lock(mutex_);
   under_way_.erase(call);
   // If one connection was dead, all others in the pool may be, too, and each would cost another attempt.
   const Exchange::State state = call->state();
-  const bool was_dead = silence == Silence::kYes || (state.error && state.error->reason == kReasonNotConnected);
+  const bool was_dead = deadline == Deadline::kMissed || (state.error && state.error->reason == kReasonNotConnected);
   if (was_dead && call->client() == client_) client_ = make_client();
 }
 
@@ -490,7 +490,7 @@ Error CpprestTransport::time_out(const HttpRequest& request, const char* of_what
 Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpRequest& request, Exchange::Wake wake) {
   Exchange::State state = call->state();
   std::string body = call->take_arrived();
-  forget(call, wake == Exchange::Wake::kDeadline ? Silence::kYes : Silence::kNo);
+  forget(call, wake == Exchange::Wake::kDeadline ? Deadline::kMissed : Deadline::kKept);
   if (wake == Exchange::Wake::kCancelled) return Error{ErrorCode::kCancelled, place(request) + ": shut down"};
   if (wake == Exchange::Wake::kDeadline) return time_out(request, "no whole answer");
   if (state.too_large) {
@@ -579,7 +579,7 @@ Result<HttpResponse> CpprestTransport::stream(const HttpRequest& request,
       return Error{ErrorCode::kCancelled, place(request) + ": stopped"};
     }
     if (wake == Exchange::Wake::kDeadline) {
-      forget(call, Silence::kYes);
+      forget(call, Deadline::kMissed);
       if (state.head && state.head->status / 100 == 2) return *std::move(state.head);
       return time_out(request, state.head ? "nothing more" : "no answer");
     }

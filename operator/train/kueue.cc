@@ -14,7 +14,7 @@ namespace {
 using api::ConditionStatus;
 using Verb = WorkloadWrite::Verb;
 
-// On a prebuilt Workload that we deactivated for a suspended job, so that only what we did is undone.
+// On a prebuilt Workload that we deactivated because the job cannot run, so that only what we did is undone.
 constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
 // Seconds between two looks at what is not watched: a prebuilt Workload or a flavour that does not exist yet.
 constexpr api::UnixSeconds kLookAgainSeconds = 10;
@@ -49,8 +49,6 @@ bool has_finalizer(const Workload& workload) {
   const std::vector<std::string>& all = workload.meta.finalizers;
   return std::find(all.begin(), all.end(), kWorkloadFinalizer) != all.end();
 }
-
-bool is_adopted(const Workload& workload) { return workload.template_hash.empty(); }
 
 // Collects the changes of one status write. It contains all conditions, because a merge patch replaces whole lists.
 class StatusChange {
@@ -147,8 +145,12 @@ std::string queue_of(const api::TrainJob& job, const Workload* workload) {
 class Decision {
  public:
   Decision(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input)
-      : job_(job), kueue_(kueue), input_(input), prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)) {
-    if (const Json* object = workload_of(job, kueue)) workload_ = workload_from_json(*object);
+      : job_(job),
+        kueue_(kueue),
+        input_(input),
+        prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)),
+        object_(workload_of(job, kueue)) {
+    if (object_ != nullptr) workload_ = workload_from_json(*object_);
     queue_ = queue_of(job, workload_ ? &*workload_ : nullptr);
   }
 
@@ -161,7 +163,7 @@ class Decision {
     }
     d_.is_queued = true;
     if (!input_.wants_to_run) {
-      leave_queue();
+      leave_queue("the job is suspended and has no pods");
     } else if (kueue_.version.empty()) {
       go_on_without_kueue();
     } else if (!workload_) {
@@ -201,16 +203,15 @@ class Decision {
     }
   }
 
-  // Of a job that is suspended or held: its Workload is deleted (a prebuilt one is deactivated). When the job is
-  // resumed it queues anew, with the spec that it has then.
-  void leave_queue() {
+  // Of a job that is suspended, held, or too large for its prebuilt Workload: its Workload is deleted (a prebuilt one
+  // is deactivated). When the job is resumed it queues anew, with the spec that it has then.
+  void leave_queue(const std::string& why) {
     d_.may_run = false;
     if (!workload_ || has_pods() || !is_ours(*workload_)) return;
-    const std::string why = "the job is suspended and has no pods";
-    if (!is_adopted(*workload_)) return delete_workload(why);
+    if (!workload_->is_prebuilt()) return delete_workload(why);
     if (workload_->is_active) {
       Json body = with_version(*workload_);
-      body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), "the TrainJob is suspended"}};
+      body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), why}};
       body["spec"] = {{"active", false}};
       write(write_to(*workload_, Verb::kPatch, std::move(body), why));
     } else if (workload_->is_evicted() && workload_->is_reserved()) {
@@ -277,12 +278,12 @@ class Decision {
                                    "), though the job is not; delete it, and the job queues again.");
       return false;
     }
-    if (is_adopted(w) ? !fits_prebuilt() : is_outdated()) return false;
+    if (w.is_prebuilt() ? !fits_prebuilt() : is_outdated()) return false;
     if (!w.is_active && w.meta.annotations.count(std::string(kDeactivatedAnnotation)) > 0) {
       Json body = with_version(w);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), nullptr}};
       body["spec"] = {{"active", true}};
-      write(write_to(w, Verb::kPatch, std::move(body), "the job is no longer suspended"));
+      write(write_to(w, Verb::kPatch, std::move(body), "the job may run again"));
     }
     follow_labels();
     return true;
@@ -304,8 +305,13 @@ class Decision {
     }
     wait("Queued", "The job takes over the prebuilt Workload " + w.meta.name + ".");
     Json body = with_version(w);
-    body["metadata"]["ownerReferences"] = owner_references(job_.meta);
+    Json owners = owner_references(job_.meta);  // a merge patch replaces whole lists: the others stay
+    for (const Json& owner : list_field(*object_, {"metadata", "ownerReferences"})) {
+      if (text_field(owner, {"uid"}) != job_.meta.uid) owners.push_back(owner);
+    }
+    body["metadata"]["ownerReferences"] = std::move(owners);
     body["metadata"]["labels"] = owned_labels(job_.meta);  // by which it is found from now on
+    body["metadata"]["labels"][std::string(kJobUidLabel)] = job_.meta.uid;
     std::vector<std::string> finalizers = w.meta.finalizers;
     if (!has_finalizer(w)) finalizers.emplace_back(kWorkloadFinalizer);
     body["metadata"]["finalizers"] = finalizers;
@@ -313,11 +319,15 @@ class Decision {
     return false;
   }
 
+  // A job that grew while it ran goes on with what it has. After its next stop, the Workload must not hold quota.
   bool fits_prebuilt() {
     const Workload& w = *workload_;
-    if (w.count >= input_.wanted_pods || has_pods()) return true;
+    const bool runs = w.is_active && w.is_admitted() && (!input_.was_stopped || w.is_evicted());
+    if (w.count >= input_.wanted_pods || has_pods() || runs) return true;
     wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "pod") +
-                                  ", the job for " + plural(input_.wanted_pods, "pod") + "; make the two equal.");
+                                  ", the job for " + plural(input_.wanted_pods, "pod") +
+                                  "; it is deactivated until the two are equal.");
+    leave_queue("the job needs more pods than it asks for");
     return false;
   }
 
@@ -353,16 +363,21 @@ class Decision {
     Json spec = Json::object();
     const std::string queue = label_of(job_.meta, kQueueLabel);
     if (!queue.empty() && queue != w.queue && !w.is_reserved()) spec["queueName"] = queue;
-    const std::string priority = label_of(job_.meta, kWorkloadPriorityLabel);
-    const bool may_change = !w.is_reserved() || w.priority_group == kKueueGroup;
-    const bool is_read = !priority.empty() && priority != w.priority_class && kueue_.priority;
+    // Of a Workload that has quota, the API server lets one class of Kueue's be replaced by another.
+    const bool has_label = !label_of(job_.meta, kWorkloadPriorityLabel).empty();
+    const bool may_change = !w.is_reserved() || (has_label && w.priority_group == kKueueGroup);
+    const bool is_read = kueue_.priority && !has_its_priority(job_, w);
     if (is_read && !kueue_.priority->problem.empty()) {
       d_.priority_problem = "Its priority is not changed: " + kueue_.priority->problem + ".";
       look_again();
     } else if (is_read && may_change) {
       Json made = desired_workload(job_, input_.wanted_pods, input_.pod.value_or(Json::object()), kueue_);
       for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
-        if (made["spec"].contains(name)) spec[name] = made["spec"][name];
+        if (made["spec"].contains(name)) {
+          spec[name] = made["spec"][name];
+        } else if (field(*object_, {"spec", name}) != nullptr) {
+          spec[name] = nullptr;
+        }
       }
     }
     if (spec.empty()) return;
@@ -419,6 +434,7 @@ class Decision {
   const KueueView& kueue_;
   const QueueInput& input_;
   const std::string prebuilt_;
+  const Json* const object_;  // workload_ as it was read; nullptr: there is none
   std::optional<Workload> workload_;
   std::string queue_;
   QueueDecision d_;

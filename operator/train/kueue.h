@@ -36,10 +36,11 @@ struct WorkloadWrite {
 
 struct QueueInput {
   std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost nodes left out
-  bool was_stopped = false;            // the condition Suspended is True: the job has no pods, and may have been edited
-  bool wants_to_run = true;            // neither suspended nor held
-  int wanted_pods = 0;                 // spec.trainer.numNodes
-  std::optional<Json> pod;             // for a new Workload; absent: no pod can be made of this spec
+  // The job has no pods, and may have been edited: the condition Suspended is True, or no other cluster runs it.
+  bool was_stopped = false;
+  bool wants_to_run = true;                    // neither suspended nor held
+  int wanted_pods = 0;                         // spec.trainer.numNodes, or what another cluster runs it with
+  std::optional<Json> pod;                     // for a new Workload; absent: no pod can be made of this spec
   const std::string* write_problem = nullptr;  // why the last write was refused; set while it is too early to try again
   api::UnixSeconds now = 0;
 };

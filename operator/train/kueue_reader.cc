@@ -39,7 +39,9 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
   if (workloads_ == nullptr) return std::optional(std::move(view));
   const control::OptionalInformer::Kind kind = workloads_->wanted();
   if (!kind.trouble.empty()) view.why_absent = "Kueue's Workloads cannot be read: " + kind.trouble;
-  if (!kind.is_known && kind.trouble.empty()) return std::optional<KueueView>();
+  // A job with a queue says what the trouble is. Of another one it is not known whether it has a reservation.
+  const bool is_unknown = kind.trouble.empty() ? !kind.is_known : !has_queue(job);
+  if (is_unknown) return std::optional<KueueView>();
   if (!kind.cache) return std::optional(std::move(view));
   view.version = kind.resource->version;
   for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job.meta.key()))) {
@@ -54,8 +56,7 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
   std::optional<Workload> workload;
   if (const Json* const object = workload_of(job, view)) workload = workload_from_json(*object);
   if (workload && workload->has_admission) TRY(read_flavors(*workload, memory, now, view));
-  const std::string wanted_class = label_of(job.meta, kWorkloadPriorityLabel);
-  const bool has_class = workload && (wanted_class.empty() || wanted_class == workload->priority_class);
+  const bool has_class = workload && has_its_priority(job, *workload);
   const bool is_made_by_us = prebuilt.empty();
   if (has_queue(job) && !has_class && (is_made_by_us || workload)) TRY(read_priority(job, memory, now, view));
   return std::optional(std::move(view));
@@ -63,7 +64,10 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
 
 Status KueueReader::read_flavors(const Workload& workload, KueueMemory& memory, api::UnixSeconds now,
                                  KueueView& view) const {
-  std::string admission = workload.meta.uid;
+  // An evicted job may be admitted again with the same flavours, which may have been edited meanwhile.
+  const api::Condition* const admitted = workload.conditions.find("Admitted");
+  std::string admission =
+      workload.meta.uid + "," + std::to_string(admitted == nullptr ? 0 : admitted->last_transition_time);
   for (const std::string& name : workload.flavors) admission.append(",").append(name);
   if (memory.admission != admission) {
     memory.admission = admission;

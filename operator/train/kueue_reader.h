@@ -20,7 +20,7 @@ namespace lockstep::train {
 
 // What was read for one TrainJob. Losing it costs a request or two.
 struct KueueMemory {
-  std::string admission;  // which one `flavors` are of
+  std::string admission;  // which one `flavors` are of; all its pods get the same
   std::map<std::string, std::optional<Json>> flavors;
   api::UnixSeconds flavors_read_at = 0;
   std::string priority_class;  // which one `priority` is of
@@ -33,7 +33,8 @@ class KueueReader {
   // `workloads` may be nullptr: then there is no Kueue. Both outlive the reader.
   KueueReader(kube::Client& client, control::OptionalInformer* workloads) : client_(client), workloads_(workloads) {}
 
-  // nullopt: it is not known yet whether the cluster has Kueue. A job with a queue must then be reconciled again soon.
+  // nullopt: it is not known whether the job has a Workload. One that may have one (may_have_workload) must then be
+  // reconciled again soon.
   Result<std::optional<KueueView>> read(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now) const;
 
   // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`. `pods`: those of all jobs.

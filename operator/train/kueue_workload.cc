@@ -13,7 +13,6 @@ namespace {
 
 // On a Workload that we made: what it was made for, so that an edit of the job shows.
 constexpr std::string_view kTemplateHashAnnotation = "lockstep.dev/pod-template-hash";
-constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";
 constexpr size_t kHashShown = 5;  // digits of the UID's hash in a Workload's name
 
 // Kueue's own names for topology-aware scheduling.
@@ -131,6 +130,20 @@ std::string workload_api_version(const KueueView& kueue) {
 
 bool has_queue(const api::TrainJob& job) {
   return !label_of(job.meta, kQueueLabel).empty() || !label_of(job.meta, kPrebuiltWorkloadLabel).empty();
+}
+
+bool may_have_workload(const api::TrainJob& job) {
+  const std::string reason = job.status.conditions.reason_of(api::condition::kAdmitted);
+  for (const char* without_queue : {"", "NotQueued", "Suspended", "Complete", "Failed"}) {
+    if (reason == without_queue) return has_queue(job);
+  }
+  return true;
+}
+
+bool has_its_priority(const api::TrainJob& job, const Workload& workload) {
+  const std::string label = label_of(job.meta, kWorkloadPriorityLabel);
+  if (!label.empty()) return label == workload.priority_class;
+  return workload.is_prebuilt() || workload.priority_group != kKueueGroup;
 }
 
 Status check_queue_name(const api::ObjectMeta& job) {

@@ -25,6 +25,7 @@ inline constexpr std::string_view kWorkloadCrd = "workloads.kueue.x-k8s.io";
 inline constexpr std::string_view kQueueLabel = "kueue.x-k8s.io/queue-name";
 inline constexpr std::string_view kPrebuiltWorkloadLabel = "kueue.x-k8s.io/prebuilt-workload-name";
 inline constexpr std::string_view kWorkloadPriorityLabel = "kueue.x-k8s.io/priority-class";
+inline constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";    // of a Workload
 inline constexpr std::string_view kMultiKueue = "kueue.x-k8s.io/multikueue";  // spec.managedBy
 // As long as a Workload has it, Kueue keeps its reservation, also while it is being deleted.
 inline constexpr std::string_view kWorkloadFinalizer = "kueue.x-k8s.io/resource-in-use";
@@ -70,6 +71,7 @@ struct Workload {
   bool has_topology = false;         // Kueue itself gives each pod its place
   Json checks = Json::array();       // status.admissionChecks
 
+  [[nodiscard]] bool is_prebuilt() const { return template_hash.empty(); }
   [[nodiscard]] bool is_admitted() const { return conditions.is_true("Admitted"); }
   [[nodiscard]] bool is_reserved() const { return conditions.is_true("QuotaReserved"); }
   [[nodiscard]] bool is_evicted() const { return conditions.is_true("Evicted"); }
@@ -83,6 +85,12 @@ std::string label_of(const api::ObjectMeta& meta, std::string_view name);
 std::string workload_api_version(const KueueView& kueue);
 // Does a queue decide when the job runs?
 bool has_queue(const api::TrainJob& job);
+// Has the job a queue, or does its status say that a queue decided last? The job keeps its reservation when its label
+// is removed.
+bool may_have_workload(const api::TrainJob& job);
+// Has the Workload the priority class that the job's label names? Without the label: one that is not Kueue's. A
+// prebuilt Workload then keeps the one that it was made with.
+bool has_its_priority(const api::TrainJob& job, const Workload& workload);
 // kInvalid: the value of the label cannot be the name of a LocalQueue.
 Status check_queue_name(const api::ObjectMeta& job);
 // "trainjob-sasrec-3f9a1", with a hash of the UID: another TrainJob of the same name gets another name.

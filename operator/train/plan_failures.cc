@@ -80,7 +80,7 @@ void release_avoided_nodes(PlanState& state) {
       for (const std::string& node : pod->avoids) state.look_again(state.book.avoided.at(node) + window);
       continue;
     }
-    state.event(false, "MachineReleased",
+    state.event(false, "NodeReleased",
                 "Pod " + pod->meta.name + " has found no other node within " + std::to_string(window) +
                     " s (restartPolicy.windowSeconds); its next pod may go where the fault was.",
                 "ReplacePod");

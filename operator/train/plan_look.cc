@@ -86,13 +86,11 @@ void look_at_pods(PlanState& state) {
   state.failed.assign(static_cast<size_t>(num_nodes), false);
   for (int node_rank = 0; node_rank < num_nodes; ++node_rank) look_at_pod(state, node_rank);
   for (const PodView& pod : state.observed.pods) {
-    if (has_ended(pod)) continue;
-    const std::optional<PodEnd> end = end_of(pod, state.observed);
-    if (end && end->kind == EndKind::kNodeLost) continue;
+    if (has_ended(pod) || is_lost(pod, state.observed)) continue;
     state.node_ranks_with_pods.insert(pod.node_rank);
     ++state.pods_left;
     if (!pod.pod_group.empty()) ++state.living_by_group[pod.pod_group];
-    if (pod.deleting) state.look_again(*pod.meta.deletion_time + kTryAgainSeconds);
+    if (pod.meta.deletion_time) state.look_again(*pod.meta.deletion_time + kTryAgainSeconds);
     if (const auto when = when_believed_lost(pod, state.observed)) state.look_again(*when);
   }
 }

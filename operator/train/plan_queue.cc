@@ -112,9 +112,13 @@ void plan_dispatched(PlanState& state) {
     return finish(state, 0, state.status.message);
   }
   const Result<Json> pod = unadmitted_pod(state.observed);
-  apply(state, {.was_stopped = true,
+  // Kueue copies the job to the other cluster once and not again: there it runs as it was when it was admitted.
+  const Json* const object = workload_of(state.observed.job, state.observed.kueue);
+  const Workload workload = object == nullptr ? Workload() : workload_from_json(*object);
+  const bool is_there = workload.is_admitted();
+  apply(state, {.was_stopped = !is_there,
                 .wants_to_run = !state.spec.suspend,
-                .wanted_pods = state.observed.wanted_pods,
+                .wanted_pods = is_there ? workload.count - workload.reclaimable : state.observed.wanted_pods,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
                 .write_problem = write_problem(state),
                 .now = state.now});

@@ -93,6 +93,9 @@ void cancel_suspend(PlanState& state) {
   state.book.suspending = false;
   for (const PodEnd& end : state.ends) state.raise_attempt(end.node_rank);
   state.ends.clear();
+  // Pods that are gone already: to look them up would make a failure of the end that they were asked for.
+  for (const LookUpPod& gone : state.lookups) state.raise_attempt(gone.node_rank);
+  state.lookups.clear();
   if (wants_gang(state.spec)) {  // pods that still end count as members: all start anew, as one group
     const std::set<int> created = state.book.created;
     for (const int node_rank : created) state.raise_attempt(node_rank);

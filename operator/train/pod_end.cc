@@ -113,6 +113,14 @@ std::optional<NodeLoss> loss_of_node(const PodView& pod, const Observed& o) {
   return loss;
 }
 
+// Why no kubelet runs the pod any more; nullopt: one may.
+std::optional<std::string> why_lost(const PodView& pod, const Observed& o) {
+  const std::optional<NodeLoss> loss = loss_of_node(pod, o);
+  if (loss && loss->from <= o.now) return loss->why;
+  if (!is_overdue(pod, o.now)) return std::nullopt;
+  return "it was to be gone by " + api::format_time(*pod.meta.deletion_time) + ", and its kubelet does not answer";
+}
+
 PodEnd disrupted(const PodView& pod, const Observed& o) {
   PodEnd end = new_end(EndKind::kDisrupted, pod, o.now);
   add_container_end(pod, end);
@@ -152,13 +160,7 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
     add_container_end(pod, end);
     return end;
   }
-  const std::optional<NodeLoss> node_loss = loss_of_node(pod, o);
-  std::optional<std::string> lost;
-  if (node_loss && node_loss->from <= o.now) lost = node_loss->why;
-  if (!lost && is_overdue(pod, o.now)) {
-    lost = "it was to be gone by " + api::format_time(*pod.meta.deletion_time) + ", and its kubelet does not answer";
-  }
-  if (lost) {
+  if (const std::optional<std::string> lost = why_lost(pod, o)) {
     PodEnd end = new_end(EndKind::kNodeLost, pod, o.now);
     end.reason = "NodeLost";
     end.pod_reasons = {"NodeLost"};
@@ -172,6 +174,8 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
   end.message = "somebody deleted the pod";
   return end;
 }
+
+bool is_lost(const PodView& pod, const Observed& o) { return why_lost(pod, o).has_value(); }
 
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& o) {
   const std::optional<NodeLoss> loss = loss_of_node(pod, o);

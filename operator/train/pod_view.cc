@@ -127,7 +127,7 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {
 bool has_ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
 bool is_overdue(const PodView& pod, api::UnixSeconds now) {
-  return pod.deleting && *pod.meta.deletion_time + kDeletionSlackSeconds <= now;
+  return pod.meta.deletion_time && *pod.meta.deletion_time + kDeletionSlackSeconds <= now;
 }
 
 std::optional<PodView> view_of_pod(const Json& pod) {

@@ -51,7 +51,7 @@ struct PodView {
   int attempt = 0;
   int num_nodes = 0;             // of the job, as its environment says; 0: it does not
   std::set<std::string> avoids;  // Kubernetes nodes that its affinity keeps it away from
-  bool deleting = false;
+  bool deleting = false;         // it has a deletionTimestamp, or this operator has just deleted it
 
   PodPhase phase = PodPhase::kUnknown;
   bool ready = false;

@@ -25,8 +25,8 @@ constexpr int kPassesMax = 6;
 // After more conflicts than this in a row the key waits in the workqueue, with backoff, instead of racing a writer that
 // never stops.
 constexpr int kLostRacesMax = 1;
-// Restored labels that are still there after this long count as settled: nobody removes them again.
-constexpr api::UnixSeconds kLabelsStaySeconds = 10;
+// A problem of an object that exists by now is remembered for at least this long.
+constexpr api::UnixSeconds kProblemKeptSeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
 // How long a status that only counts pods waits for another one that is written in its place. The clock has whole
@@ -51,7 +51,8 @@ struct Memory {
   api::UnixSeconds unwritten_since = 0;
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
-  std::set<std::string> deleted_pods;  // UIDs; the cache may not have their deletionTimestamp yet
+  std::set<std::string> missing_nodes;  // that the API server does not have
+  std::set<std::string> deleted_pods;   // UIDs; the cache may not have their deletionTimestamp yet
   std::optional<SentNumNodes> sent_num_nodes;
   std::vector<PodView> pods;  // of the last pass
   std::optional<bool> claim_exists;
@@ -171,7 +172,14 @@ class Pass {
  public:
   Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
        const api::ObjectKey& key, const Json& object, Memory& memory)
-      : p_(parts), options_(options), kueue_(kueue), key_(key), object_(object), memory_(memory), now_(options.now()) {}
+      : p_(parts),
+        options_(options),
+        kueue_(kueue),
+        key_(key),
+        object_(object),
+        memory_(memory),
+        now_(options.now()),
+        job_version_(api::meta_of(object).resource_version) {}
 
   struct Outcome {
     bool learned = false;  // plan again at once
@@ -191,8 +199,8 @@ class Pass {
     TRY_ASSIGN(std::optional<KueueView> kueue, kueue_.read(observed.job, memory_.kueue, now_));
     if (kueue) {
       take_kueue(*std::move(kueue), observed);
-    } else if (has_queue(observed.job)) {
-      return Outcome{.look_again = std::chrono::seconds(1)};  // it is not known yet whether the cluster has Kueue
+    } else if (may_have_workload(observed.job)) {
+      return Outcome{.look_again = std::chrono::seconds(1)};
     }
     Plan plan = make_plan(observed);
     const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
@@ -245,7 +253,9 @@ class Pass {
     objects.pods = look_at_pods();
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
-    if (p_.nodes != nullptr && p_.nodes->synced()) objects.nodes = nodes_of_pods(objects.pods);
+    if (p_.nodes != nullptr && p_.nodes->synced()) {
+      TRY_ASSIGN(objects.nodes, nodes_of_pods(objects.pods));
+    }
     TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
     if (memory_.unwritten_status) observed.job.status = *memory_.unwritten_status;
     look_at_optional_kinds(observed);
@@ -276,12 +286,12 @@ class Pass {
     }
   }
 
-  // Forgets the problem of an object that exists by now. It does so only after kLabelsStaySeconds, so that this
+  // Forgets the problem of an object that exists by now. It does so only after kProblemKeptSeconds, so that this
   // operator does not race another writer that takes the labels away each time.
   void forget_settled_problems(const Observed& observed) {
     const auto forget = [this](const std::string& object) {
       const auto at = memory_.problems.find(object);
-      if (at != memory_.problems.end() && at->second.time + kLabelsStaySeconds <= now_) memory_.problems.erase(at);
+      if (at != memory_.problems.end() && at->second.time + kProblemKeptSeconds <= now_) memory_.problems.erase(at);
     };
     for (const PodView& pod : observed.pods) forget(pod_text(pod.meta.name));
     if (observed.service) forget(object_text("Service", key_.name));
@@ -294,15 +304,14 @@ class Pass {
   }
 
   // A pod that this operator has deleted may still be in the cache without a deletionTimestamp. It counts as being
-  // deleted, so that the next pass does not delete it again.
+  // deleted, so that the next pass does not delete it again. It gets no deletion time: only the API server knows by
+  // when it is to be gone.
   void mark_deleted_pods(std::vector<PodView>& pods) {
     std::set<std::string> still_there;
     for (PodView& pod : pods) {
       if (memory_.deleted_pods.count(pod.meta.uid) == 0) continue;
       still_there.insert(pod.meta.uid);
-      if (pod.deleting) continue;
       pod.deleting = true;
-      pod.meta.deletion_time = now_;
     }
     memory_.deleted_pods = std::move(still_there);
   }
@@ -327,14 +336,32 @@ class Pass {
     return views;
   }
 
-  std::map<std::string, NodeView> nodes_of_pods(const std::vector<PodView>& pods) const {
+  Result<std::map<std::string, NodeView>> nodes_of_pods(const std::vector<PodView>& pods) {
     std::map<std::string, NodeView> nodes;
     for (const PodView& pod : pods) {
       if (pod.node.empty() || nodes.count(pod.node) > 0) continue;
-      const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = pod.node});
-      if (node != nullptr) nodes.emplace(pod.node, view_of_node(*node));
+      if (const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = pod.node})) {
+        nodes.emplace(pod.node, view_of_node(*node));
+        memory_.missing_nodes.erase(pod.node);
+      } else {
+        TRY(look_up_node(pod.node, nodes));
+      }
     }
     return nodes;
+  }
+
+  // The cache may lag behind, so the API server is asked before a node counts as gone with its pods. By a list, because
+  // the operator has no right to get nodes.
+  Status look_up_node(const std::string& name, std::map<std::string, NodeView>& nodes) {
+    if (memory_.missing_nodes.count(name) > 0) return {};
+    TRY_ASSIGN(kube::ObjectList found, p_.client.list(kube::nodes(), {.field_selector = "metadata.name=" + name}));
+    if (found.items.empty()) {
+      memory_.missing_nodes.insert(name);
+    } else {
+      nodes.emplace(name, view_of_node(found.items.front()));
+      p_.nodes->assume(std::move(found.items.front()));
+    }
+    return {};
   }
 
   // Only while pod 0 is still to be made. When a claim is deleted later, the scheduler reports it.
@@ -379,6 +406,7 @@ class Pass {
     object["status"] = to_json(status);
     const Result<Json> stored = p_.client.update(kube::train_jobs(), object, "status");
     if (!stored.ok()) return stored.error();
+    job_version_ = api::meta_of(*stored).resource_version;
     p_.jobs.assume(*stored);
     return {};
   }
@@ -681,8 +709,14 @@ class Pass {
         });
   }
 
+  // Only as it was planned for: somebody may just have given it more time.
   Status act(const Observed& observed, const DeleteJob&) {
-    const Status deleted = p_.client.remove(kube::train_jobs(), key_, {.uid = observed.job.meta.uid});
+    const Status deleted =
+        p_.client.remove(kube::train_jobs(), key_, {.uid = observed.job.meta.uid, .resource_version = job_version_});
+    if (!deleted.ok() && deleted.error().code == ErrorCode::kConflict) {
+      TRY_ASSIGN(outcome_, read_job_again(deleted.error()));
+      return {};
+    }
     return deleted.ok() || is_gone(deleted.error()) ? Status() : deleted;
   }
 
@@ -803,6 +837,7 @@ class Pass {
   const Json& object_;
   Memory& memory_;
   const api::UnixSeconds now_;
+  std::string job_version_;  // the one that was read, or that of this pass's status write
   Outcome outcome_;
   size_t creates_at_once_ = 1;
   bool is_blocked_ = false;  // the other actions of the plan wait for another pass

@@ -106,7 +106,7 @@ TEST_F(ControllerTest, success_forgets_the_failures_and_asks_again_when_wanted) 
   controller->stop_and_join();
   EXPECT_TRUE(has_metric(R"(controller_runtime_reconcile_total{controller="widget",result="requeue_after"} 2)"));
   queue_.add_with_backoff(kA);
-  EXPECT_EQ(queue_.get({}), kA) << "after 5 ms, not after hours";
+  EXPECT_EQ(queue_.get({}), kA) << "after 5 ms, not after a minute";
 }
 
 TEST_F(ControllerTest, an_exception_is_an_error_like_any_other) {

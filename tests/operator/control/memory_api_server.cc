@@ -182,8 +182,11 @@ HttpResponse MemoryApiServer::handle_delete(const Place& place, const Json& body
   const auto found = collection.find(place.key);
   if (found == collection.end()) return status(404, "NotFound", "\"" + place.key.name + "\" not found");
   const api::ObjectMeta meta = api::meta_of(found->second);
-  if (body.is_object() && body.contains("preconditions") && body["preconditions"]["uid"] != meta.uid) {
-    return status(409, "Conflict", "the UID in the precondition does not match the UID in record");
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>{{"uid", meta.uid}, {"resourceVersion", meta.resource_version}}) {
+    const std::string wanted = text_field(body, {"preconditions", name});
+    if (!wanted.empty() && wanted != value)
+      return status(409, "Conflict", "the precondition " + name + " does not hold");
   }
   if (meta.finalizers.empty()) {
     erase(place);

@@ -1,6 +1,6 @@
 // MemoryApiServer: the part of an API server's behaviour that this room relies on, as an HttpTransport in memory.
 //
-// Objects of any resource with uid, resourceVersion, 404, 409 (exists, conflict, UID precondition), finalizers, paged
+// Objects of any resource with uid, resourceVersion, 404, 409 (exists, conflict, preconditions), finalizers, paged
 // lists, watches with label selectors, bookmarks and 410, merge patches (also for server-side apply). No validation, no
 // defaults, no access control: the real API server is asked elsewhere (tests/cluster).
 // Threads: safe from all threads.

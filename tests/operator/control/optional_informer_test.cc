@@ -155,6 +155,16 @@ TEST_F(OptionalInformerTest, says_why_it_may_not_list_and_goes_on_when_it_may) {
   ASSERT_TRUE(journal_.wait_for("v2 with 0"));
 }
 
+TEST_F(OptionalInformerTest, the_same_trouble_is_reported_once_however_long_the_next_list_waits) {
+  serve({"v2"});
+  is_forbidden_ = true;
+  start();
+  state();
+  ASSERT_TRUE(server_->wait_until(
+      [](const MemoryApiServer& server) { return server.count("GET /apis/gang.example/v2/groups") >= 4; }));
+  EXPECT_EQ(journal_.lines().size(), 1U) << journal_.lines().back();
+}
+
 TEST_F(OptionalInformerTest, a_server_in_trouble_is_no_proof_that_the_kind_is_gone) {
   server_->put(kNew, group(kNew, "a"));
   serve({"v2"});

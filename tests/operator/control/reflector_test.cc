@@ -212,8 +212,9 @@ TEST_F(ReflectorTest, permanent_watch_errors_are_retried_by_a_list) {
 TEST_F(ReflectorTest, the_problem_says_what_follows) {
   send(ReflectorStarted{});
   const auto outputs = step(state_, ListFailed{{ErrorCode::kUnavailable, "no route to host"}}, now_);
-  EXPECT_EQ(std::get<ReflectorProblem>(outputs.front()).line,
-            "the list failed: no route to host; listing again in 0.8 s");
+  const auto& problem = std::get<ReflectorProblem>(outputs.front());
+  EXPECT_EQ(problem.line, "the list failed: no route to host");
+  EXPECT_EQ(problem.next, "listing again in 0.8 s");
 }
 
 TEST_F(ReflectorTest, a_timer_that_rings_early_is_set_again) {

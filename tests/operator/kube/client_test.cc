@@ -148,10 +148,10 @@ TEST_F(ClientByScript, remove_carries_its_preconditions) {
   EXPECT_EQ(request(0).method, "DELETE");
   EXPECT_EQ(Json::parse(request(0).body),
             Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"})"));
-  ASSERT_TRUE(client().remove(pods(), {"team-a", "x"}, {.uid = "u-1"}).ok());
+  ASSERT_TRUE(client().remove(pods(), {"team-a", "x"}, {.uid = "u-1", .resource_version = "7"}).ok());
   EXPECT_EQ(Json::parse(request(1).body),
             Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background",
-                            "preconditions":{"uid":"u-1"}})"));
+                            "preconditions":{"uid":"u-1","resourceVersion":"7"}})"));
 }
 
 TEST_F(ClientByScript, objects_without_a_name_or_a_namespace_are_not_sent) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 
 namespace lockstep::train {
 namespace {
@@ -87,6 +88,130 @@ TEST(Kueue, a_job_that_grew_lets_go_of_its_workload_when_its_pods_have_ended) {
   ASSERT_EQ(decision.writes.size(), 1U);
   EXPECT_EQ(decision.writes[0].verb, WorkloadWrite::Verb::kDelete);
   EXPECT_EQ(decision.writes[0].uid, "w");
+}
+
+TEST(Kueue, a_job_that_outgrew_its_prebuilt_workload_holds_no_quota_once_it_has_stopped) {
+  struct Row {
+    const char* what;
+    bool is_active, is_reserved, is_evicted, was_stopped;
+    std::set<int> pods;
+    bool may_run;
+    std::string reason;
+    std::string write;  // "": none
+  };
+  const Row rows[] = {
+      {"it runs", true, true, false, false, {0}, true, "Admitted", ""},
+      {"its pod crashed", true, true, false, false, {}, true, "Admitted", ""},
+      {"it is evicted", true, true, true, false, {0}, false, "Preempted", ""},
+      {"its last pod has ended", true, true, true, false, {}, false, "Preempted", "gives back"},
+      {"the same, and the first write failed", true, true, true, true, {}, false, "Preempted", "gives back"},
+      {"it waits", true, false, true, true, {}, false, "WorkloadOutOfSync", "deactivates"},
+      {"it was admitted again meanwhile", true, true, false, true, {}, false, "WorkloadOutOfSync", "deactivates"},
+      {"and Kueue has evicted it for that", false, true, true, true, {}, false, "WorkloadOutOfSync", "gives back"},
+      {"it waits for its user", false, false, true, true, {}, false, "WorkloadOutOfSync", ""},
+  };
+  api::TrainJob job = queued_job(2);
+  job.meta.labels[std::string(kPrebuiltWorkloadLabel)] = workload_name(job.meta);
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    Json workload = admitted(1, 1);
+    workload["metadata"].erase("annotations");
+    workload["spec"]["active"] = row.is_active;
+    if (!row.is_reserved) workload["status"] = {{"conditions", Json::array()}};
+    if (row.is_evicted) {
+      workload["status"]["conditions"].push_back({{"type", "Evicted"}, {"status", "True"}, {"reason", "Preempted"}});
+    }
+    QueueInput input = queue_input(2, row.pods);
+    input.was_stopped = row.was_stopped;
+    const QueueDecision decision = apply_queue(job, kueue_with(workload), input);
+    EXPECT_EQ(decision.may_run, row.may_run) << decision.message;
+    EXPECT_EQ(decision.reason, row.reason) << decision.message;
+    std::string written;
+    for (const WorkloadWrite& write : decision.writes) {
+      written += write.verb == WorkloadWrite::Verb::kPatchStatus ? "gives back"
+                 : write.body["spec"]["active"] == false         ? "deactivates"
+                                                                 : "?";
+    }
+    EXPECT_EQ(written, row.write);
+  }
+}
+
+TEST(Kueue, a_prebuilt_workload_that_fits_again_is_activated) {
+  api::TrainJob job = queued_job(1);
+  job.meta.labels[std::string(kPrebuiltWorkloadLabel)] = workload_name(job.meta);
+  Json workload = admitted(1, 1);
+  workload["metadata"]["annotations"] = {{"lockstep.dev/deactivated", "the job needs more pods than it asks for"}};
+  workload["spec"]["active"] = false;
+  workload["status"] = Json::object();
+  QueueInput input = queue_input(1, {});
+  input.was_stopped = true;
+  const QueueDecision decision = apply_queue(job, kueue_with(workload), input);
+  ASSERT_EQ(decision.writes.size(), 1U);
+  EXPECT_EQ(decision.writes[0].body["spec"], (Json{{"active", true}}));
+}
+
+TEST(Kueue, a_priority_label_that_is_removed_changes_only_our_own_workload_while_it_waits) {
+  struct Row {
+    const char* what;
+    const char* version;
+    bool is_reserved, is_prebuilt;
+    Json spec;  // of the patch; null: there is none
+  };
+  const Row rows[] = {
+      {"it waits", "v1beta2", false, false, {{"priority", 5}, {"priorityClassRef", nullptr}}},
+      {"in the older version",
+       "v1beta1",
+       false,
+       false,
+       {{"priority", 5}, {"priorityClassName", nullptr}, {"priorityClassSource", nullptr}}},
+      {"the API server allows no other kind of class now", "v1beta2", true, false, nullptr},
+      {"its maker has chosen the class", "v1beta2", false, true, nullptr},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    api::TrainJob job = queued_job(1);
+    KueueView kueue{.version = row.version,
+                    .priority = WorkloadPriority{.group = std::string(kKueueGroup), .name = "high", .value = 1000}};
+    Json workload = desired_workload(job, 1, kPod, kueue);
+    if (row.is_reserved) workload["status"] = admitted(1, 1)["status"];
+    if (row.is_prebuilt) {
+      job.meta.labels[std::string(kPrebuiltWorkloadLabel)] = workload_name(job.meta);
+      workload["metadata"].erase("annotations");
+    }
+    kueue.workloads = {workload};
+    kueue.priority = WorkloadPriority{.value = 5};
+    const QueueDecision decision = apply_queue(job, kueue, queue_input(1, {}));
+    ASSERT_EQ(decision.writes.size(), row.spec.is_null() ? 0U : 1U);
+    if (row.spec.is_null()) continue;
+    EXPECT_EQ(decision.writes[0].body["spec"], row.spec);
+  }
+}
+
+TEST(Kueue, a_gang_that_a_queue_admits_has_no_topology_of_its_own) {
+  for (const std::string_view label : {std::string_view(), kQueueLabel, kPrebuiltWorkloadLabel}) {
+    api::TrainJob job = queued_job(2);
+    job.meta.labels.clear();
+    if (!label.empty()) job.meta.labels[std::string(label)] = "name";
+    job.spec.scheduling.gang = api::Gang::kNative;
+    job.spec.scheduling.topology = "zone";
+    const Json group = desired_pod_group(job, "scheduling.k8s.io/v1beta1", 0, 2);
+    EXPECT_EQ(group["spec"].contains("schedulingConstraints"), label.empty()) << label;
+  }
+}
+
+TEST(Kueue, a_status_tells_of_a_workload_when_the_label_is_gone) {
+  for (const auto& [reason, may] : std::vector<std::pair<std::string, bool>>{{"Admitted", true},
+                                                                             {"Preempted", true},
+                                                                             {"QueueUnavailable", true},
+                                                                             {"NotQueued", false},
+                                                                             {"Suspended", false},
+                                                                             {"Failed", false}}) {
+    api::TrainJob job;
+    job.status.conditions.set({.type = "Admitted", .reason = reason}, kNow);
+    EXPECT_EQ(may_have_workload(job), may) << reason;
+  }
+  EXPECT_FALSE(may_have_workload(api::TrainJob()));
+  EXPECT_TRUE(may_have_workload(queued_job(1)));
 }
 
 TEST(Kueue, pods_ready_has_kueues_reasons) {

@@ -15,6 +15,7 @@
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
 #include "runner/base/sha256.h"
+#include "tests/operator/control/journal.h"
 #include "tests/operator/control/memory_api_server.h"
 
 namespace lockstep::train {
@@ -142,7 +143,8 @@ class ReconcilerFixture {
                                                                 .pods = *pods,
                                                                 .services = *services,
                                                                 .network_policies = *policies,
-                                                                .nodes = nullptr,
+                                                                .nodes = nodes.get(),
+                                                                .optional = optional,
                                                                 .events = events,
                                                                 .progress = *progress,
                                                                 .announcer = *announcer,
@@ -233,6 +235,7 @@ class ReconcilerFixture {
   std::unique_ptr<control::Cache> pods = std::make_unique<control::Cache>(trim_pod, pod_index);
   std::unique_ptr<control::Cache> services = std::make_unique<control::Cache>(trim_service);
   std::unique_ptr<control::Cache> policies = std::make_unique<control::Cache>(trim_network_policy);
+  std::unique_ptr<control::Cache> nodes;  // nullptr: the operator may not read them
   control::EventRecorder events{client, {}};
   std::unique_ptr<JobMetrics> metrics;
   std::string report;  // before the operator is made to read it
@@ -242,6 +245,7 @@ class ReconcilerFixture {
   std::condition_variable announced_changed;
   std::vector<std::string> announced;  // "IP TOKEN ADDRESS", protected by announced_mutex
   std::unique_ptr<CoordinatorAnnouncer> announcer;
+  std::map<std::string, control::OptionalInformer*> optional;
   std::unique_ptr<Reconciler> reconciler;
 
   std::atomic<api::UnixSeconds> now{1'795'255'200};
@@ -907,6 +911,66 @@ TEST_F(ReconcilerTest, does_not_delete_a_pod_twice_while_the_watch_lags) {
   EXPECT_EQ(reason_of(job(), "Suspended"), "Suspending");
 }
 
+TEST_F(ReconcilerTest, a_pod_that_it_has_deleted_is_not_overdue_before_the_watch_says_by_when_it_is_to_be_gone) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  change_spec({{"suspend", true}});
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  ASSERT_TRUE(reconcile().ok());
+  now += 60;  // the watch hangs
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(reason_of(job(), "Suspended"), "Suspending");
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(reason_of(job(), "Suspended"), "Suspended");
+}
+
+TEST_F(ReconcilerTest, pods_that_went_for_a_suspend_that_is_taken_back_are_no_failures) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  Json pod = *server->get(kube::pods(), {"ns", "sim-0-0"});
+  pod["metadata"]["finalizers"] = Json::array({"test/slow"});
+  server->put(kube::pods(), pod);
+  change_spec({{"suspend", true}});
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  change_spec({{"suspend", false}});
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-0-1", "sim-1-1"}));
+  EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
+}
+
+TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server_was_asked) {
+  nodes = std::make_unique<control::Cache>(trim_node);
+  nodes->replace({});
+  server->put(kube::nodes(), {{"metadata", {{"name", "node-a"}}}});
+  start_operator();
+  make_job();
+  settle();
+  all_ready();
+  for (const std::string& name : pod_names()) {
+    Json pod = *server->get(kube::pods(), {"ns", name});
+    pod["status"]["startTime"] = api::format_time(now - 600);
+    server->put(kube::pods(), pod);
+  }
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
+  EXPECT_EQ(server->count("GET /api/v1/nodes"), 1);
+
+  server->remove(kube::nodes(), {"", "node-a"});
+  nodes->replace({}, "1000000");
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-1", "sim-1-1"}));
+  EXPECT_EQ(job()["status"]["restarts"]["total"], 2);
+  EXPECT_EQ(server->count("GET /api/v1/nodes"), 2);
+}
+
 TEST_F(ReconcilerTest, a_claim_is_asked_for_by_its_name) {
   make_job({{"checkpoint", {{"volume", {{"persistentVolumeClaim", {{"claimName", "ckpt"}}}}}}}});
   settle();
@@ -987,6 +1051,31 @@ TEST_F(ReconcilerTest, the_time_to_live_deletes_the_job_and_only_this_one) {
   now += 60;
   ASSERT_TRUE(reconcile().ok());
   EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+}
+
+TEST_F(ReconcilerTest, a_finished_job_that_has_just_got_more_time_is_not_deleted) {
+  make_job({{"ttlSecondsAfterFinished", 60}});
+  settle();
+  for (const std::string& name : pod_names()) exited(name, 0);
+  settle();
+  change_spec({{"ttlSecondsAfterFinished", 600}});  // the cache does not show it yet
+  now += 60;
+  ASSERT_TRUE(reconcile().ok());
+  settle();
+  EXPECT_TRUE(server->get(kube::train_jobs(), kJob).has_value());
+  now += 540;
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+}
+
+TEST_F(ReconcilerTest, a_job_without_time_to_live_is_deleted_in_the_pass_that_finishes_it) {
+  make_job({{"ttlSecondsAfterFinished", 0}});
+  settle();
+  for (const std::string& name : pod_names()) exited(name, 0);
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+  EXPECT_EQ(server->count("DELETE /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim"), 1);
 }
 
 TEST_F(ReconcilerTest, jobs_are_counted_by_phase_until_they_are_gone) {
@@ -1090,6 +1179,43 @@ TEST(ReconcilerDies, after_any_write_and_the_end_is_the_same) {
 }
 
 // --- kinds that a cluster may lack
+
+TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_workload_can_be_read) {
+  std::atomic<int> answer = 500;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.path.find("kueue.x-k8s.io") == std::string::npos) return std::nullopt;
+    return MemoryApiServer::status(answer, "Error", "no answer");
+  };
+  control::Journal changes;
+  control::OptionalInformer workloads(client, {.versions = kube::kueue_workloads(),
+                                               .look_every = std::chrono::milliseconds(1),
+                                               .on_kind_change = [&] { changes.write("changed"); }});
+  optional[std::string(kWorkloadCrd)] = &workloads;
+  start_operator();
+  make_job({{"trainer", {{"numNodes", 4}}}});  // its queue's label was removed
+  Json object = job();
+  object["status"] = {
+      {"phase", "Running"},
+      {"nodes", {{"desired", 2}}},
+      {"conditions", Json::array({{{"type", "Admitted"}, {"status", "True"}, {"reason", "Admitted"}}})}};
+  server->put(kube::train_jobs(), object);
+  sync();
+  const auto expect_waits = [this] {
+    const auto result = reconcile();
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->requeue_after, std::chrono::seconds(1));
+    EXPECT_EQ(pod_names(), Names{});
+  };
+  expect_waits();  // nobody has asked the API server yet
+  workloads.start();
+  ASSERT_TRUE(changes.wait_for("changed"));
+  ASSERT_FALSE(workloads.wanted().trouble.empty());
+  expect_waits();
+  answer = 404;  // there is no Kueue
+  ASSERT_TRUE(changes.wait_until([](const auto& lines) { return lines.size() > 1; }));
+  settle();
+  EXPECT_EQ(pod_names().size(), 4U);
+}
 
 TEST(OptionalKinds, plan_and_caches_speak_of_the_same_versions) {
   const std::pair<api::Gang, const kube::Versions&> gangs[] = {
