@@ -115,7 +115,7 @@ bench-recommend: build ## recommendations for all users of MovieLens-100K beside
 	@scripts/get_ml100k >/dev/null
 	@$(python) tests/bench/bench_recommend.py --write
 
-bench-operator: ## a job of 1,000 pods and 200 jobs of 4, beside raw pods and Indexed Jobs (half an hour)
+bench-operator: ## a job of 1,000 pods and 200 jobs of 4, beside raw pods and Indexed Jobs (an hour)
 	@scripts/setup test
 	@$(call configure,release)
 	@cmake --build --preset release --target lockstep-operator

@@ -18,7 +18,7 @@ sys.path += [str(ROOT / "tests/cluster"), str(ROOT / "tests/python")]
 from bench_recovery import write_report  # noqa: E402
 from control_plane import kubernetes_version  # noqa: E402
 from many_jobs import THREADS  # noqa: E402
-from operator_sides import PODS_PER_NODE, IndexedJobs, Plane, RawPods, TrainJobs, run_life, run_side  # noqa: E402
+from operator_sides import PODS_PER_NODE, IndexedJobs, Plane, RawPods, TrainJobs, run_life, run_replacements, run_side  # noqa: E402
 from verdicts import Verdicts  # noqa: E402
 
 RAW, OURS, OURS_NONE = RawPods(), TrainJobs("Lockstep"), TrainJobs("None")
@@ -116,6 +116,7 @@ def main():
         plane.apply_base()
         large = measure_shape(plane, 1, words.large, words) if words.large else {}
         lives = [run_life(plane, words.large, words.timeout) for _ in range(words.runs)] if words.large else []
+        replaced = run_replacements(plane, words.large, words.timeout) if words.large else []
         words.run_seconds = min(words.run_seconds, 2)
         many = measure_shape(plane, words.jobs, words.nodes, words) if words.jobs else {}
     lines = [
@@ -132,6 +133,7 @@ def main():
             judge_ratio(verdicts, "large job: operator's CPU", large, "cpu", side, 1.2)
         verdicts.at_most("large job: Complete ≤ 0.15 s after its last pod",
                          [times.after_last_done for times in large[OURS]], 0.15, "s", 2)
+        verdicts.at_most("large job: a deleted pod is replaced ≤ 0.05 s after the request", replaced, 0.05, "s", 3)
         verdicts.judge("large job: resident ≤ 64 MiB", resident <= 64, f"{resident:.0f} MiB")
         for what in ("suspended", "resumed", "restarted"):
             ratio = statistics.median(getattr(life, what) / life.made for life in lives)
@@ -141,6 +143,8 @@ def main():
         judge_ratio(verdicts, "many jobs: all exist", many, "exist", RAW, 2)
         for side in (INDEXED, INDEXED_SERVICE):
             judge_ratio(verdicts, "many jobs: all Complete", many, "complete", side, 0.8)
+        verdicts.at_most("many jobs: Complete ≤ 0.15 s after a job's last pod", [times.after_last_done for times in many[OURS]],
+                         0.15, "s", 2)
     report(verdicts, lines, None if words.no_report else "operator")
 
 

@@ -266,3 +266,22 @@ def run_life(plane, nodes, timeout):
         restarted = seconds_until(lambda: all_ready(1), "ready pods after the gang's restart")
     clear(plane, namespace, timeout)
     return LifeTimes(made, suspended, resumed, restarted)
+
+
+def run_replacements(plane, nodes, timeout, count=10):
+    """Seconds from the request that deletes a pod of a job by force to the watch event of the pod that replaces it."""
+    namespace = plane.make_namespace(f"replaced-{plane.number()}")
+    seconds = []
+    with Pods(plane, namespace) as pods, OperatorProcess(plane, namespace=namespace):
+        plane.api.create(TRAIN_JOBS, train_job("job", nodes), namespace)
+        wait_until(lambda: len(pods.running) == nodes, f"{nodes} running pods", timeout)
+        for node_rank in range(1, count + 1):
+            wait_until(lambda: condition(plane.api.get(TRAIN_JOBS, namespace, "job"), "PodsReady").get("status") == "True",
+                       "ready pods", timeout)
+            began = time.monotonic()
+            plane.api.delete("pods", namespace, f"job-{node_rank}-0", gracePeriodSeconds=0)
+            new = f"job-{node_rank}-1"
+            wait_until(lambda: new in pods.seen, new, timeout)
+            seconds.append(pods.seen[new] - began)
+    clear(plane, namespace, timeout)
+    return seconds
