@@ -584,6 +584,23 @@ def queue_grow_and_shrink(s):
     s.finish("job-0-1")
 
 
+def queue_edit_while_it_waits_and_finish(s):
+    """The second Workload takes the first one's place."""
+    s.queues.make(1)
+    s.jobs.create(nodes=2)
+    s.until(lambda: s.queues.condition("QuotaReserved").get("status") == "False", "Workload that waits")
+    s.jobs.patch({"spec": {"trainer": {"numNodes": 1}}})
+    s.until_started("job-0-0")
+    s.finish("job-0-0")
+
+
+def queue_admit_in_part_and_finish(s):
+    s.queues.make(2)
+    s.jobs.create(nodes=3, elastic={"minNodes": 2, "maxNodes": 3})
+    s.until_started("job-0-0", "job-1-0")
+    s.finish("job-0-0", "job-1-0")
+
+
 def queue_preempt_and_finish(s):
     """By a Workload that is nobody's."""
     s.queues.make(2, preempts=True)
@@ -631,7 +648,8 @@ def queue_dispatch_and_finish(s):
 
 
 @pytest.mark.parametrize("scenario", [
-    queue_evict_and_finish, queue_suspend_and_delete, queue_grow_and_shrink, queue_preempt_and_finish,
-    queue_adopt_suspend_and_finish, queue_dispatch_and_finish], ids=lambda s: s.__name__)
+    queue_evict_and_finish, queue_suspend_and_delete, queue_grow_and_shrink, queue_edit_while_it_waits_and_finish,
+    queue_admit_in_part_and_finish, queue_preempt_and_finish, queue_adopt_suspend_and_finish, queue_dispatch_and_finish],
+    ids=lambda s: s.__name__)
 def test_the_end_is_the_same_wherever_the_operator_died(scenario, kueue, try_each_death):
     try_each_death(scenario, functools.partial(QueueRun, kueue))

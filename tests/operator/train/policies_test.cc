@@ -8,6 +8,7 @@
 #include "operator/train/desired_pod.h"
 #include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 #include "operator/train/pod_template.h"
 #include "operator/train/pod_view.h"
 #include "operator/train/trim.h"
@@ -251,6 +252,22 @@ TEST(PodTemplate, joins_avoided_nodes_to_every_alternative_of_the_user_s_affinit
     EXPECT_EQ(term["matchFields"][0], Json({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {"h1"}}}));
   }
   EXPECT_EQ(terms[0]["matchExpressions"].size(), 1U);
+}
+
+// Only the group of an elastic Lockstep job goes on when one of its pods is preempted.
+TEST(PodGroup, is_disrupted_whole_unless_its_job_is_elastic_under_lockstep) {
+  for (const api::Launcher launcher : {api::Launcher::kLockstep, api::Launcher::kTorchrun}) {
+    for (const bool is_elastic : {false, true}) {
+      api::TrainJob job;
+      job.meta = {.name = "a", .ns = "b", .uid = "c"};
+      job.spec.scheduling.gang = api::Gang::kNative;
+      job.spec.trainer.launcher = launcher;
+      if (is_elastic) job.spec.elastic = api::Elastic{.min_nodes = 1, .max_nodes = 2};
+      const Json spec = desired_pod_group(job, "scheduling.k8s.io/v1beta1", 0, 2)["spec"];
+      const bool is_single = is_elastic && launcher == api::Launcher::kLockstep;
+      EXPECT_EQ(spec["disruptionMode"], Json({{is_single ? "single" : "all", Json::object()}}));
+    }
+  }
 }
 
 TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
