@@ -305,11 +305,8 @@ class Decision {
     }
     wait("Queued", "The job takes over the prebuilt Workload " + w.meta.name + ".");
     Json body = with_version(w);
-    Json owners = owner_references(job_.meta);  // a merge patch replaces whole lists: the others stay
-    for (const Json& owner : list_field(*object_, {"metadata", "ownerReferences"})) {
-      if (text_field(owner, {"uid"}) != job_.meta.uid) owners.push_back(owner);
-    }
-    body["metadata"]["ownerReferences"] = std::move(owners);
+    // The only owner: beside another one the Workload would outlive the job, and hold its reservation.
+    body["metadata"]["ownerReferences"] = owner_references(job_.meta);
     body["metadata"]["labels"] = owned_labels(job_.meta);  // by which it is found from now on
     body["metadata"]["labels"][std::string(kJobUidLabel)] = job_.meta.uid;
     std::vector<std::string> finalizers = w.meta.finalizers;
@@ -326,8 +323,8 @@ class Decision {
     if (w.count >= input_.wanted_pods || has_pods() || runs) return true;
     wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + plural(w.count, "pod") +
                                   ", the job for " + plural(input_.wanted_pods, "pod") +
-                                  "; it is deactivated until the two are equal.");
-    leave_queue("the job needs more pods than it asks for");
+                                  "; it is deactivated until it asks for enough.");
+    leave_queue("this Workload asks for fewer pods than the TrainJob needs");
     return false;
   }
 

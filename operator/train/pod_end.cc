@@ -106,7 +106,9 @@ std::optional<NodeLoss> loss_of_node(const PodView& pod, const Observed& o) {
     loss = {"node " + pod.node + " does not exist any more", pod.started_at + kNodeSeenSeconds};
   } else if (node->second.out_of_service) {
     loss = {"node " + pod.node + " is out of service", 0};
-  } else if (node->second.unreachable || (!node->second.ready && !pod.ready)) {
+  } else if (node->second.unreachable || (!node->second.ready && !pod.ready && !pod.deleting)) {
+    // A kubelet that itself calls its node not ready, as in a graceful shutdown, still ends pods that are being
+    // deleted.
     loss = silent_node(pod, node->second, o);
   }
   if (loss) loss->from = std::max(loss->from, known_to_live_until(pod, o).value_or(0));

@@ -38,7 +38,7 @@ struct PodEnd {
 // pod 0 has the pod as a member of the group: the agents' heartbeats are more reliable than the kubelet's. Without
 // heartbeats (launchers other than Lockstep) it counts as lost only after health.notReadyTimeoutSeconds.
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
-// Its node is lost, or it is overdue (pod_view.h): nobody waits for it any more. So it may be whatever end_of says:
+// Is its node lost, or is it overdue (pod_view.h)? Then nothing need wait for it. end_of may name another kind of end:
 // Kubernetes marks the pods of a dead node as disrupted, and a trainer may have ended while a sidecar still ran.
 bool is_lost(const PodView& pod, const Observed& observed);
 // When end_of will count the pod's node as lost if nothing else changes; nullopt: it does so already, or it has no

@@ -156,7 +156,7 @@ bool is_disrupted_whole(const api::TrainJobSpec& spec) {
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size) {
   Json spec = group_spec(job.spec, api_version, size);
   // Kueue, which comes first, is asked for the topology in its place: two would place the pods against each other.
-  if (has_queue(job)) spec.erase("schedulingConstraints");
+  if (job.meta.labels.count(std::string(kQueueLabel)) > 0) spec.erase("schedulingConstraints");
   return {{"apiVersion", api_version},
           {"kind", kPodGroup},
           {"metadata", owned_metadata(job.meta, pod_group_name(job.meta, number))},

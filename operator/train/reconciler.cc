@@ -339,7 +339,7 @@ class Pass {
   Result<std::map<std::string, NodeView>> nodes_of_pods(const std::vector<PodView>& pods) {
     std::map<std::string, NodeView> nodes;
     for (const PodView& pod : pods) {
-      if (pod.node.empty() || nodes.count(pod.node) > 0) continue;
+      if (pod.node.empty() || has_ended(pod) || nodes.count(pod.node) > 0) continue;
       if (const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = pod.node})) {
         nodes.emplace(pod.node, view_of_node(*node));
         memory_.missing_nodes.erase(pod.node);

@@ -13,8 +13,8 @@
 namespace lockstep {
 
 Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int exclusive = mode == Mode::kMustBeNew ? O_EXCL : 0;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | exclusive, 0644);
+  const int create = mode == Mode::kMustExist ? 0 : mode == Mode::kMustBeNew ? O_CREAT | O_EXCL : O_CREAT;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | create, 0644);
   if (fd < 0) return error_of_errno(errno, "open", path);
   AppendFile file(path, fd, 0);
   struct stat info {};
@@ -28,7 +28,7 @@ Result<AppendFile> AppendFile::replace(FileSystem& fs, const std::string& path, 
   std::optional<AppendFile> file;
   const auto write_and_open = [&](const ByteSink& sink) -> Status {
     TRY(sink(text.data(), text.size()));
-    TRY_ASSIGN(file, open(temporary, Mode::kCreateOrAppend));
+    TRY_ASSIGN(file, open(temporary, Mode::kMustExist));
     return {};
   };
   TRY(write_file_atomically(fs, path, write_and_open, temporary));
