@@ -200,6 +200,8 @@ class Pass {
     if (kueue) {
       take_kueue(*std::move(kueue), observed);
     } else if (may_have_workload(observed.job)) {
+      // Workloads cannot be read (the informer logs why): the job may have a reservation that says how many pods it
+      // gets.
       return Outcome{.look_again = std::chrono::seconds(1)};
     }
     Plan plan = make_plan(observed);
