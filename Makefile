@@ -58,6 +58,7 @@ lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and
 	@scripts/lint tidy
 
 fuzz: ## runs each fuzzer for SECONDS=60
+	@scripts/setup test
 	@scripts/fuzz $(SECONDS)
 
 cuda-compile: ## that the CUDA sources compile (nvcc from the wheels; no GPU needed)

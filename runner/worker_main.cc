@@ -22,6 +22,8 @@
 
 namespace {
 
+void end_by_signal(int signal) { _exit(128 + signal); }
+
 // The exit code of `WORKLOAD TASK …`; nothing for a run.
 std::optional<int> run_as_task(const std::vector<std::string>& arguments) {
   // A run begins with its workload, a task with two words.
@@ -33,6 +35,10 @@ std::optional<int> run_as_task(const std::vector<std::string>& arguments) {
   }
   if (!lockstep::names_task(arguments, workloads->flags())) return std::nullopt;
   std::signal(SIGPIPE, SIG_DFL);  // `… | head` ends it quietly
+  // As the first process of a container it would not get signals that it has no handler for.
+  for (const int signal : {SIGINT, SIGTERM}) {
+    if (std::signal(signal, end_by_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
   return lockstep::run_task_process(arguments, *workloads);
 }
 
@@ -53,10 +59,8 @@ int main(int argc, char** argv) {
     _exit(*code);
   }
   std::signal(SIGPIPE, SIG_IGN);  // `lockstep-worker … | head` must not end a run in mid-step
-  char host_name[256] = "";
-  gethostname(host_name, sizeof host_name - 1);
   const int code = lockstep::run_worker(
-      {.arguments = arguments, .environment = lockstep::read_environment(), .host_name = host_name});
+      {.arguments = arguments, .environment = lockstep::read_environment(), .host_name = lockstep::read_host_name()});
   // Everything durable is durable; the static destructors of libtorch would only cost time.
   std::fflush(nullptr);
   _exit(code);

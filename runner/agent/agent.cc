@@ -12,6 +12,7 @@
 #include "runner/agent/run_history.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/cgroup.h"
+#include "runner/base/fork.h"
 #include "runner/base/one_line.h"
 #include "runner/contract/exit_code.h"
 
@@ -67,6 +68,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
   status_.workload = options_.workload;
   status_.node = options_.node_rank;
   status_.start_time_unix_seconds = std::time(nullptr);
+  if (!ignores_hangup()) stop_signals_.add(SIGHUP);
   if (is_first()) server_ = make_server();
   if (is_first() && !options_.run_folder.empty()) run_folder_ = std::make_unique<RunFolderView>(options_.run_folder);
   link_ = make_link();
@@ -111,7 +113,10 @@ void Agent::on_stop_signal(int signal) {
   if (signal == SIGINT && is_first()) {
     terminal_.err_line("lockstep: stopping after this step and its checkpoint; Ctrl-C again leaves at once");
   }
-  feed(SupervisorEvent(StopRequested{signal}));
+  if (signal == SIGHUP && is_first()) {
+    terminal_.err_line("lockstep: the terminal was closed (SIGHUP): stopping after this step and its checkpoint");
+  }
+  feed(SupervisorEvent(StopRequested{signal == SIGHUP ? SIGTERM : signal}));
 }
 
 void Agent::wait_for_children() {
@@ -493,7 +498,7 @@ void Agent::on_note(const Note& note) {
   note.is_warning ? terminal_.err_line("lockstep: " + note.text) : terminal_.out_line("lockstep: " + note.text);
 }
 
-// ---- the two machines ----
+// ---- the two state machines: supervisor and member ----
 
 void Agent::feed(Event event) {
   events_.push_back(std::move(event));
@@ -548,7 +553,6 @@ void Agent::perform(const AssignWorkers& output) {
                                          .local_rank = local_rank,
                                          .world_size = placement.world_size,
                                          .local_world_size = nproc(),
-                                         .node_rank = placement.node_index,
                                          .nnodes = placement.nnodes,
                                          .declared_world_size = placement.wanted_nodes * nproc(),
                                          .node_cores = cores,

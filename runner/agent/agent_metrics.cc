@@ -77,6 +77,7 @@ void add_job(const AgentFigures& figures, std::vector<MetricFamily>& families) {
   }
   std::vector<MetricSample> unchanged;
   for (const WorkerStatus& worker : status.workers) {
+    if (worker.activity == Activity::kAwaiting) continue;  // it waits for a group: there is nothing to progress with
     unchanged.push_back(sample_of({{"rank", std::to_string(worker.rank)}}, worker.seconds_unchanged));
   }
   families.push_back(family_of(metric::kRankUnchanged, std::move(unchanged)));

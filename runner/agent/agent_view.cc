@@ -125,11 +125,7 @@ void Agent::fill_job_status() {
     status_.nodes.push_back(NodeStatus{
         .node = rank, .host = node.host, .attempt = node.attempt, .state = state_of(node), .ready = node.ready});
   }
-  status_.slowest.reset();
-  if (const Slowest& slowest = state.stragglers.slowest(); slowest.rank >= 0) {
-    status_.slowest =
-        SlowestStatus{.rank = slowest.rank, .node = slowest.node_rank, .lag_seconds = slowest.lag_seconds};
-  }
+  status_.slowest = state.stragglers.slowest();
   status_.recoveries = job_.recent();
   status_.recoveries_total = job_.recoveries_total();
   status_.redone_steps = job_.redone_steps();

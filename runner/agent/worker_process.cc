@@ -9,10 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "runner/base/cgroup.h"
 #include "runner/base/fork.h"
 #include "runner/contract/env_names.h"
 
@@ -187,25 +187,10 @@ int64_t OomKillCounter::read() const {
 }
 
 std::string OomKillCounter::path_of_own_cgroup() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
-    // hierarchy-ID:controllers:path; cgroup v2 has an empty list of controllers.
-    std::istringstream parts(line);
-    std::string id;
-    std::string controllers;
-    std::string path;
-    std::getline(parts, id, ':');
-    std::getline(parts, controllers, ':');
-    std::getline(parts, path);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers != "memory") continue;
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const std::string name = v2 ? "/memory.events" : "/memory.oom_control";
-    // In a container with its own mount of the cgroup tree, our cgroup is the root of that tree.
-    for (const std::string& candidate : {root + path + name, root + name}) {
-      if (std::filesystem::exists(candidate)) return candidate;
-    }
+  const Cgroups groups;
+  for (const std::filesystem::path& folder : groups.of_memory()) {
+    const std::filesystem::path file = folder / (groups.is_unified() ? "memory.events" : "memory.oom_control");
+    if (std::filesystem::exists(file)) return file;
   }
   return "";
 }

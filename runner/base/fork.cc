@@ -36,10 +36,16 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+bool ignores_hangup() {
+  struct sigaction action {};
+  return ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void reset_signals() {
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
+  if (!ignores_hangup()) ::sigaction(SIGHUP, &default_action, nullptr);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

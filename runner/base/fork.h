@@ -20,7 +20,11 @@ pid_t fork_bound_child();
 // The arguments or the environment for exec: pointers to the texts, which must outlive them, and a null pointer.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);
 
-// To be called in the child before exec: removes all handlers and unblocks all signals.
+// True when SIGHUP, which a closed terminal sends, is ignored, as under nohup.
+bool ignores_hangup();
+
+// To be called in the child before exec: removes all handlers and unblocks all signals. An ignored SIGHUP stays
+// ignored.
 void reset_signals();
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 #include "runner/base/json.h"
 
-#include <charconv>
+#include "runner/base/parse_number.h"
 
 namespace lockstep {
 
@@ -55,11 +55,6 @@ const Json& list_field(const Json& object, std::initializer_list<std::string_vie
   return value != nullptr && value->is_array() ? *value : none;
 }
 
-std::optional<int64_t> parse_number(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
+std::optional<int64_t> parse_number(std::string_view text) { return parse_number<int64_t>(text); }
 
 }  // namespace lockstep

@@ -60,7 +60,7 @@ void declare(CLI::App& app, BenchArguments& arguments) {
       ->type_name("LIST");
   steps("--steps", arguments.scaling.steps, "steps of each run that are measured");
   steps("--warmup", arguments.scaling.warmup_steps, "steps before them that are not");
-  app.add_flag("--json", arguments.json, "for programs");
+  app.add_flag("--json", arguments.json, "print JSON");
   app.allow_extras();
   app.get_formatter()->column_width(kFlagColumns);
   app.footer(
@@ -242,7 +242,7 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
   const Result<int> code =
       run_to_end({.arguments = arguments_of(
                       {.ranks = ranks, .folder = folder, .on_cpu = trains_on_cpu(bench), .threads = bench.threads},
-                      scaling, bench.run.arguments, *bench.workload),
+                      scaling, bench.run, *bench.workload),
                   .environment = bench.environment,
                   .stdout_fd = output.fd(),
                   .stderr_fd = errors.fd()},

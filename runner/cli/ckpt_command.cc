@@ -93,7 +93,7 @@ Status list_command(FileSystem& fs, const CkptOptions& options, std::ostream& ou
     rows.push_back({base_name(entry.path), std::to_string(entry.step), entry.state->workload,
                     std::to_string(entry.state->generation), std::to_string(entry.state->world_size),
                     human_bytes(bytes), is_best ? "yes" : "no", time_text(entry.state->unix_time),
-                    "complete, sums not checked"});
+                    "complete, checksums not verified"});
   }
   print_table(rows, out);
   return {};
@@ -114,7 +114,7 @@ Status verify_command(FileSystem& fs, const CkptOptions& options, std::ostream& 
       rows.push_back({base_name(entry.path), "removed meanwhile, by the run that writes here"});
       continue;
     }
-    rows.push_back({base_name(entry.path), verified.ok() ? "complete, every sum right" : verified.error().message});
+    rows.push_back({base_name(entry.path), verified.ok() ? "complete, all checksums match" : verified.error().message});
     if (!verified.ok() && !first) first = verified.error();
   }
   print_table(rows, out);
@@ -225,7 +225,7 @@ CLI::App* add_subcommand(CLI::App& app, CkptOptions& options, const char* name, 
 void declare(CLI::App& app, CkptOptions& options) {
   app.require_subcommand(1);
   add_subcommand(app, options, "ls", "list checkpoints, newest first");
-  add_subcommand(app, options, "verify", "check every sum");
+  add_subcommand(app, options, "verify", "verify all checksums");
   CLI::App* convert = add_subcommand(app, options, "export", "write the weights as one file that Python opens");
   convert->add_option("--format", options.format, "safetensors or pt")
       ->required()
@@ -258,7 +258,7 @@ int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostr
     return code_of(ExitCode::kUsage);
   }
   CkptOptions options;
-  CLI::App app("look at, check, convert and thin out checkpoints", "lockstep ckpt");
+  CLI::App app("look at, check, convert and remove old checkpoints", "lockstep ckpt");
   declare(app, options);
   if (const std::optional<int> code = parse_command(app, args, "expected " + usage_of(word), out, err)) return *code;
   const auto run = [&]() -> Status {

@@ -1,4 +1,4 @@
-// `lockstep ckpt ls|verify|export|prune`: look at, check, convert and thin out checkpoints. No torch.
+// `lockstep ckpt ls|verify|export|prune`: look at, check, convert and remove old checkpoints. No torch.
 // Exit codes: 0, 2 (usage, a newer format, nothing there), 4 (damaged, unreadable, not writable).
 #pragma once
 

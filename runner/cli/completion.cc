@@ -55,7 +55,7 @@ constexpr Command kCommands[] = {
     {"doctor", "check whether this machine can train", doctor_shape},
     {"validate", "say what is wrong with a TrainJob's file", validate_shape},
     {"render", "print the pods that the operator would make of a TrainJob's file", render_shape},
-    {"ckpt", "look at, check, convert and thin out checkpoints", ckpt_shape},
+    {"ckpt", "look at, check, convert and remove old checkpoints", ckpt_shape},
     {"chaos", "inject a fault into a run on this machine", chaos_shape},
     {"completion", "completion for bash, zsh or fish", completion_shape},
     {"version", "say which version this is", nothing},

@@ -1,7 +1,5 @@
 #include "runner/cli/control_client.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -17,8 +15,8 @@ Result<ControlClient> ControlClient::connect(const std::string& folder, int node
 
 Result<Json> ControlClient::ask(const Json& request, std::chrono::milliseconds timeout) {
   TRY(channel_->write_line(dump_line(request)));
-  pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
-  if (::poll(&readable, 1, static_cast<int>(timeout.count())) <= 0) {
+  TRY_ASSIGN(const bool is_readable, channel_->wait_readable(timeout));
+  if (!is_readable) {
     return Error{ErrorCode::kRetry, "the agent has not answered for " + std::to_string(timeout.count()) + " ms"};
   }
   TRY_ASSIGN(const std::optional<std::string> line, channel_->read_line());

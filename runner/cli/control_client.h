@@ -23,9 +23,8 @@ class ControlClient {
   Result<Json> ask(const Json& request, std::chrono::milliseconds timeout = std::chrono::seconds(10));
 
  private:
-  explicit ControlClient(int fd) : fd_(fd), channel_(std::make_unique<LineChannel>(fd)) {}
+  explicit ControlClient(int fd) : channel_(std::make_unique<LineChannel>(fd)) {}
 
-  int fd_;  // owned by channel_
   std::unique_ptr<LineChannel> channel_;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -69,17 +70,27 @@ struct DemoPlan {
   std::string folder;
 };
 
+// The demo's flags, except those that the user has given and those that contradict what the user has given.
+std::vector<std::string> fitting_flags(const WorkloadFlags& workload, const RunWithData& user) {
+  const std::vector<std::string>& of_demo = workload.demo.arguments;
+  std::vector<std::string> words{workload.name};
+  for (size_t i = 0; i + 1 < of_demo.size(); i += 2) {
+    if (is_given(user.config, of_demo[i].substr(2))) continue;
+    words.insert(words.end(), {of_demo[i], of_demo[i + 1]});
+    std::vector<std::string> all = words;
+    all.insert(all.end(), user.arguments.begin() + 1, user.arguments.end());
+    if (!parse_run_config(all, all_workload_flags()).ok()) words.resize(words.size() - 2);
+  }
+  return {words.begin() + 1, words.end()};
+}
+
 // Adds what the user has not given: the demo's flags, data, backend and folder.
 Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std::string>& flags,
                            const Environment& environment) {
   const WorkloadList& workloads = all_workload_flags();
   const std::vector<std::string> folders = data_folders(environment);
   TRY_ASSIGN(const RunWithData user, with_demo_data(workload, flags, folders, workloads));
-  std::vector<std::string> all;
-  const std::vector<std::string>& of_demo = workload.demo.arguments;
-  for (size_t i = 0; i + 1 < of_demo.size(); i += 2) {
-    if (!is_given(user.config, of_demo[i].substr(2))) all.insert(all.end(), {of_demo[i], of_demo[i + 1]});
-  }
+  std::vector<std::string> all = fitting_flags(workload, user);
   const LaunchOptions& launch = user.config.launch;
   if (!launch.nproc && !launch.multi_gpu) all.insert(all.end(), {"--nproc", kRanks});
   // With a single GPU both ranks share it, which needs Gloo.
@@ -87,7 +98,7 @@ Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std:
   if (may_share && look_at_own_machine(environment, launch.device).gpus == 1) {
     all.insert(all.end(), {"--backend", "gloo"});
   }
-  if (!is_given(user.config, "train_dir")) all.insert(all.end(), {"--train_dir", fresh_folder(workload.name)});
+  if (user.config.train_dir_flag.empty()) all.insert(all.end(), {"--train_dir", fresh_folder(workload.name)});
   all.insert(all.end(), flags.begin(), flags.end());
   DemoPlan plan;
   TRY_ASSIGN(plan.run, with_demo_data(workload, all, folders, workloads));
@@ -126,11 +137,14 @@ double figure_in(const LoggedEvaluation& evaluation, const std::string& name) {
   return it == evaluation.figures.end() ? std::nan("") : it->second;
 }
 
-// The same run with twice as many steps or epochs.
-std::vector<std::string> longer(const RunWithData& run) {
+// The same run with twice as many steps or epochs; nothing where other flags than these give its length.
+std::optional<std::vector<std::string>> longer(const RunWithData& run) {
   const TrainingOptions& training = run.config.training;
-  if (training.max_steps > 0) return with_flag(run.arguments, "max_steps", std::to_string(2 * training.max_steps));
-  return with_flag(run.arguments, "num_epochs", std::to_string(2 * training.num_epochs));
+  std::vector<std::string> words =
+      training.max_steps > 0 ? with_flag(run.arguments, "max_steps", std::to_string(2 * training.max_steps))
+                             : with_flag(run.arguments, "num_epochs", std::to_string(2 * training.num_epochs));
+  if (!parse_run_config(words, all_workload_flags()).ok()) return std::nullopt;
+  return words;
 }
 
 // The value of the demo's data flag in the run; empty when it was not given.
@@ -155,17 +169,21 @@ std::vector<std::string> task_words(const WorkloadFlags& workload, const DemoPla
   return words;
 }
 
-std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const std::string& program) {
+// `has_tasks`: false when the demo's task does not suit the model that was trained, so that the others may not either.
+std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, bool has_tasks, const std::string& program) {
   const std::string& folder = plan.folder;
   std::string text = "Next\n";
   const auto step = [&text](const std::string& what, const std::string& command) {
     text += "  " + what + ":\n    " + command + "\n";
   };
-  std::vector<std::string> run{"run"};
-  for (std::string& word : longer(plan.run)) run.push_back(std::move(word));
-  step("go on from there, for twice as long", command_line_of(program, run));
+  if (const std::optional<std::vector<std::string>> words = longer(plan.run)) {
+    std::vector<std::string> run{"run"};
+    run.insert(run.end(), words->begin(), words->end());
+    step("go on from there, for twice as long", command_line_of(program, run));
+  }
   step("its checkpoints", command_line_of(program, {"ckpt", "ls", folder}));
   for (const WorkloadTask& task : workload.tasks) {
+    if (!has_tasks) break;
     if (!workload.demo.task.empty() && workload.demo.task.front() == task.name) {
       step(task.summary, command_line_of(program, task_words(workload, plan)));
       continue;
@@ -269,15 +287,17 @@ int demo_command(const std::vector<std::string>& args, const std::string& progra
   out << "\nResult on " << plan->run.data_title << "\n(from " << plan->folder << "/metrics.jsonl)\n"
       << result_table(*figures) << "\n"
       << std::flush;
+  bool has_tasks = true;
   if (!workload.demo.task.empty()) {
     const std::vector<std::string> words = task_words(workload, *plan);
     out << "$ " << command_line_of(program, words) << "\n" << std::flush;
     const Result<int> task_code = run_to_end({.arguments = words, .environment = own, .is_run = false});
     if (!task_code.ok()) return fail(err, task_code.error(), ExitCode::kCrash);
-    if (*task_code != 0) return *task_code;
+    has_tasks = *task_code != code_of(ExitCode::kUsage);  // the task has said why it refuses
+    if (*task_code != 0 && has_tasks) return *task_code;
     out << "\n";
   }
-  out << next_text(workload, *plan, program) << std::flush;
+  out << next_text(workload, *plan, has_tasks, program) << std::flush;
   return 0;
 }
 

@@ -47,7 +47,7 @@ void declare(CLI::App& app, DoctorOptions& options) {
       app.add_option("--status_port,--status-port", request.status_port, "HTTP port of /metrics and /status; 0: none")
           ->capture_default_str(),
       0, kPortMax);
-  app.add_flag("--json", options.json, "for programs");
+  app.add_flag("--json", options.json, "print JSON");
   app.footer("Exit codes: 0 nothing failed, 1 something did, 2 usage.");
 }
 

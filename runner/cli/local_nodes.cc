@@ -123,7 +123,9 @@ class LocalNodes {
                                   .max_restarts = options.max_restarts,
                                   .first_attempt = static_cast<uint32_t>(std::time(nullptr)),
                                   .stop_timeout = options.stop_timeout}),
-        agents_(static_cast<size_t>(options.nodes)) {}
+        agents_(static_cast<size_t>(options.nodes)) {
+    if (!ignores_hangup()) stop_signals_.add(SIGHUP);
+  }
 
   ~LocalNodes() {
     if (checkpoint_mark_fd_ >= 0) ::close(checkpoint_mark_fd_);
@@ -155,7 +157,7 @@ class LocalNodes {
   void wait_for_stop_signals() {
     stop_signals_.async_wait([this](boost::system::error_code error, int signal) {
       if (error) return;
-      apply(NodesStopRequested{signal});
+      apply(NodesStopRequested{signal == SIGHUP ? SIGTERM : signal});  // SIGHUP: the terminal was closed
       wait_for_stop_signals();
     });
   }

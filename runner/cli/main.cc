@@ -38,7 +38,7 @@ Usage:
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
   lockstep doctor                          check whether this machine can train, and say what to fix
   lockstep bench scaling WORKLOAD [flags]  the speed-up by more ranks
-  lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
+  lockstep ckpt ls|verify|export|prune …   look at, check, convert and remove old checkpoints
   lockstep chaos kill-rank|kill-agent|…    inject a fault into a run on this machine, and measure its recovery
   lockstep completion bash|zsh|fish        completion of commands and flags in your shell
   lockstep version                         say which version this is

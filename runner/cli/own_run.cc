@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "runner/base/fork.h"
 #include "runner/base/shell_word.h"
 #include "runner/cli/local_nodes.h"
 #include "runner/contract/env_names.h"
@@ -25,31 +26,36 @@ namespace {
 constexpr std::chrono::milliseconds kTick{250};
 constexpr const char* kNowhere = "/dev/null";
 
-// Variables about devices, threads and output. They belong to this machine and its user, so the run keeps them.
-constexpr std::array kKept = {env::kWorker,
-                              env::kCudaVisibleDevices,
-                              env::kNvidiaVisibleDevices,
-                              env::kOmpNumThreads,
-                              env::kOmpWaitPolicy,
-                              env::kGompSpincount,
-                              env::kNcclDebug,
-                              env::kGlooStoreV2,
-                              env::kGlooRankAsSequenceNumber,
-                              env::kGlooInterface,
-                              env::kNcclInterface,
-                              env::kNoColor,
-                              env::kCi,
-                              env::kTerm,
-                              env::kLcAll,
-                              env::kLcCtype,
-                              env::kLang};
+// What the operator, agents and launchers write. It speaks of another run, so a run of its own must not read it.
+constexpr std::array<std::string_view, 5> kForeignPrefixes = {"LOCKSTEP_", "SLURM_", "OMPI_COMM_WORLD_", "PET_",
+                                                              "TORCHELASTIC_"};
+constexpr std::array kForeignNames = {env::kRank,
+                                      env::kWorldSize,
+                                      env::kLocalRank,
+                                      env::kLocalWorldSize,
+                                      env::kMasterAddr,
+                                      env::kMasterPort,
+                                      env::kGroupRank,
+                                      env::kGroupWorldSize,
+                                      env::kForeignNodeRank,
+                                      env::kForeignNumNodes,
+                                      env::kJobCompletionIndex,
+                                      env::kKubernetesServiceHost};
+
+bool is_foreign(std::string_view name) {
+  return name != env::kWorker &&
+         (std::ranges::find(kForeignNames, name) != kForeignNames.end() ||
+          std::ranges::any_of(kForeignPrefixes, [name](std::string_view prefix) { return name.starts_with(prefix); }));
+}
 
 // Waits for one child.
 class ChildWatch {
  public:
   // To be made before the child is started, so that no signal is missed.
   explicit ChildWatch(const std::function<void()>& on_tick)
-      : on_tick_(on_tick), signals_(loop_, SIGINT, SIGTERM, SIGCHLD), tick_(loop_) {}
+      : on_tick_(on_tick), signals_(loop_, SIGINT, SIGTERM, SIGCHLD), tick_(loop_) {
+    if (!ignores_hangup()) signals_.add(SIGHUP);
+  }
 
   int wait_for(pid_t pid) {
     pid_ = pid;
@@ -97,9 +103,7 @@ class ChildWatch {
 
 Environment environment_of_own_run(const Environment& environment) {
   Environment own = environment;
-  for (const std::string_view name : env::kAllNames) {
-    if (std::find(kKept.begin(), kKept.end(), name) == kKept.end()) own.erase(std::string(name));
-  }
+  std::erase_if(own, [](const auto& variable) { return is_foreign(variable.first); });
   // In a pod the termination message belongs to the pod's main program, so this run must not write it.
   own[std::string(env::kTerminationLog)] = kNowhere;
   return own;

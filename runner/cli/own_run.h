@@ -23,8 +23,9 @@ struct OwnRun {
   int stderr_fd = -1;  // -1: the caller's
 };
 
-// Runs it to its end and returns its exit code. SIGINT and SIGTERM of this process are forwarded to it, and it is
-// killed if this process dies. `on_tick` is called a few times a second meanwhile. kUnavailable: it cannot be started.
+// Runs it to its end and returns its exit code. SIGINT, SIGTERM and SIGHUP of this process are forwarded to it, and it
+// is killed if this process dies. `on_tick` is called a few times a second meanwhile. kUnavailable: it cannot be
+// started.
 Result<int> run_to_end(
     const OwnRun& run, const std::function<void()>& on_tick = [] {});
 

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <unistd.h>
-#include <climits>
 
 #include <algorithm>
 #include <array>
@@ -117,11 +116,6 @@ uint64_t random_number() {
   return (uint64_t{device()} << 32U) | device();
 }
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 bool is_address(const std::string& host) {
   std::array<unsigned char, sizeof(in6_addr)> bytes{};
   return ::inet_pton(AF_INET, host.c_str(), bytes.data()) == 1 ||
@@ -202,7 +196,7 @@ Status set_membership(Prepared& p) {
   AgentOptions& agent = p.agent;
   agent.node_rank = p.place.node_rank;
   agent.coordinator = {.host = p.place.coordinator_host, .port = p.place.coordinator_port};
-  agent.host = host_name();
+  agent.host = read_host_name();
   agent.incarnation = random_number();
   CoordinatorOptions& coordinator = agent.coordinator_options;
   coordinator.job = agent.job;
@@ -237,7 +231,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   TRY(take_timeouts(p.config, p.environment));
   const LaunchOptions& launch = p.config.launch;
   TRY(check_placement(p.environment, launch));
-  TRY_ASSIGN(p.place, derive_agent_place(p.environment, host_name(), launch));
+  TRY_ASSIGN(p.place, derive_agent_place(p.environment, read_host_name(), launch));
 
   LocalDevices devices;
   p.gpus = open_gpu_monitor(p.environment);
@@ -253,6 +247,8 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   TRY_ASSIGN(agent.worker.program, find_worker(p.environment));
   agent.worker.arguments = arguments;
   agent.worker.environment = p.environment;
+  agent.worker.environment[std::string(env::kGpus)] = std::to_string(p.ranks.uses_gpus ? devices.gpus : 0);
+  agent.worker.environment[std::string(env::kLocalWorldSize)] = std::to_string(p.ranks.nproc);
   agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
   agent.workload = p.config.workload;
   TRY(set_membership(p));
@@ -301,7 +297,8 @@ void print_remark(const std::string& remark) {
 // Returns an exit code when the agent could not begin. When the agent has ended, it ends the process and does not
 // return.
 int run_agent(Prepared prepared) {
-  // A closed terminal or pipe must not end the run in the middle of a step.
+  // A closed pipe must not end the run in the middle of a step. A closed terminal sends SIGHUP, which stops it in
+  // order.
   std::signal(SIGPIPE, SIG_IGN);
   const int port = prepared.config.launch.status_port;
   const bool port_required = port_is_required(prepared);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runner/base/json.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +25,7 @@ constexpr RefusedFlag kRefused[] = {{"nproc", kRanksChoose},      {"multi_gpu", 
                                     {"local_rank", kOneMachine},  {"inference_only", kNothingToMeasure},
                                     {"resume", kNothingToMeasure}};
 
+constexpr std::string_view kTrainDir = "train_dir";
 constexpr std::array kSetByBench = {"num_epochs",       "max_steps",   "train_dir",   "log_every",   "eval_every",
                                     "checkpoint_every", "tensorboard", "status_port", "max_restarts"};
 
@@ -65,7 +67,8 @@ std::vector<int> default_ranks(int gpus, int cores) {
 Status check_bench_flags(const RunConfig& config) {
   for (const RefusedFlag& flag : kRefused) {
     if (!is_given(config, flag.name)) continue;
-    return invalid("--" + std::string(flag.name) + " has no place here: " + std::string(flag.why) + "; leave it out");
+    return invalid("--" + std::string(flag.name) + " cannot be used with bench scaling: " + std::string(flag.why) +
+                   "; leave it out");
   }
   return {};
 }
@@ -73,26 +76,33 @@ Status check_bench_flags(const RunConfig& config) {
 std::string flags_without_effect(const RunConfig& config) {
   std::string names;
   for (const char* name : kSetByBench) {
-    if (is_given(config, name)) names += (names.empty() ? "--" : ", --") + std::string(name);
+    const std::string given = name == kTrainDir ? config.train_dir_flag : name;
+    if (is_given(config, given)) names += (names.empty() ? "--" : ", --") + given;
   }
   return names;
 }
 
-std::vector<std::string> arguments_of(const ScalingRun& run, const ScalingOptions& options,
-                                      const std::vector<std::string>& arguments, const WorkloadFlags& workload) {
-  std::vector<std::string> all = arguments;
+std::vector<std::string> arguments_of(const ScalingRun& run, const ScalingOptions& options, const RunWithData& user,
+                                      const WorkloadFlags& workload) {
+  std::vector<std::string> all = user.arguments;
   all.insert(all.end(), workload.bench_arguments.begin(), workload.bench_arguments.end());
   const auto add = [&all](const std::string& flag, const std::string& value) {
     all.push_back("--" + flag + "=" + value);
   };
+  // Leaves out a flag that contradicts the user's, such as --num_epochs where other flags give the epochs.
+  const auto add_if_accepted = [&](const std::string& flag, const std::string& value) {
+    add(flag, value);
+    if (!parse_run_config(all, all_workload_flags()).ok()) all.pop_back();
+  };
   const std::string steps = std::to_string(options.warmup_steps + options.steps);
   add("nproc", std::to_string(run.ranks));
-  add("train_dir", run.folder);
+  const std::string& train_dir_flag = user.config.train_dir_flag;
+  add(train_dir_flag.empty() ? std::string(kTrainDir) : train_dir_flag, run.folder);
   add("max_steps", steps);
-  add("num_epochs", steps);  // an epoch has at least one step
+  add_if_accepted("num_epochs", steps);  // an epoch has at least one step
   // A line of metrics.jsonl at the end of the warm-up, and one at the last step.
   add("log_every", std::to_string(options.warmup_steps));
-  add("eval_every", "0");
+  add_if_accepted("eval_every", "0");
   add("checkpoint_every", "0");
   add("tensorboard", "false");
   add("status_port", "0");

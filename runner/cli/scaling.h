@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runner/base/result.h"
+#include "runner/cli/demo_data.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
 
@@ -41,8 +42,8 @@ struct ScalingRun {
   std::optional<int> threads;  // per rank; nullopt: the run's own default
 };
 // The arguments of `lockstep run`: the user's, then the bench's own, which win.
-std::vector<std::string> arguments_of(const ScalingRun& run, const ScalingOptions& options,
-                                      const std::vector<std::string>& arguments, const WorkloadFlags& workload);
+std::vector<std::string> arguments_of(const ScalingRun& run, const ScalingOptions& options, const RunWithData& user,
+                                      const WorkloadFlags& workload);
 
 // On the CPU every rank of every run gets the same number of cores, just as every rank on GPUs gets one GPU. If one
 // rank had all cores, it would already use the whole machine, and more ranks could not be faster.

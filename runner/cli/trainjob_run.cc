@@ -329,7 +329,14 @@ class Localizer {
     add({"spec", "trainer", "image"}, "image");
     add({"spec", "trainer", "resourcesPerNode"}, "resourcesPerNode");
     add({"spec", "trainer", "podTemplate"}, pod_mounts_.empty() ? "podTemplate" : "podTemplate (but for mounts, env)");
+    add({"spec", "scheduling"}, "scheduling");
     add({"spec", "checkpoint", "volume"}, "checkpoint.volume");
+    // SameConfig is what a run does without a cluster.
+    if (spec().checkpoint && spec().checkpoint->resume != api::Resume::kSameConfig)
+      names.emplace_back("checkpoint.resume");
+    add({"spec", "health", "startupTimeoutSeconds"}, "health.startupTimeoutSeconds");
+    add({"spec", "health", "placementTimeoutSeconds"}, "health.placementTimeoutSeconds");
+    add({"spec", "health", "notReadyTimeoutSeconds"}, "health.notReadyTimeoutSeconds");
     add({"spec", "restartPolicy"}, "restartPolicy");
     add({"spec", "successPolicy"}, "successPolicy");
     add({"spec", "suspend"}, "suspend");

@@ -27,7 +27,7 @@ std::string variants_of(const WorkloadFlags& workload) {
 }
 
 void declare(CLI::App& app, std::string& plugin) {
-  app.add_option("--plugin", plugin, "a model of your own, too")->type_name("FILE");
+  app.add_option("--plugin", plugin, "also list the model in this shared object")->type_name("FILE");
   app.footer("All flags of a workload: lockstep run NAME --help");
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <map>
 
 #include "runner/base/nearest.h"
 #include "runner/config/flag_table_builder.h"
@@ -111,10 +113,10 @@ void add_training_flags(FlagTableBuilder& table) {
 
 void add_evaluation_flags(FlagTableBuilder& table) {
   table.group("Evaluation, logs, checkpoints");
-  table
-      .text("train_dir", kThisProcess, "a name or a path", IN(training.train_dir),
-            "output folder <data set>_<train_dir>; with a '/' it is the folder itself")
-      .names_path = NamesPath::kFolder;
+  Flag& train_dir = table.text("train_dir", kThisProcess, "a name or a path", IN(training.train_dir),
+                               "output folder <data set>_<train_dir>; with a '/' it is the folder itself");
+  train_dir.names_path = NamesPath::kFolder;
+  train_dir.is_train_dir = true;
   Flag& eval_every = table.integer("eval_every", kAllRanks, 0, kCountMax, IN(training.eval_every),
                                    "epochs between evaluations; 0: only at the end");
   eval_every.aliases = {"eval_step"};
@@ -298,6 +300,39 @@ void add_task_flags(FlagTableBuilder& table) {
 
 #undef IN
 
+// Options of the command line that are in no table: of runs and tasks, and of `lockstep run -f` (cli/trainjob_run.cc).
+constexpr std::array kTakenNames = {"config", "plugin", "help", "h", "workload"};
+constexpr std::array kTakenInRuns = {"file", "filename", "mount"};
+
+// Every flag of the table has names of its own.
+Status check_names(const std::vector<Flag>& table, bool is_run) {
+  std::map<std::string, std::string> flags;  // by name and by alias; "" for an option that is in no table
+  for (const char* name : kTakenNames) flags.emplace(name, "");
+  for (const char* name : kTakenInRuns) {
+    if (is_run) flags.emplace(name, "");
+  }
+  for (const Flag& flag : table) {
+    std::vector<std::string> names = flag.aliases;
+    names.push_back(flag.name);
+    for (const std::string& name : names) {
+      const bool is_word =
+          std::all_of(name.begin(), name.end(), [](unsigned char c) { return c == '_' || std::isalnum(c); });
+      if (name.empty() || !is_word) {
+        return invalid("the flag \"" + name + "\": expected a name of letters, digits and _");
+      }
+      const auto [it, is_new] = flags.emplace(name, flag.name);
+      if (is_new) continue;
+      if (it->second.empty())
+        return invalid("the flag --" + name + ": lockstep itself takes that name; choose another");
+      const std::string other = it->second == name ? flag.name : it->second;
+      return invalid("the flag --" + name + " is there twice" +
+                     (other == name ? std::string() : ", once as another name of --" + other) +
+                     "; choose another name");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<Flag> flag_table(const WorkloadFlags* workload) {
@@ -322,6 +357,21 @@ std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadT
     if (std::find(names.begin(), names.end(), flag.name) != names.end()) all.push_back(std::move(flag));
   }
   return all;
+}
+
+Status check_flag_names(const WorkloadFlags& workload) {
+  const std::vector<Flag> table = flag_table(&workload);
+  TRY(check_names(table, /*is_run=*/true));
+  for (const WorkloadTask& task : workload.tasks) {
+    for (const std::string& name : task.workload_flags) {
+      if (find_flag(table, name) == nullptr) {
+        return invalid("the task " + task.name + " uses the workload's flag --" + name + ", which it does not have");
+      }
+    }
+    const Status names = check_names(task_flag_table(workload, task), /*is_run=*/false);
+    if (!names.ok()) return names.error().with_context("the task " + task.name);
+  }
+  return {};
 }
 
 std::vector<Flag> flags_of_all(const WorkloadList& workloads) {
@@ -396,6 +446,7 @@ std::string number_text(double value) {
 Flag& FlagTableBuilder::train_dir_path(const char* name) {
   Flag& flag = add(name, FlagScope::kThisProcess, "a folder", "output folder, as a path in --train_dir");
   flag.names_path = NamesPath::kFolder;
+  flag.is_train_dir = true;
   flag.set = [](std::string_view text, RunConfig& config) {
     if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
     if (text.empty()) return true;

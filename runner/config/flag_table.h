@@ -35,6 +35,7 @@ struct Flag {
   bool is_bool = false;
   std::vector<std::string> words;         // the allowed values, for a choice; else empty
   NamesPath names_path = NamesPath::kNo;  // for completion in a shell
+  bool is_train_dir = false;              // --train_dir, or a workload's own name for it
   // Returns what the flag needs to have an effect and `config` lacks, for example "--use_amp"; "" when it lacks
   // nothing. A flag without effect is not part of the maths, and the start table says so if it was given. No function:
   // the flag always has an effect.
@@ -58,6 +59,11 @@ std::vector<Flag> flag_table(const WorkloadFlags* workload);
 std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadTask& task);
 // The flags of all workloads, for use before it is known which one is meant. Several may have the same name.
 std::vector<Flag> flags_of_all(const WorkloadList& workloads);
+
+// Checks what the author of a plugin may get wrong: two flags of a run or of a task with a name in common, a name that
+// the command line itself uses, a task that names a flag which the workload lacks. Calls the workload's add_flags,
+// which may throw (FlagTableBuilder). Error: kInvalid.
+Status check_flag_names(const WorkloadFlags& workload);
 
 // Finds a flag by name or alias, spelt with underscores; null when there is none. The result points into `table`.
 const Flag* find_flag(const std::vector<Flag>& table, std::string_view name);

@@ -23,6 +23,7 @@ Json describe_flags(const std::vector<Flag>& table, const RunConfig& defaults) {
                     {"is_bool", flag.is_bool},
                     {"words", flag.words},
                     {"names_path", static_cast<int>(flag.names_path)},
+                    {"is_train_dir", flag.is_train_dir},
                     {"default", flag.get(defaults)}});
   }
   return list;
@@ -62,6 +63,10 @@ void add_described_flags(const Json& list, Options options, FlagTableBuilder& ta
     const std::string expects = entry.at("expects");
     const std::string help = entry.at("help");
     table.group(entry.at("group"));
+    if (entry.at("is_train_dir")) {  // sets the run's folder, which is no option of the workload
+      table.train_dir_path(name.c_str()).aliases = entry.at("aliases").get<std::vector<std::string>>();
+      continue;
+    }
     Flag& flag =
         table.custom(name.c_str(), static_cast<FlagScope>(entry.at("scope").get<int>()), expects.c_str(), help.c_str());
     flag.aliases = entry.at("aliases").get<std::vector<std::string>>();

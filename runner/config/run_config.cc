@@ -413,8 +413,17 @@ Json flags_object(const RunConfig& config, bool FlagValue::*selected) {
   return object;
 }
 
-std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfig& config, const GivenFlags& given) {
+std::vector<std::string> notes_of(const std::vector<Flag>& table, const WorkloadFlags& workload,
+                                  const RunConfig& config, const GivenFlags& given) {
   std::vector<std::string> lines;
+  const auto chosen = given.find(workload.preset_flag);
+  if (chosen != given.end() && chosen->second.by_preset) {
+    for (const auto& [flag, preset] : workload.presets_by_flag) {
+      if (!given.contains(flag)) continue;
+      lines.push_back("--" + workload.preset_flag + " " + preset + ": because --" + flag + " was given");
+      break;
+    }
+  }
   for (const Flag& flag : table) {
     const std::string need = flag.missing_need ? flag.missing_need(config) : std::string();
     const auto it = given.find(flag.name);
@@ -522,13 +531,16 @@ Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, co
   TRY(set_flags(table, given, nullptr, config));
   infer_schedule(given, config);
   config.flags = effective_values(table, config, given);
+  for (const Flag& flag : table) {
+    if (flag.is_train_dir && given.contains(flag.name)) config.train_dir_flag = flag.name;
+  }
   TRY(workload->check(config));
   TRY(check_together(config));
   if (!config.training.state_dict_path.empty() && workload->epochs_of_weights) {
     TRY_ASSIGN(config.training.weights_epochs, workload->epochs_of_weights(config.training.state_dict_path));
   }
   config.data_name = workload->data_name(config);
-  config.notes = notes_of(table, config, given);
+  config.notes = notes_of(table, *workload, config, given);
   return config;
 }
 
@@ -570,7 +582,7 @@ Result<RunConfig> parse_task_config(const std::vector<std::string>& arguments, c
   if (trained == nullptr) return config;
   TRY(workload.check(config));
   config.data_name = workload.data_name(config);
-  config.notes = notes_of(table, config, given);
+  config.notes = notes_of(table, workload, config, given);
   return config;
 }
 
@@ -648,8 +660,8 @@ std::string output_folder(const RunConfig& config, const std::string& checkpoint
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     return path;
   };
-  if (!checkpoint_dir.empty() && job.empty()) return without_slashes(checkpoint_dir);
-  if (!checkpoint_dir.empty()) return without_slashes(checkpoint_dir) + "/" + job;
+  if (!checkpoint_dir.empty() && !job.empty()) return without_slashes(checkpoint_dir) + "/" + job;
+  if (!checkpoint_dir.empty() && config.train_dir_flag.empty()) return without_slashes(checkpoint_dir);
   const std::string& train_dir = config.training.train_dir;
   if (train_dir.find('/') != std::string::npos) return without_slashes(train_dir);
   return config.data_name + "_" + train_dir;

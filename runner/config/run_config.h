@@ -115,8 +115,9 @@ struct RunConfig {
   TrainingOptions training;
   std::any options;  // the workload's own (WorkloadFlags::set_defaults says which type)
   TaskOptions task;
-  std::vector<FlagValue> flags;    // sorted by name
-  std::string data_name;           // name of the data set, for the output folder: "ml-100k"
+  std::vector<FlagValue> flags;  // sorted by name
+  std::string train_dir_flag;    // the flag that gave train_dir: "train_dir", or a workload's own name for it; or empty
+  std::string data_name;         // name of the data set, for the output folder: "ml-100k"
   std::vector<std::string> notes;  // remarks for the start table: flags without effect, values that follow from others
 
   // sha256 (hex) over the workload and the flags that change the maths.
@@ -153,9 +154,9 @@ std::string args_txt(const RunConfig& config);
 // checkpoints are newer than the one that --resume names.
 std::string resume_command_of(const std::vector<std::string>& arguments);
 
-// The folder for everything that the run writes, without a final '/'. When checkpoint_dir is not empty (in a pod, where
-// the caller passes LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB): checkpoint_dir/job, or checkpoint_dir when job is empty.
-// Else train_dir if it contains a '/', else <data name>_<train_dir>.
+// The folder for everything that the run writes, without a final '/'. The caller passes LOCKSTEP_CHECKPOINT_DIR and
+// LOCKSTEP_JOB. With both, as in a TrainJob's pods: checkpoint_dir/job. With checkpoint_dir alone, as in the image:
+// checkpoint_dir, unless train_dir was given. Else train_dir if it contains a '/', else <data name>_<train_dir>.
 std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #include "runner/contract/checkpoint_layout.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 
+#include "runner/base/parse_number.h"
 #include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
 
@@ -28,14 +28,6 @@ std::string padded_step(int64_t step) {
 // "r0-g17": what stands after ".tmp-" in the temporary names of that writer.
 std::string temporary_tag(const CheckpointStamp& stamp) {
   return "r" + std::to_string(stamp.run) + "-g" + std::to_string(stamp.generation);
-}
-
-template <typename T>
-std::optional<T> parse_digits(std::string_view text) {
-  T value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 // A name in `files` is joined to a path: it must stay inside its folder.
@@ -130,7 +122,7 @@ std::string step_folder_name(int64_t step) { return std::string(kStepPrefix) + p
 
 std::optional<int64_t> parse_step_folder_name(std::string_view name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  const std::optional<int64_t> step = parse_digits<int64_t>(name.substr(kStepPrefix.size()));
+  const std::optional<int64_t> step = parse_number<int64_t>(name.substr(kStepPrefix.size()));
   if (!step || *step < 0 || step_folder_name(*step) != name) return std::nullopt;
   return step;
 }
@@ -158,8 +150,8 @@ std::optional<CheckpointStamp> parse_temporary_stamp(std::string_view name) {
   const size_t middle = name.find(kGenerationMark);
   if (middle == std::string_view::npos) return std::nullopt;
   const std::string_view rest = name.substr(middle + kGenerationMark.size());
-  const std::optional<uint64_t> run = parse_digits<uint64_t>(name.substr(0, middle));
-  const std::optional<uint64_t> generation = parse_digits<uint64_t>(rest.substr(0, rest.find('-')));
+  const std::optional<uint64_t> run = parse_number<uint64_t>(name.substr(0, middle));
+  const std::optional<uint64_t> generation = parse_number<uint64_t>(rest.substr(0, rest.find('-')));
   if (!run || !generation) return std::nullopt;
   return CheckpointStamp{*run, *generation};
 }
@@ -245,7 +237,7 @@ Result<JobIdentity> job_identity(const Environment& environment) {
   if (job.uid.empty()) return job;
   job.name = variable(environment, env::kNamespace) + "/" + variable(environment, env::kJob);
   if (const std::string run = variable(environment, env::kRun); !run.empty()) {
-    const std::optional<uint64_t> number = parse_digits<uint64_t>(run);
+    const std::optional<uint64_t> number = parse_number<uint64_t>(run);
     if (!number) return wrong(env::kRun, run, "a whole number of at least 0");
     job.run = *number;
   }

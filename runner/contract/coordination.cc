@@ -107,7 +107,6 @@ void fields(V& v, typename V::template Ref<Placement> m) {
   v("generation", m.generation);
   v("first_rank", m.first_rank);
   v("world_size", m.world_size);
-  v("node_index", m.node_index);
   v("nnodes", m.nnodes);
   v("wanted_nodes", m.wanted_nodes);
   v("cause", m.cause);
@@ -148,47 +147,15 @@ void fields(V&, typename V::template Ref<CoordinatorBeat>) {}
 // ---- names of types and of enumerators ----
 
 template <>
-constexpr const char* kTypeName<Greet> = "greet";
+constexpr auto kTypeNames<MemberMessage> = std::to_array<const char*>({"greet", "join", "node_ready", "broken",
+                                                                       "heartbeat", "store_call", "leave", "node_done",
+                                                                       "node_failed", "ladder_decision",
+                                                                       "checkpoint_news"});
 template <>
-constexpr const char* kTypeName<Join> = "join";
-template <>
-constexpr const char* kTypeName<NodeReady> = "node_ready";
-template <>
-constexpr const char* kTypeName<Broken> = "broken";
-template <>
-constexpr const char* kTypeName<Heartbeat> = "heartbeat";
-template <>
-constexpr const char* kTypeName<StoreCall> = "store_call";
-template <>
-constexpr const char* kTypeName<Leave> = "leave";
-template <>
-constexpr const char* kTypeName<NodeDone> = "node_done";
-template <>
-constexpr const char* kTypeName<NodeFailed> = "node_failed";
-template <>
-constexpr const char* kTypeName<LadderDecision> = "ladder_decision";
-template <>
-constexpr const char* kTypeName<CheckpointNews> = "checkpoint_news";
-template <>
-constexpr const char* kTypeName<Welcome> = "welcome";
-template <>
-constexpr const char* kTypeName<Refused> = "refused";
-template <>
-constexpr const char* kTypeName<Placement> = "placement";
-template <>
-constexpr const char* kTypeName<CutGroup> = "cut_group";
-template <>
-constexpr const char* kTypeName<Regroup> = "regroup";
-template <>
-constexpr const char* kTypeName<StopJob> = "stop_job";
-template <>
-constexpr const char* kTypeName<KillWorker> = "kill_worker";
-template <>
-constexpr const char* kTypeName<StoreAnswerTo> = "store_answer_to";
-template <>
-constexpr const char* kTypeName<EndJob> = "end_job";
-template <>
-constexpr const char* kTypeName<CoordinatorBeat> = "coordinator_beat";
+constexpr auto kTypeNames<CoordinatorMessage> = std::to_array<const char*>({"welcome", "refused", "placement",
+                                                                            "cut_group", "regroup", "stop_job",
+                                                                            "kill_worker", "store_answer_to", "end_job",
+                                                                            "coordinator_beat", "checkpoint_news"});
 
 template <typename E, size_t N>
 constexpr std::array<const char*, N> names_of() {

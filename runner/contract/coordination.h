@@ -24,7 +24,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses agents with another number.
-inline constexpr int kCoordinationProtocol = 6;
+inline constexpr int kCoordinationProtocol = 7;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // A state machine that has had no event and no Tick for this long concludes that its own process did not run, because
@@ -166,7 +166,6 @@ struct Placement {
   uint64_t generation = 0;
   int first_rank = 0;
   int world_size = 1;
-  int node_index = 0;  // among the members, which are sorted by node rank
   int nnodes = 1;
   int wanted_nodes = 1;  // number of nodes that are wanted, present or not
   std::string cause;     // why there is a new group; empty for the first one

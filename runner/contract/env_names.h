@@ -1,10 +1,8 @@
 // Names of the environment variables that cross between operator, pod, agent, worker and foreign launchers.
 //
-// Role: the one list of them. Whoever reads or writes a variable takes its name from here; a test
-// keeps the list free of duplicates. Pure.
+// Role: the one list of them. Whoever reads or writes a variable takes its name from here. Pure.
 #pragma once
 
-#include <array>
 #include <string_view>
 
 namespace lockstep::env {
@@ -37,6 +35,8 @@ inline constexpr std::string_view kStopTimeout = "LOCKSTEP_STOP_TIMEOUT_SECONDS"
 inline constexpr std::string_view kAgentFd = "LOCKSTEP_AGENT_FD";
 // The worker's beat page (contract/beat_page.h), a memfd.
 inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
+// How many GPUs the agent expects its workers to use; 0: they train on the CPU.
+inline constexpr std::string_view kGpus = "LOCKSTEP_GPUS";
 
 // From `lockstep run --local_nodes` to its agents: the command that the user gave, which the last lines of a run quote.
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
@@ -98,10 +98,8 @@ inline constexpr std::string_view kMpiLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
 // Devices, threads, and how output looks.
 inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
 inline constexpr std::string_view kNvidiaVisibleDevices = "NVIDIA_VISIBLE_DEVICES";  // of the container runtime
-inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr std::string_view kOmpWaitPolicy = "OMP_WAIT_POLICY";
 inline constexpr std::string_view kGompSpincount = "GOMP_SPINCOUNT";
-inline constexpr std::string_view kNcclDebug = "NCCL_DEBUG";
 inline constexpr std::string_view kGlooStoreV2 = "GLOO_ENABLE_STORE_V2_API";
 inline constexpr std::string_view kGlooRankAsSequenceNumber = "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER";
 inline constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
@@ -112,85 +110,5 @@ inline constexpr std::string_view kTerm = "TERM";
 inline constexpr std::string_view kLcAll = "LC_ALL";
 inline constexpr std::string_view kLcCtype = "LC_CTYPE";
 inline constexpr std::string_view kLang = "LANG";
-
-inline constexpr std::array kAllNames = {
-    kJob,
-    kNamespace,
-    kJobUid,
-    kRun,
-    kNodeRank,
-    kNumNodes,
-    kMinNodes,
-    kMaxNodes,
-    kNprocPerNode,
-    kCoordinator,
-    kPodAttempt,
-    kCheckpointDir,
-    kResume,
-    kToken,
-    kRejoinTimeout,
-    kStallTimeout,
-    kStopTimeout,
-    kAgentFd,
-    kBeatFd,
-    kCommandLine,
-    kStartedBecause,
-    kCheckpointMark,
-    kRank,
-    kWorldSize,
-    kLocalRank,
-    kLocalWorldSize,
-    kMasterAddr,
-    kMasterPort,
-    kGroupRank,
-    kGroupWorldSize,
-    kForeignNodeRank,
-    kForeignNumNodes,
-    kTorchUseAgentStore,
-    kTorchRestartCount,
-    kPetNumNodes,
-    kPetNprocPerNode,
-    kPetNodeRank,
-    kPetMasterAddr,
-    kPetMasterPort,
-    kJobCompletionIndex,
-    kKubernetesServiceHost,
-    kSlurmProcid,
-    kSlurmLocalid,
-    kSlurmNodeid,
-    kSlurmJobId,
-    kSlurmStepId,
-    kSlurmStepNumTasks,
-    kSlurmNtasks,
-    kSlurmStepNumNodes,
-    kSlurmNnodes,
-    kSlurmStepTasksPerNode,
-    kSlurmTasksPerNode,
-    kSlurmStepNodelist,
-    kSlurmJobNodelist,
-    kSlurmNodelist,
-    kMpiRank,
-    kMpiSize,
-    kMpiLocalRank,
-    kMpiLocalSize,
-    kCudaVisibleDevices,
-    kNvidiaVisibleDevices,
-    kOmpNumThreads,
-    kOmpWaitPolicy,
-    kGompSpincount,
-    kNcclDebug,
-    kGlooStoreV2,
-    kGlooRankAsSequenceNumber,
-    kGlooInterface,
-    kNcclInterface,
-    kNoColor,
-    kCi,
-    kWorker,
-    kTerminationLog,
-    kTerm,
-    kLcAll,
-    kLcCtype,
-    kLang,
-};
 
 }  // namespace lockstep::env

@@ -1,8 +1,8 @@
 // How messages become lines of JSON and back: the one codec behind messages.cc and coordination.cc.
 //
 // Role: each message names its fields once, in a function `fields(v, message)` that serves both directions: V is an
-// Encoder (Ref<T> = const T&) or a Decoder (Ref<T> = T&). kTypeName and kEnumNames give the words.
-// Private to this room's two sources. Threads: pure.
+// Encoder (Ref<T> = const T&) or a Decoder (Ref<T> = T&). kTypeNames and kEnumNames give the words.
+// Included only by messages.cc and coordination.cc. Threads: pure.
 #pragma once
 
 #include <array>
@@ -24,8 +24,9 @@
 
 namespace lockstep {
 
-template <typename T>
-constexpr const char* kTypeName = nullptr;
+// Of a variant of messages; indexed by the alternative's index.
+template <typename Variant>
+constexpr std::array<const char*, 0> kTypeNames{};
 
 // Indexed by the enumerator's value.
 template <typename E>
@@ -254,11 +255,11 @@ class Decoder {
 template <typename Variant>
 std::string encode_line(const Variant& message) {
   return std::visit(
-      [](const auto& m) {
+      [&message](const auto& m) {
         Encoder encoder;
         fields<Encoder>(encoder, m);
         Json object = std::move(encoder).take();
-        object["type"] = kTypeName<std::decay_t<decltype(m)>>;
+        object["type"] = kTypeNames<Variant>[message.index()];
         return dump_line(object);
       },
       message);
@@ -267,11 +268,12 @@ std::string encode_line(const Variant& message) {
 // Tries the alternatives of `Variant` from index I on.
 template <typename Variant, size_t I = 0>
 Result<Variant> decode_as(const std::string& type, const Json& object) {
+  static_assert(kTypeNames<Variant>.size() == std::variant_size_v<Variant>);
   if constexpr (I == std::variant_size_v<Variant>) {
     return Error{ErrorCode::kCorrupt, "message of unknown type \"" + type.substr(0, 64) + "\""};
   } else {
     using M = std::variant_alternative_t<I, Variant>;
-    if (type != kTypeName<M>) return decode_as<Variant, I + 1>(type, object);
+    if (type != kTypeNames<Variant>[I]) return decode_as<Variant, I + 1>(type, object);
     M message;
     Decoder decoder(object);
     fields<Decoder>(decoder, message);

@@ -82,7 +82,6 @@ template <typename V>
 void fields(V& v, typename V::template Ref<Resumed> m) {
   v("generation", m.generation);
   v("step", m.step);
-  v("assigned_ns", m.assigned_ns);
   v("formed_ns", m.formed_ns);
   v("synced_ns", m.synced_ns);
   v("committed_ns", m.committed_ns);
@@ -96,7 +95,6 @@ void fields(V& v, typename V::template Ref<Assignment> m) {
   v("local_rank", m.local_rank);
   v("world_size", m.world_size);
   v("local_world_size", m.local_world_size);
-  v("node_rank", m.node_rank);
   v("nnodes", m.nnodes);
   v("declared_world_size", m.declared_world_size);
   v("node_cores", m.node_cores);
@@ -121,35 +119,12 @@ void fields(V& v, typename V::template Ref<InjectFault> m) {
 // ---- names of types and of enumerators ----
 
 template <>
-constexpr const char* kTypeName<Hello> = "hello";
+constexpr auto kTypeNames<WorkerMessage> = std::to_array<const char*>({"hello", "store", "progress", "evaluation",
+                                                                       "checkpoint", "metrics", "failing", "done",
+                                                                       "left", "resumed"});
 template <>
-constexpr const char* kTypeName<StoreRequest> = "store";
-template <>
-constexpr const char* kTypeName<Progress> = "progress";
-template <>
-constexpr const char* kTypeName<Evaluation> = "evaluation";
-template <>
-constexpr const char* kTypeName<CheckpointWritten> = "checkpoint";
-template <>
-constexpr const char* kTypeName<Metrics> = "metrics";
-template <>
-constexpr const char* kTypeName<Failing> = "failing";
-template <>
-constexpr const char* kTypeName<Done> = "done";
-template <>
-constexpr const char* kTypeName<Assignment> = "assignment";
-template <>
-constexpr const char* kTypeName<StoreReply> = "store_reply";
-template <>
-constexpr const char* kTypeName<Cut> = "cut";
-template <>
-constexpr const char* kTypeName<Left> = "left";
-template <>
-constexpr const char* kTypeName<Resumed> = "resumed";
-template <>
-constexpr const char* kTypeName<LeaveTogether> = "leave_together";
-template <>
-constexpr const char* kTypeName<InjectFault> = "inject_fault";
+constexpr auto kTypeNames<AgentMessage> = std::to_array<const char*>({"assignment", "store_reply", "cut",
+                                                                      "leave_together", "inject_fault"});
 
 template <>
 constexpr std::array<const char*, 3> kEnumNames<MetricType>{"counter", "gauge", "histogram"};

@@ -131,7 +131,6 @@ struct Left {
 struct Resumed {
   uint64_t generation = 0;
   int64_t step = 0;          // committed now
-  int64_t assigned_ns = 0;   // when the assignment came
   int64_t formed_ns = 0;     // when the group had formed
   int64_t synced_ns = 0;     // when all ranks held the same state
   int64_t committed_ns = 0;  // when the step was committed
@@ -150,7 +149,6 @@ struct Assignment {
   int local_rank = 0;
   int world_size = 1;
   int local_world_size = 1;
-  int node_rank = 0;
   int nnodes = 1;
   int declared_world_size = 0;  // with all wanted nodes, present or not; 0 = world_size
   int node_cores = 0;           // for all ranks of this node; 0 = each rank counts them

@@ -6,7 +6,6 @@
 // Threads: constants.
 #pragma once
 
-#include <array>
 #include <string_view>
 
 namespace lockstep {
@@ -157,54 +156,5 @@ inline constexpr MetricName kTrainJobFailures{"lockstep_trainjob_failures_total"
                                               "TrainJobs that failed, by the reason of their condition Failed."};
 
 }  // namespace metric
-
-// What a worker emits (telemetry/metrics).
-inline constexpr std::array kWorkerMetrics{metric::kSteps,
-                                           metric::kSamples,
-                                           metric::kStep,
-                                           metric::kEpoch,
-                                           metric::kTargetSteps,
-                                           metric::kProgress,
-                                           metric::kEstimatedRemaining,
-                                           metric::kLastStepTimestamp,
-                                           metric::kStartTimestamp,
-                                           metric::kStepDuration,
-                                           metric::kPhaseSeconds,
-                                           metric::kSamplesPerSecond,
-                                           metric::kModelFlops,
-                                           metric::kPeakFlops,
-                                           metric::kMfu,
-                                           metric::kLoss,
-                                           metric::kGradientNorm,
-                                           metric::kLearningRate,
-                                           metric::kLossScale,
-                                           metric::kSkippedSteps,
-                                           metric::kEvaluations,
-                                           metric::kEvaluationValue,
-                                           metric::kDeviceMemory,
-                                           metric::kResidentMemory,
-                                           metric::kCheckpointDuration,
-                                           metric::kCheckpointBytes,
-                                           metric::kCheckpointLastSuccess,
-                                           metric::kCheckpointLastStep,
-                                           metric::kCheckpointFailures,
-                                           metric::kStartup,
-                                           metric::kRendezvousDuration};
-
-// What the agent itself emits beside its workers' metrics.
-inline constexpr std::array kAgentMetrics{
-    metric::kRestarts,     metric::kWorkersAlive, metric::kBuildInfo,        metric::kGeneration,
-    metric::kNodes,        metric::kWorldSize,    metric::kGaveUp,           metric::kGoodputSeconds,
-    metric::kGoodputRatio, metric::kRecoveries,   metric::kRecoveryDuration, metric::kRedoneSteps,
-    metric::kSlowestRank,  metric::kStragglerLag, metric::kRankUnchanged};
-
-// What the operator emits of its TrainJobs, beside controller-runtime's names (operator/control).
-inline constexpr std::array kTrainJobMetrics{metric::kTrainJobs,
-                                             metric::kTrainJobInfo,
-                                             metric::kTrainJobTimeToPodsReady,
-                                             metric::kTrainJobTimeToFirstStep,
-                                             metric::kTrainJobRecovery,
-                                             metric::kTrainJobRestarts,
-                                             metric::kTrainJobFailures};
 
 }  // namespace lockstep

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <climits>
 #include <optional>
 
 #include "runner/base/json.h"
@@ -544,6 +546,11 @@ Environment read_environment() {
     if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;
+}
+
+std::string read_host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 std::string variable(const Environment& environment, std::string_view name) {

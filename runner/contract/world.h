@@ -23,6 +23,8 @@ inline constexpr int kDefaultCoordinatorPort = 29400;
 // The process's environment. The only place that reads `environ`.
 Environment read_environment();
 
+std::string read_host_name();  // "unknown" when it cannot be read
+
 // The variable's value; empty where it is not set.
 std::string variable(const Environment& environment, std::string_view name);
 
@@ -35,7 +37,7 @@ struct World {
   int local_rank = 0;
   int world_size = 1;
   int local_world_size = 1;
-  int node_rank = 0;
+  int node_rank = 0;  // unset with kAgent
   int nnodes = 1;
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;

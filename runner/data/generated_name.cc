@@ -1,6 +1,6 @@
 #include "runner/data/generated_name.h"
 
-#include <charconv>
+#include "runner/base/parse_number.h"
 
 namespace lockstep {
 namespace {
@@ -25,16 +25,14 @@ Result<std::optional<std::array<int64_t, 2>>> parse_generated(std::string_view t
   for (size_t i = 0; i < numbers.size() && !rest.empty(); ++i) {
     rest.remove_prefix(1);
     const std::string_view digits = rest.substr(0, i + 1 == numbers.size() ? rest.npos : rest.find(':'));
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value < numbers[i].min ||
-        value > numbers[i].max) {
+    const auto value = parse_number<int64_t>(digits);
+    if (!value || *value < numbers[i].min || *value > numbers[i].max) {
       return Error{ErrorCode::kInvalid,
                    "\"" + std::string(text) + "\" is not generated[:" + numbers[0].name + "[:" + numbers[1].name +
                        "]] with " + range(numbers[0]) + " and " + range(numbers[1]) + ", such as generated:" +
                        std::to_string(numbers[0].example) + ":" + std::to_string(numbers[1].example)};
     }
-    (*values)[i] = value;
+    (*values)[i] = *value;
     rest.remove_prefix(digits.size());
   }
   return values;

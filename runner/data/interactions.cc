@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +15,8 @@
 
 #include "runner/base/check.h"
 #include "runner/base/one_line.h"
+#include "runner/base/parse_number.h"
+#include "runner/base/sha256.h"
 #include "runner/data/take_line.h"
 
 namespace lockstep {
@@ -85,16 +86,7 @@ size_t split_at(std::string_view line, std::string_view separator, Fields& field
   return kColumnsMax + 1;
 }
 
-template <typename T>
-bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-bool is_number(std::string_view text) {
-  double value = 0.0;
-  return parse_number(text, value);
-}
+bool is_number(std::string_view text) { return parse_number<double>(text).has_value(); }
 
 bool is_whole(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
@@ -111,7 +103,7 @@ struct Layout {
   std::optional<size_t> rating;
   std::optional<size_t> time;
 
-  [[nodiscard]] bool keeps_ids() const { return format == InteractionsFormat::kUserItem; }
+  [[nodiscard]] bool keeps_ids() const { return lockstep::keeps_ids(format); }
   size_t split(std::string_view line, Fields& fields) const {
     if (format == InteractionsFormat::kInter) return split_at(line, "\t", fields);
     if (format == InteractionsFormat::kRatingsDat) return split_at(line, "::", fields);
@@ -147,7 +139,7 @@ Result<Layout> inter_layout(std::string_view header, const std::string& path, in
                                           : name == "timestamp" ? &layout.time
                                                                 : nullptr;
     if (column == nullptr) continue;
-    if (*column) return invalid(at_line(path, line) + ": the column " + std::string(name) + " stands there twice");
+    if (*column) return invalid(at_line(path, line) + ": the header has the column " + std::string(name) + " twice");
     *column = i;
   }
   if (!user || !item) {
@@ -331,17 +323,20 @@ class EventReader {
                (text.empty() ? "missing" : "not a whole number (labels need a RecBole .inter file)");
       return Verdict::kMalformed;
     }
-    int64_t id = 0;
-    const bool fits = is_whole(text) && parse_number(text, id);
+    const auto number = parse_number<int64_t>(text);
+    const bool fits = is_whole(text) && number;
+    const int64_t id = number.value_or(0);
     if (is_label) {
       // "007" and "7" are different ids. An id that is a plain number is stored as a number, which takes less memory.
       const bool is_plain = fits && text.front() != '-' && (text == "0" || text.front() != '0');
       key = is_plain ? keys.of_number(id) : keys.of_token(text);
       return Verdict::kGood;
     }
+    const int64_t lowest = layout_.keeps_ids() ? 1 : 0;  // 0 is padding
     const int64_t highest = layout_.keeps_ids() ? kKeptIdMax : std::numeric_limits<int64_t>::max();
-    if (!fits || id < 1 || id > highest) {
-      reason = std::string("the ") + what + " id is " + printable(text) + ", expected 1 to " + std::to_string(highest);
+    if (!fits || id < lowest || id > highest) {
+      reason = std::string("the ") + what + " id is " + printable(text) + ", expected " + std::to_string(lowest) +
+               " to " + std::to_string(highest);
       if (fits && id > highest) {
         reason +=
             ", since ids of `user item` files are kept as they are: number them 1, 2, 3 …, or bring a file with "
@@ -355,12 +350,12 @@ class EventReader {
 
   // Whole seconds; fractions are rounded.
   static bool read_time(std::string_view text, int64_t& time) {
-    if (parse_number(text, time)) return true;
-    double real = 0.0;
     constexpr double kTimeMax = 9.0e18;
-    if (!parse_number(text, real) || !(std::abs(real) < kTimeMax)) return false;
-    time = std::llround(real);
-    return true;
+    auto whole = parse_number<int64_t>(text);
+    const auto real = whole ? std::nullopt : parse_number<double>(text);
+    if (real && std::abs(*real) < kTimeMax) whole = std::llround(*real);
+    time = whole.value_or(0);
+    return whole.has_value();
   }
 
   const Layout& layout_;
@@ -406,7 +401,8 @@ Result<std::vector<RawEvent>> read_events(std::string_view text, EventReader& re
       report.bad_samples.push_back({lines.number(), printable(line), reason});
   }
   TRY(check_bad_lines(report, max_bad_lines));
-  if (events.empty()) return invalid(report.path + " holds no interactions: expected at least two users'");
+  if (events.empty())
+    return invalid(report.path + " holds no interactions: expected interactions of at least two users");
   return events;
 }
 
@@ -442,15 +438,14 @@ struct KeysByNumber {
   std::vector<KeyMap::Id> users;  // an Id's number is the key
   std::vector<KeyMap::Id> items;
 };
-KeysByNumber renumber(std::vector<RawEvent>& events, bool with_keys) {
+KeysByNumber renumber(std::vector<RawEvent>& events, bool with_users) {
   KeyMap users;
   KeyMap items;
   for (RawEvent& event : events) {
     event.user = users.of_number(event.user) + 1;
     event.item = items.of_number(event.item) + 1;
   }
-  if (!with_keys) return {};
-  return {users.ids(), items.ids()};
+  return {with_users ? users.ids() : std::vector<KeyMap::Id>(), items.ids()};
 }
 
 OriginalIds original_ids(const std::vector<KeyMap::Id>& keys_by_number, const std::vector<KeyMap::Id>& ids_by_key) {
@@ -460,6 +455,15 @@ OriginalIds original_ids(const std::vector<KeyMap::Id>& keys_by_number, const st
     originals.add(id.token.empty() ? std::to_string(id.number) : id.token);
   }
   return originals;
+}
+
+std::string digest_of(const OriginalIds& ids) {
+  Sha256 digest;
+  for (int64_t number = 1; number <= ids.size(); ++number) {
+    const std::string line = std::string(ids.of(number)) + "\n";  // no id has a line break
+    digest.update(line.data(), line.size());
+  }
+  return digest.hex_digest();
 }
 
 OriginalIds numbers_up_to(int64_t last) {
@@ -634,9 +638,11 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   on_progress();
   if (!layout.keeps_ids()) {
     const KeysByNumber keys = renumber(events, options.original_ids);
+    OriginalIds items = original_ids(keys.items, reader.items());
+    dataset.items_sha256 = digest_of(items);
     if (options.original_ids) {
       dataset.users = original_ids(keys.users, reader.users());
-      dataset.items = original_ids(keys.items, reader.items());
+      dataset.items = std::move(items);
     }
   }
   on_progress();

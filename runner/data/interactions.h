@@ -9,7 +9,8 @@
 //                                any column order; ids may be any token
 // Order: stably by (user, timestamp, line); MovieLens has many equal timestamps, so the tie rule is part of the
 // protocol. Ids: all formats but `user item` are renumbered 1 … U and 1 … I in the order of first appearance in the
-// file, over the lines that --min_count keeps. Threads: pure, except that read_interactions reads the file.
+// file, over the lines that --min_count keeps. Fractions of a second are rounded before the sort. Threads: pure, except
+// that read_interactions reads the file.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,8 @@ struct Interactions {
 
 enum class InteractionsFormat { kUserItem, kUserItemRatingTime, kRatingsDat, kInter };
 const char* to_string(InteractionsFormat format);
+// Are the ids of the file its users' and items' numbers? In the other formats both are renumbered.
+inline bool keeps_ids(InteractionsFormat format) { return format == InteractionsFormat::kUserItem; }
 
 struct BadLine {
   int64_t line = 0;  // from 1
@@ -76,6 +79,9 @@ class OriginalIds {
 struct Dataset {
   Interactions interactions;
   InteractionsReport report;
+  // Of the items' ids in the order of their numbers; empty where the ids are the numbers. An item's number is its row
+  // in a trained model, so two files with the same digest may be used with the same model.
+  std::string items_sha256 = {};
   OriginalIds users = {};  // with ReadOptions::original_ids; else empty
   OriginalIds items = {};
 };
@@ -93,7 +99,7 @@ struct ReadOptions {
 // lists the places tried.
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir);
 
-// Errors: kNotFound; kInvalid (empty, gzip, unknown format, one user only, ids below 1 or too large, too many
+// Errors: kNotFound; kInvalid (empty, gzip, unknown format, one user only, ids too small or too large, too many
 // malformed lines, not readable). Each names the file, and the line where there is one. `on_progress` is called after
 // every few megabytes, because reading a large file from a slow volume takes minutes and must not be taken for a hang.
 Result<Dataset> read_interactions(

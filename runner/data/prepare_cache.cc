@@ -48,11 +48,12 @@ std::string unique_tag() {
   return tag.data();
 }
 
-Error cannot_write(const Error& error, const std::string& many, const std::string& folder) {
+Error cannot_write(const Error& error, const std::string& many, const std::string& folder,
+                   const std::string& cache_flags) {
   if (error.code == ErrorCode::kCancelled) return error;
   return Error{ErrorCode::kUnavailable, "cannot write the cache of " + many + " in " + folder + ": " + error.message +
-                                            "; make room or give write access there, or name another folder with "
-                                            "--cache_dir"};
+                                            "; make room or give write access there, or name another folder with " +
+                                            cache_flags};
 }
 
 Error volume_failed(const Error& error, const std::string& piece) {

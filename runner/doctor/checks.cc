@@ -118,7 +118,7 @@ Check driver_missing(const Facts& facts) {
                                          : "install NVIDIA's driver; a machine without a GPU needs none");
 }
 
-Check check_driver(const Facts& facts) {
+Check state_of_driver(const Facts& facts) {
   const DriverFacts& driver = facts.driver;
   if (!driver.problem.empty()) {
     const bool is_mismatch = driver.problem.find("mismatch") != std::string::npos;
@@ -136,6 +136,14 @@ Check check_driver(const Facts& facts) {
   std::string found = "NVIDIA ";
   found.append(driver.version.empty() ? "of unknown version" : driver.version);
   return ok("driver", found.append(", runs CUDA up to ").append(cuda_version_text(driver.cuda_version)));
+}
+
+Check check_driver(const Facts& facts) {
+  Check check = state_of_driver(facts);
+  // A build without CUDA trains on the CPU whatever is wrong with the driver.
+  const bool is_needed = !facts.worker.build || build_has_cuda(facts);
+  if (check.verdict == Verdict::kFail && !is_needed) check.verdict = Verdict::kWarn;
+  return check;
 }
 
 Check check_cuda(const Facts& facts) {

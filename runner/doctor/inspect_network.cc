@@ -12,7 +12,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -193,11 +192,6 @@ void inspect_coordinator(NetworkFacts& facts, const Request& request) {
   }
 }
 
-std::string own_host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 }  // namespace
 
 NetworkFacts inspect_network(const Request& request, const Environment& environment) {
@@ -205,7 +199,7 @@ NetworkFacts inspect_network(const Request& request, const Environment& environm
   for (const int port : {request.status_port, request.coordinator_port, kTorchrunStorePort}) {
     if (port != 0) facts.ports.push_back(inspect_port(port));
   }
-  facts.host_name = own_host_name();
+  facts.host_name = read_host_name();
   facts.gloo_interface = variable(environment, env::kGlooInterface);
   facts.nccl_interface = variable(environment, env::kNcclInterface);
   inspect_interfaces(facts);

@@ -1,23 +1,15 @@
 #include "runner/doctor/machine_files.h"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
+
+#include "runner/base/parse_number.h"
 
 namespace lockstep::doctor {
 namespace {
 
 constexpr uint64_t kNoLimitFrom = uint64_t{1} << 60U;  // bytes; version 1 has no word for "none"
 constexpr const char* kListening = "0A";               // TCP_LISTEN
-
-template <typename T>
-std::optional<T> parse_number(std::string_view text, int base = 10) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-  T value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
@@ -58,9 +50,9 @@ std::string unescaped(const std::string& text) {
 
 std::optional<uint64_t> memory_left(const std::string& limit, const std::string& in_use,
                                     const std::string& statistics) {
-  const std::optional<uint64_t> bytes = parse_number<uint64_t>(limit);
+  const std::optional<uint64_t> bytes = parse_number<uint64_t>(limit.substr(0, limit.find('\n')));
   if (!bytes || *bytes >= kNoLimitFrom) return std::nullopt;
-  const uint64_t used = parse_number<uint64_t>(in_use).value_or(0);
+  const uint64_t used = parse_number<uint64_t>(in_use.substr(0, in_use.find('\n'))).value_or(0);
   const uint64_t needed = used - std::min(used, cache_of(statistics));
   return *bytes - std::min(*bytes, needed);
 }

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "runner/base/json.h"
+#include "runner/base/shell_word.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::doctor {
@@ -50,9 +51,9 @@ size_t count(const std::vector<Check>& checks, Verdict verdict) {
 }
 
 std::string next_step(const std::vector<Check>& checks, const Facts& facts) {
-  if (count(checks, Verdict::kFail) > 0) return "Mend what failed, then run lockstep doctor again.";
+  if (count(checks, Verdict::kFail) > 0) return "Fix what failed, then run lockstep doctor again.";
   std::string command = "lockstep run sasrec --dataset ";
-  command.append(facts.request.data.empty() ? "auto" : facts.request.data);
+  command.append(facts.request.data.empty() ? "auto" : shell_word(facts.request.data));
   if (facts.request.nproc) command.append(" --nproc ").append(std::to_string(*facts.request.nproc));
   return "Ready: " + command;
 }

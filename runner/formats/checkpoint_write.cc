@@ -127,9 +127,7 @@ Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite
   const std::string context = "checkpoint of step " + std::to_string(request.state.step);
   WrittenCheckpoint written;
   written.path = join_path(request.folder, name);
-  if (exists(fs, written.path) && is_same_and_complete(fs, written.path, request)) {
-    written.kept_existing = true;
-  } else {
+  if (!exists(fs, written.path) || !is_same_and_complete(fs, written.path, request)) {
     const auto write = [&]() -> Status {
       TRY_ASSIGN(written.bytes, write_folder(fs, temporary, request));
       return publish(fs, request, temporary, written.path, written);

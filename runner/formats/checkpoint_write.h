@@ -34,10 +34,9 @@ struct CheckpointWrite {
 
 struct WrittenCheckpoint {
   std::string path;
-  uint64_t bytes = 0;  // written
-  // A complete checkpoint of this step and lineage existed, with the mark of the best and the evaluation of this one if
-  // it has them, so nothing was written.
-  bool kept_existing = false;
+  // Written. 0: a complete checkpoint of this step and lineage existed, with the mark of the best and the evaluation of
+  // this one if it has them.
+  uint64_t bytes = 0;
   std::string moved_aside;  // new path of an existing folder of that step; empty = there was none
   std::vector<std::string> pruned;
   std::string housekeeping_error;  // the checkpoint is durable, but `latest` or pruning failed; else empty

@@ -72,7 +72,8 @@ Result<NpyArray> read_npy(std::string_view bytes, const std::string& what) {
   const size_t value_bytes = is_double ? sizeof(double) : sizeof(float);
   uint64_t count = 1;
   for (const int64_t size : *shape) {
-    if (size != 0 && count > kNpyBytesMax / static_cast<uint64_t>(size)) return corrupt("its shape is absurd");
+    if (size != 0 && count > kNpyBytesMax / static_cast<uint64_t>(size))
+      return corrupt("its shape has more elements than are read");
     count *= static_cast<uint64_t>(size);
   }
   if (data.size() != count * value_bytes) {

@@ -1,5 +1,5 @@
-// CUDA twins of the passes over a block's tokens. Sums over tokens are taken by runs of tokens and then added in the
-// order of the runs, without atomics, so that they are the same each time. Lengths of runs and numbers of
+// CUDA implementations of the passes over a block's tokens. Sums over tokens are taken by runs of tokens and then added
+// in the order of the runs, without atomics, so that they are the same each time. Lengths of runs and numbers of
 // unrolled iterations were chosen by measurements on an H200 with rows of 768 values.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -52,7 +52,7 @@ struct Norm {
 };
 
 template <typename T>
-__device__ float4 factor(const Norm<T>& norm, int64_t sample, int64_t quad) {
+__device__ float4 factor_of(const Norm<T>& norm, int64_t sample, int64_t quad) {
   const float4 scale = load_quad(norm.scale + sample * norm.scale_stride, quad);
   return load_quad(norm.weight, quad) * (scale + float4{1.0F, 1.0F, 1.0F, 1.0F});
 }
@@ -83,7 +83,7 @@ __global__ void norm_forward_kernel(Norm<T> norm, int64_t all_tokens, const T* _
 #pragma unroll 2
   for (int64_t quad = threadIdx.x; quad < quads; quad += kWarp) {
     store_quad(out + at, quad,
-               row[quad] * inverse * factor(norm, sample, quad) + load_quad(shift + sample * shift_stride, quad));
+               row[quad] * inverse * factor_of(norm, sample, quad) + load_quad(shift + sample * shift_stride, quad));
   }
 }
 
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreadsMax)
     for (int64_t quad = lane; quad < quads; quad += kWarp) {
       const float4 x = load_quad(norm.x + at, quad);
       squares += total(x * x);
-      dot += total(load_quad(grad + at, quad) * factor(norm, sample, quad) * x);
+      dot += total(load_quad(grad + at, quad) * factor_of(norm, sample, quad) * x);
     }
     const float inverse = inverse_rms(sum_over_lanes<kWarp>(squares), norm.width);
     dot = sum_over_lanes<kWarp>(dot);
@@ -123,59 +123,60 @@ __global__ void __launch_bounds__(kThreadsMax)
   }
   __syncthreads();
   for (int64_t quad = threadIdx.x; quad < quads; quad += blockDim.x) {
-    const float4 by = factor(norm, sample, quad);
+    const float4 factor = factor_of(norm, sample, quad);
     float4 gate{};
     if constexpr (kHasChange) gate = load_quad(norm.gate + sample * norm.gate_stride, quad);
-    float4 of_shift{};
-    float4 of_factor{};
-    float4 of_gate{};
+    float4 shift_sum{};
+    float4 factor_sum{};
+    float4 gate_sum{};
 #pragma unroll 6
     for (int token = 0; token < count; ++token) {
       const int64_t at = begin + token * norm.width;
       const float4 x = load_quad(norm.x + at, quad);
       const float4 g = load_quad(grad + at, quad);
-      float4 of_x = (g * by - x * along_of[token]) * inverse_of[token];
-      if (grad_sum != nullptr) of_x = of_x + load_quad(grad_sum + at, quad);
-      store_quad(grad_x + at, quad, of_x);
-      of_shift = of_shift + g;
-      of_factor = of_factor + g * x * inverse_of[token];
+      float4 input_gradient = (g * factor - x * along_of[token]) * inverse_of[token];
+      if (grad_sum != nullptr) input_gradient = input_gradient + load_quad(grad_sum + at, quad);
+      store_quad(grad_x + at, quad, input_gradient);
+      shift_sum = shift_sum + g;
+      factor_sum = factor_sum + g * x * inverse_of[token];
       if constexpr (kHasChange) {
-        of_gate = of_gate + of_x * load_quad(norm.change + at, quad);
-        store_quad(grad_change + at, quad, of_x * gate);
+        gate_sum = gate_sum + input_gradient * load_quad(norm.change + at, quad);
+        store_quad(grad_change + at, quad, input_gradient * gate);
       }
     }
     // [shift, factor, gate][sample][run][width]
     const int64_t row = blockIdx.x * norm.width;
     const int64_t kind = gridDim.x * norm.width;
-    store_quad(sums + row, quad, of_shift);
-    store_quad(sums + kind + row, quad, of_factor);
-    if constexpr (kHasChange) store_quad(sums + 2 * kind + row, quad, of_gate);
+    store_quad(sums + row, quad, shift_sum);
+    store_quad(sums + kind + row, quad, factor_sum);
+    if constexpr (kHasChange) store_quad(sums + 2 * kind + row, quad, gate_sum);
   }
 }
 
-// Adds up the runs' sums. One block per sample, one thread per quad. of_weight: [B, D], still to be added up.
+// Adds up the runs' sums. One block per sample, one thread per quad. weight_sums: [B, D], still to be added up.
 template <typename T>
 __global__ void norm_sums_kernel(Norm<T> norm, int64_t runs, const float* __restrict__ sums, T* __restrict__ grad_shift,
-                                 T* __restrict__ grad_scale, T* __restrict__ grad_gate, float* __restrict__ of_weight) {
+                                 T* __restrict__ grad_scale, T* __restrict__ grad_gate,
+                                 float* __restrict__ weight_sums) {
   const int64_t sample = blockIdx.x;
   const int64_t kind = gridDim.x * runs * norm.width;
   const int64_t out = sample * norm.width;
   for (int64_t quad = threadIdx.x; quad < norm.width / 4; quad += blockDim.x) {
-    float4 of_shift{};
-    float4 of_factor{};
-    float4 of_gate{};
+    float4 shift_sum{};
+    float4 factor_sum{};
+    float4 gate_sum{};
 #pragma unroll 4
     for (int64_t run = 0; run < runs; ++run) {
       const float* const row = sums + (sample * runs + run) * norm.width;
-      of_shift = of_shift + load_quad(row, quad);
-      of_factor = of_factor + load_quad(row + kind, quad);
-      if (grad_gate != nullptr) of_gate = of_gate + load_quad(row + 2 * kind, quad);
+      shift_sum = shift_sum + load_quad(row, quad);
+      factor_sum = factor_sum + load_quad(row + kind, quad);
+      if (grad_gate != nullptr) gate_sum = gate_sum + load_quad(row + 2 * kind, quad);
     }
     const float4 scale = load_quad(norm.scale + sample * norm.scale_stride, quad);
-    store_quad(grad_shift + out, quad, of_shift);
-    store_quad(grad_scale + out, quad, of_factor * load_quad(norm.weight, quad));
-    if (grad_gate != nullptr) store_quad(grad_gate + out, quad, of_gate);
-    store_quad(of_weight + out, quad, of_factor * (scale + float4{1.0F, 1.0F, 1.0F, 1.0F}));
+    store_quad(grad_shift + out, quad, shift_sum);
+    store_quad(grad_scale + out, quad, factor_sum * load_quad(norm.weight, quad));
+    if (grad_gate != nullptr) store_quad(grad_gate + out, quad, gate_sum);
+    store_quad(weight_sums + out, quad, factor_sum * (scale + float4{1.0F, 1.0F, 1.0F, 1.0F}));
   }
 }
 
@@ -197,10 +198,10 @@ struct GateAndValue {
   float gate[kCount];
   float value[kCount];
 
-  __device__ GateAndValue(const Swiglu<T>& of, const GateAndValue& bias, int64_t token, int64_t column) {
-    const T* const row = of.x + token * 2 * of.width + column;
+  __device__ GateAndValue(const Swiglu<T>& input, const GateAndValue& bias, int64_t token, int64_t column) {
+    const T* const row = input.x + token * 2 * input.width + column;
     const auto gates = *reinterpret_cast<const Pack<T, kCount>*>(row);
-    const auto values = *reinterpret_cast<const Pack<T, kCount>*>(row + of.width);
+    const auto values = *reinterpret_cast<const Pack<T, kCount>*>(row + input.width);
     for (int i = 0; i < kCount; ++i) {
       gate[i] = static_cast<float>(gates.values[i]) + bias.gate[i];
       value[i] = static_cast<float>(values.values[i]) + bias.value[i];
@@ -217,69 +218,69 @@ struct GateAndValue {
 
 // One block per run of tokens and group of columns; each thread takes every eighth token with its own columns.
 template <typename T, int kCount>
-__global__ void swiglu_forward_kernel(Swiglu<T> of, T* __restrict__ out) {
-  const unsigned groups = blocks_for(of.width, kWarp * kCount);
+__global__ void swiglu_forward_kernel(Swiglu<T> input, T* __restrict__ out) {
+  const unsigned groups = blocks_for(input.width, kWarp * kCount);
   const int64_t column = (static_cast<int64_t>(blockIdx.x % groups) * kWarp + threadIdx.x) * kCount;
-  if (column >= of.width) return;
-  const GateAndValue<T, kCount> bias(of.bias, of.width, column);
+  if (column >= input.width) return;
+  const GateAndValue<T, kCount> bias(input.bias, input.width, column);
   const int64_t begin = static_cast<int64_t>(blockIdx.x / groups) * kTokensOfSwigluRun;
-  const int64_t end = min(begin + kTokensOfSwigluRun, of.tokens);
+  const int64_t end = min(begin + kTokensOfSwigluRun, input.tokens);
 #pragma unroll 4
   for (int64_t token = begin + threadIdx.y; token < end; token += kTokensAtOnce) {
-    const GateAndValue<T, kCount> x(of, bias, token, column);
+    const GateAndValue<T, kCount> x(input, bias, token, column);
     Pack<T, kCount> result;
     for (int i = 0; i < kCount; ++i) result.values[i] = static_cast<T>(x.gate[i] * sigmoid(x.gate[i]) * x.value[i]);
-    *reinterpret_cast<Pack<T, kCount>*>(out + token * of.width + column) = result;
+    *reinterpret_cast<Pack<T, kCount>*>(out + token * input.width + column) = result;
   }
 }
 
 // sums: of the gradient of x over each run, [runs, 2 F]; nullptr if there is no bias.
 template <typename T, int kCount>
-__global__ void swiglu_backward_kernel(Swiglu<T> of, const T* __restrict__ grad, T* __restrict__ grad_x,
+__global__ void swiglu_backward_kernel(Swiglu<T> input, const T* __restrict__ grad, T* __restrict__ grad_x,
                                        float* __restrict__ sums) {
-  __shared__ float of_tokens[kTokensAtOnce][2 * kCount][kWarp];
+  __shared__ float row_sums[kTokensAtOnce][2 * kCount][kWarp];
   const int lane = static_cast<int>(threadIdx.x);
   const int row = static_cast<int>(threadIdx.y);
-  const unsigned groups = blocks_for(of.width, kWarp * kCount);
+  const unsigned groups = blocks_for(input.width, kWarp * kCount);
   const int64_t run = blockIdx.x / groups;
   const int64_t column = (static_cast<int64_t>(blockIdx.x % groups) * kWarp + lane) * kCount;
-  const bool is_mine = column < of.width;
-  GateAndValue<T, kCount> sum(nullptr, of.width, column);
+  const bool is_mine = column < input.width;
+  GateAndValue<T, kCount> sum(nullptr, input.width, column);
   if (is_mine) {
-    const GateAndValue<T, kCount> bias(of.bias, of.width, column);
+    const GateAndValue<T, kCount> bias(input.bias, input.width, column);
     const int64_t begin = run * kTokensOfSwigluRun;
-    const int64_t end = min(begin + kTokensOfSwigluRun, of.tokens);
+    const int64_t end = min(begin + kTokensOfSwigluRun, input.tokens);
 #pragma unroll 4
     for (int64_t token = begin + row; token < end; token += kTokensAtOnce) {
-      const GateAndValue<T, kCount> x(of, bias, token, column);
-      const auto of_out = *reinterpret_cast<const Pack<T, kCount>*>(grad + token * of.width + column);
-      Pack<T, kCount> of_gate;
-      Pack<T, kCount> of_value;
+      const GateAndValue<T, kCount> x(input, bias, token, column);
+      const auto grad_out = *reinterpret_cast<const Pack<T, kCount>*>(grad + token * input.width + column);
+      Pack<T, kCount> grad_gate;
+      Pack<T, kCount> grad_value;
       for (int i = 0; i < kCount; ++i) {
         const float s = sigmoid(x.gate[i]);
-        const float by_value = static_cast<float>(of_out.values[i]) * s;
-        const float gate = by_value * x.value[i] * (1.0F + x.gate[i] * (1.0F - s));
-        const float value = by_value * x.gate[i];
-        of_gate.values[i] = static_cast<T>(gate);
-        of_value.values[i] = static_cast<T>(value);
+        const float grad_times_sigmoid = static_cast<float>(grad_out.values[i]) * s;
+        const float gate = grad_times_sigmoid * x.value[i] * (1.0F + x.gate[i] * (1.0F - s));
+        const float value = grad_times_sigmoid * x.gate[i];
+        grad_gate.values[i] = static_cast<T>(gate);
+        grad_value.values[i] = static_cast<T>(value);
         sum.gate[i] += gate;
         sum.value[i] += value;
       }
-      T* const to = grad_x + token * 2 * of.width + column;
-      *reinterpret_cast<Pack<T, kCount>*>(to) = of_gate;
-      *reinterpret_cast<Pack<T, kCount>*>(to + of.width) = of_value;
+      T* const grad_row = grad_x + token * 2 * input.width + column;
+      *reinterpret_cast<Pack<T, kCount>*>(grad_row) = grad_gate;
+      *reinterpret_cast<Pack<T, kCount>*>(grad_row + input.width) = grad_value;
     }
   }
   if (sums == nullptr) return;
   for (int i = 0; i < kCount; ++i) {
-    of_tokens[row][i][lane] = sum.gate[i];
-    of_tokens[row][kCount + i][lane] = sum.value[i];
+    row_sums[row][i][lane] = sum.gate[i];
+    row_sums[row][kCount + i][lane] = sum.value[i];
   }
   __syncthreads();
   if (row >= 2 * kCount || !is_mine) return;  // one row of threads for each of the columns
   float total_of_run = 0.0F;
-  for (int i = 0; i < kTokensAtOnce; ++i) total_of_run += of_tokens[i][row][lane];
-  sums[run * 2 * of.width + (row < kCount ? 0 : of.width) + column + row % kCount] = total_of_run;
+  for (int i = 0; i < kTokensAtOnce; ++i) total_of_run += row_sums[i][row][lane];
+  sums[run * 2 * input.width + (row < kCount ? 0 : input.width) + column + row % kCount] = total_of_run;
 }
 
 // ---- heads: normed, and pairs of elements rotated ----
@@ -290,13 +291,13 @@ struct Rotation {
 };
 
 // Both pairs of a quad, by their angles or back.
-__device__ float4 rotate(float4 x, const Rotation& by) {
-  return {x.x * by.cos.x - x.y * by.sin.x, x.y * by.cos.x + x.x * by.sin.x, x.z * by.cos.z - x.w * by.sin.z,
-          x.w * by.cos.z + x.z * by.sin.z};
+__device__ float4 rotate(float4 x, const Rotation& rotation) {
+  return {x.x * rotation.cos.x - x.y * rotation.sin.x, x.y * rotation.cos.x + x.x * rotation.sin.x,
+          x.z * rotation.cos.z - x.w * rotation.sin.z, x.w * rotation.cos.z + x.z * rotation.sin.z};
 }
-__device__ float4 rotate_back(float4 x, const Rotation& by) {
-  return {x.x * by.cos.x + x.y * by.sin.x, x.y * by.cos.x - x.x * by.sin.x, x.z * by.cos.z + x.w * by.sin.z,
-          x.w * by.cos.z - x.z * by.sin.z};
+__device__ float4 rotate_back(float4 x, const Rotation& rotation) {
+  return {x.x * rotation.cos.x + x.y * rotation.sin.x, x.y * rotation.cos.x - x.x * rotation.sin.x,
+          x.z * rotation.cos.z + x.w * rotation.sin.z, x.w * rotation.cos.z - x.z * rotation.sin.z};
 }
 
 struct HeadTables {
@@ -330,17 +331,17 @@ __global__ void heads_forward_kernel(HeadSizes sizes, HeadTables tables, const T
     q_norm = load_quad(tables.q_norm, quad);
     k_norm = load_quad(tables.k_norm, quad);
   }
-  const int64_t of_token = static_cast<int64_t>(sizes.heads) * sizes.width;
+  const int64_t token_width = static_cast<int64_t>(sizes.heads) * sizes.width;
 #pragma unroll 1
   for (int head = 0; head < 2 * sizes.heads; head += kWarp / kLanes) {
     const int mine = head + static_cast<int>(threadIdx.x) / kLanes;
     const bool is_query = mine < sizes.heads;
     const bool is_mine = has_quad && mine < 2 * sizes.heads;
-    const float4 x = is_mine ? load_quad(qkv + token * 3 * of_token + mine * sizes.width, quad) : float4{};
+    const float4 x = is_mine ? load_quad(qkv + token * 3 * token_width + mine * sizes.width, quad) : float4{};
     const float inverse = inverse_rms(sum_over_lanes<kLanes>(total(x * x)), sizes.width);
     if (!is_mine) continue;
-    T* const to = is_query ? q : k - of_token;
-    store_quad(to + token * of_token + mine * sizes.width, quad,
+    T* const out = is_query ? q : k - token_width;
+    store_quad(out + token * token_width + mine * sizes.width, quad,
                rotate(x * inverse * (is_query ? q_norm : k_norm), rotation));
   }
 }
@@ -362,15 +363,15 @@ __global__ void __launch_bounds__(kWarp* kWarpsOfBlock, kHeadBlocksOfProcessor)
                           float* __restrict__ norm_sums) {
   constexpr int kHeadsOfWarp = kWarp / kLanes;
   constexpr int kRows = kWarpsOfBlock * kHeadsOfWarp;
-  __shared__ float4 of_norms[2][kRows][kLanes];
+  __shared__ float4 row_sums[2][kRows][kLanes];
   const int quad = static_cast<int>(threadIdx.x) % kLanes;
   const int among_heads = static_cast<int>(threadIdx.x) / kLanes;
   const bool has_quad = quad * 4 < sizes.width;
   const float4 q_norm = has_quad ? load_quad(tables.q_norm, quad) : float4{};
   const float4 k_norm = has_quad ? load_quad(tables.k_norm, quad) : float4{};
-  float4 of_q_norm{};
-  float4 of_k_norm{};
-  const int64_t of_token = static_cast<int64_t>(sizes.heads) * sizes.width;
+  float4 q_norm_sum{};
+  float4 k_norm_sum{};
+  const int64_t token_width = static_cast<int64_t>(sizes.heads) * sizes.width;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTokensOfHeadRun;
   const int64_t end = min(begin + kTokensOfHeadRun, sizes.all_tokens);
   for (int64_t token = begin + threadIdx.y; token < end; token += blockDim.y) {
@@ -385,47 +386,47 @@ __global__ void __launch_bounds__(kWarp* kWarpsOfBlock, kHeadBlocksOfProcessor)
       return grad.data + sample * grad.sample_stride + head * grad.head_stride + in_sample * grad.token_stride;
     };
     // The gradient of x, for that of x normed and rotated.
-    const auto back_to = [&](float4 x, float4 grad, float4 norm, float4& of_norm) {
-      const float4 back = rotate_back(grad, rotation);  // the gradient of the normed values
+    const auto input_gradient = [&](float4 x, float4 grad, float4 norm, float4& norm_sum) {
+      const float4 normed_gradient = rotate_back(grad, rotation);  // the gradient of the normed values
       const float inverse = inverse_rms(sum_over_lanes<kLanes>(total(x * x)), sizes.width);
-      const float dot = sum_over_lanes<kLanes>(total(back * norm * x));
+      const float dot = sum_over_lanes<kLanes>(total(normed_gradient * norm * x));
       const float along_x = dot * inverse * inverse / static_cast<float>(sizes.width);
-      of_norm = of_norm + back * x * inverse;
-      return (back * norm - x * along_x) * inverse;
+      norm_sum = norm_sum + normed_gradient * x * inverse;
+      return (normed_gradient * norm - x * along_x) * inverse;
     };
 #pragma unroll 1
     for (int first = 0; first < sizes.heads; first += kHeadsOfWarp) {
       const int head = first + among_heads;
       const bool is_mine = has_quad && head < sizes.heads;
-      const int64_t place = token * 3 * of_token + head * sizes.width;
+      const int64_t place = token * 3 * token_width + head * sizes.width;
       float4 q{};
       float4 k{};
-      float4 of_q{};
-      float4 of_k{};
-      float4 of_v{};
+      float4 q_gradient{};
+      float4 k_gradient{};
+      float4 v_gradient{};
       if (is_mine) {  // all loads at once
         q = load_quad(qkv + place, quad);
-        k = load_quad(qkv + place + of_token, quad);
-        of_q = load_quad(row_of(grad_q, head), quad);
-        of_k = load_quad(row_of(grad_k, head), quad);
-        of_v = load_quad(row_of(grad_v, head), quad);
+        k = load_quad(qkv + place + token_width, quad);
+        q_gradient = load_quad(row_of(grad_q, head), quad);
+        k_gradient = load_quad(row_of(grad_k, head), quad);
+        v_gradient = load_quad(row_of(grad_v, head), quad);
       }
-      of_q = back_to(q, of_q, q_norm, of_q_norm);
-      of_k = back_to(k, of_k, k_norm, of_k_norm);
+      q_gradient = input_gradient(q, q_gradient, q_norm, q_norm_sum);
+      k_gradient = input_gradient(k, k_gradient, k_norm, k_norm_sum);
       if (!is_mine) continue;
-      store_quad(grad_qkv + place, quad, of_q);
-      store_quad(grad_qkv + place + of_token, quad, of_k);
-      store_quad(grad_qkv + place + 2 * of_token, quad, of_v);
+      store_quad(grad_qkv + place, quad, q_gradient);
+      store_quad(grad_qkv + place + token_width, quad, k_gradient);
+      store_quad(grad_qkv + place + 2 * token_width, quad, v_gradient);
     }
   }
   const int row = static_cast<int>(threadIdx.y) * kHeadsOfWarp + among_heads;
-  of_norms[0][row][quad] = of_q_norm;
-  of_norms[1][row][quad] = of_k_norm;
+  row_sums[0][row][quad] = q_norm_sum;
+  row_sums[1][row][quad] = k_norm_sum;
   __syncthreads();
   const int thread = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
   if (thread >= 2 * kLanes || thread % kLanes * 4 >= sizes.width) return;
   float4 sum{};
-  for (int i = 0; i < kRows; ++i) sum = sum + of_norms[thread / kLanes][i][thread % kLanes];
+  for (int i = 0; i < kRows; ++i) sum = sum + row_sums[thread / kLanes][i][thread % kLanes];
   store_quad(norm_sums + (static_cast<int64_t>(blockIdx.x) * 2 + thread / kLanes) * sizes.width, thread % kLanes, sum);
 }
 
@@ -523,18 +524,18 @@ NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, c
   const bool has_change = n.change_BND.defined();
   const int64_t runs = blocks_for(x.size(1), kTokensOfRun);
   // For samples without tokens no kernel is launched.
-  const auto of_samples = [&](const at::TensorOptions& options) {
+  const auto per_sample = [&](const at::TensorOptions& options) {
     return x.numel() == 0 ? at::zeros({x.size(0), x.size(2)}, options) : at::empty({x.size(0), x.size(2)}, options);
   };
-  const auto like_scale = [&] { return of_samples(n.scale_BD.options()); };
-  NormGrads of{.x_BND = at::empty_like(x),
-               .gate_BD = has_change ? like_scale() : at::Tensor(),
-               .change_BND = has_change ? at::empty_like(n.change_BND) : at::Tensor(),
-               .weight_D = at::Tensor(),
-               .shift_BD = like_scale(),
-               .scale_BD = like_scale()};
+  const auto like_scale = [&] { return per_sample(n.scale_BD.options()); };
+  NormGrads grads{.x_BND = at::empty_like(x),
+                  .gate_BD = has_change ? like_scale() : at::Tensor(),
+                  .change_BND = has_change ? at::empty_like(n.change_BND) : at::Tensor(),
+                  .weight_D = at::Tensor(),
+                  .shift_BD = like_scale(),
+                  .scale_BD = like_scale()};
   const at::Tensor sums = at::empty({has_change ? 3 : 2, x.size(0), runs, x.size(2)}, x.options());
-  const at::Tensor of_weight_BD = of_samples(x.options());
+  const at::Tensor weight_sums_BD = per_sample(x.options());
   launch_for(grad_BND, [&]<typename T>(cudaStream_t stream) {
     const Norm<T> norm = norm_of<T>(n);
     const int64_t samples = x.size(0);
@@ -543,31 +544,31 @@ NormGrads norm_backward_cuda(const NormTensors& n, const at::Tensor& grad_BND, c
     const auto blocks = static_cast<unsigned>(samples * runs);
     const T* const grad = grad_BND.const_data_ptr<T>();
     const float* const grad_sum = grad_sum_BND.defined() ? grad_sum_BND.const_data_ptr<float>() : nullptr;
-    auto* const of_x = of.x_BND.mutable_data_ptr<float>();
-    auto* const of_runs = sums.mutable_data_ptr<float>();
+    auto* const grad_x = grads.x_BND.mutable_data_ptr<float>();
+    auto* const run_sums = sums.mutable_data_ptr<float>();
     if (has_change) {
-      norm_backward_kernel<T, true>
-          <<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, of_x, of.change_BND.mutable_data_ptr<T>(), of_runs);
+      norm_backward_kernel<T, true><<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, grad_x,
+                                                                    grads.change_BND.mutable_data_ptr<T>(), run_sums);
     } else {
-      norm_backward_kernel<T, false><<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, of_x, nullptr, of_runs);
+      norm_backward_kernel<T, false><<<blocks, threads, 0, stream>>>(norm, grad, grad_sum, grad_x, nullptr, run_sums);
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     norm_sums_kernel<T><<<static_cast<unsigned>(samples), threads, 0, stream>>>(
-        norm, runs, of_runs, of.shift_BD.mutable_data_ptr<T>(), of.scale_BD.mutable_data_ptr<T>(),
-        has_change ? of.gate_BD.mutable_data_ptr<T>() : nullptr, of_weight_BD.mutable_data_ptr<float>());
+        norm, runs, run_sums, grads.shift_BD.mutable_data_ptr<T>(), grads.scale_BD.mutable_data_ptr<T>(),
+        has_change ? grads.gate_BD.mutable_data_ptr<T>() : nullptr, weight_sums_BD.mutable_data_ptr<float>());
   });
-  of.weight_D = column_sums(of_weight_BD);
-  return of;
+  grads.weight_D = column_sums(weight_sums_BD);
+  return grads;
 }
 
 void swiglu_forward_cuda(const at::Tensor& x_BNF, const at::Tensor& bias_F, const at::Tensor& out_BNF) {
   launch_for(out_BNF, [&]<typename T>(cudaStream_t stream) {
-    const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
-    with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
+    const Swiglu<T> input = swiglu_of<T>(x_BNF, bias_F);
+    with_pack(input.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
       const auto blocks =
-          static_cast<unsigned>(blocks_for(of.tokens, kTokensOfSwigluRun) * blocks_for(of.width, kWarp * kCount));
+          static_cast<unsigned>(blocks_for(input.tokens, kTokensOfSwigluRun) * blocks_for(input.width, kWarp * kCount));
       swiglu_forward_kernel<T, kCount>
-          <<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(of, out_BNF.mutable_data_ptr<T>());
+          <<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(input, out_BNF.mutable_data_ptr<T>());
     });
   });
 }
@@ -577,11 +578,11 @@ at::Tensor swiglu_backward_cuda(const at::Tensor& grad_BNF, const at::Tensor& x_
   const int64_t runs = blocks_for(x_BNF.size(0) * x_BNF.size(1), kTokensOfSwigluRun);
   const at::Tensor sums = bias_F.defined() ? at::empty({runs, x_BNF.size(2)}, bias_F.options()) : at::Tensor();
   launch_for(grad_BNF, [&]<typename T>(cudaStream_t stream) {
-    const Swiglu<T> of = swiglu_of<T>(x_BNF, bias_F);
-    with_pack(of.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
-      const auto blocks = static_cast<unsigned>(runs * blocks_for(of.width, kWarp * kCount));
+    const Swiglu<T> input = swiglu_of<T>(x_BNF, bias_F);
+    with_pack(input.width, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const auto blocks = static_cast<unsigned>(runs * blocks_for(input.width, kWarp * kCount));
       swiglu_backward_kernel<T, kCount><<<blocks, dim3(kWarp, kTokensAtOnce), 0, stream>>>(
-          of, grad_BNF.const_data_ptr<T>(), grad_x_BNF.mutable_data_ptr<T>(),
+          input, grad_BNF.const_data_ptr<T>(), grad_x_BNF.mutable_data_ptr<T>(),
           sums.defined() ? sums.mutable_data_ptr<float>() : nullptr);
     });
   });

@@ -5,7 +5,7 @@
 // on a GPU most of it. fp32 on a CPU has these fused passes; on a GPU x is fp32 and the rest is fp32, bf16 or fp16, in
 // rows of whole quads (four values), norms up to 3072 and heads up to 128 wide. All other types and sizes use the ATen
 // operators.
-// Threads: as ATen operators; the CPU twin splits the tokens over ATen's threads, with the same results for any number.
+// Threads: as ATen operators; on a CPU the tokens are split over ATen's threads, with the same results for any number.
 // Shapes: B samples, N tokens, D width, F hidden width, A heads of E elements. Differentiable once.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Shazeer, "GLU Variants Improve
 // Transformer" (2020); Su et al., "RoFormer" (2021); Peebles and Xie, "Scalable Diffusion Models with Transformers"

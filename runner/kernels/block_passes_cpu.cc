@@ -1,4 +1,4 @@
-// CPU twin: inner loops over the values of one row, written with vector_loops.h.
+// CPU implementation: inner loops over the values of one row, written with vector_loops.h.
 #include <algorithm>
 #include <bit>
 #include <cmath>

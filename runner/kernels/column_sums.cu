@@ -1,4 +1,5 @@
-// CUDA twin: one block per run of rows and group of columns; each thread adds up every eighth row of four columns.
+// CUDA implementation: one block per run of rows and group of columns; each thread adds up every eighth row of four
+// columns.
 #include <ATen/ops/empty.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// CUDA twin of the dropout kernel: one thread draws one Philox block, four elements of one sample.
+// CUDA implementation of the dropout kernel: one thread draws one Philox block, four elements of one sample.
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContext.h>

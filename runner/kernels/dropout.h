@@ -3,7 +3,7 @@
 // Role: the one dropout of all models. Element `e` of sample `b` is kept or dropped by a word of Philox4x32-10 that
 // depends only on (seed, step, first_slot + b, layer, e): not on the rank, the world size, the micro-batch or the
 // thread. CPU and CUDA give the same mask.
-// Threads: as ATen operators; the CPU twin splits the samples over ATen's threads.
+// Threads: as ATen operators; the CPU implementation splits the samples over ATen's threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ at::Tensor philox_dropout(const at::Tensor& x_RD, double p, const DropoutKey& ke
 
 namespace dropout_detail {
 
-// The parameters of one call's mask, common to the CPU and the CUDA twin.
+// The parameters of one call's mask, common to the CPU and the CUDA implementation.
 struct MaskPlan {
   uint64_t seed;
   uint32_t place;

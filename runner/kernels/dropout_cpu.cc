@@ -1,5 +1,5 @@
-// CPU twin of the dropout kernel. Computes kLanes Philox blocks at a time, in arrays that the compiler vectorises: with
-// AVX2 this is about four times faster than one block at a time.
+// CPU implementation of the dropout kernel. Computes kLanes Philox blocks at a time, in arrays that the compiler
+// vectorises: with AVX2 this is about four times faster than one block at a time.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// CUDA twin: one block per node. Each of its threads computes some of the D values and loops over the node's
+// CUDA implementation: one block per node. Each of its threads computes some of the D values and loops over the node's
 // neighbours, so that sums over the neighbours need no atomics and are the same in every run.
 #include <ATen/core/Tensor.h>
 

@@ -5,7 +5,7 @@
 // Role: the edges' values do not fit into the caches, so that on a CPU each pass over them takes a third of the time of
 // a matrix product. These fused passes exist for fp32 on a CPU and for fp32, bf16 and fp16 on CUDA;
 // everything else uses the ATen operators.
-// Threads: as ATen operators; the CPU twin splits the nodes over ATen's threads, with the same results for any number.
+// Threads: as ATen operators; on a CPU the nodes are split over ATen's threads, with the same results for any number.
 // Shapes: N nodes, K neighbours, D values, R rows of a table. Differentiable once, with respect to everything except
 // rows and weights.
 #pragma once

@@ -1,5 +1,5 @@
-// CPU twin: inner loops over the values of one row, which the compiler vectorises. The widest vectors that the
-// processor has are chosen at run time.
+// CPU implementation: inner loops over the values of one row, which the compiler vectorises. The widest vectors that
+// the processor has are chosen at run time.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -1,4 +1,4 @@
-// CUDA twin: torch's loop over a list of tensors, which launches one kernel for many of them.
+// CUDA implementation: torch's loop over a list of tensors, which launches one kernel for many of them.
 #include <ATen/native/cuda/MultiTensorApply.cuh>
 
 #include "runner/base/check.h"

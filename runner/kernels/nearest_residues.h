@@ -3,7 +3,7 @@
 // Role: finds them within each sample of a batch. The distances [B, L, L] are never in memory all at once: on the CPU
 // each thread holds one row of them, other devices hold a few rows of the batch. A sample's result depends neither on
 // its padding nor on the other samples.
-// Threads: as ATen operators; the CPU twin splits the rows over ATen's threads.
+// Threads: as ATen operators; the CPU implementation splits the rows over ATen's threads.
 // Shapes: B samples, L residues (padded), K = k; all at least 1.
 #pragma once
 
@@ -21,7 +21,8 @@ struct NearestResidues {
 
 // points_BL3: fp32, finite. known_BL: bool, false where a residue has no coordinates: it is as far from all others as
 // the farthest known residue. used_BL: bool, false for padding, which is never a neighbour.
-// The distance is √(Σ Δ² + 1e-6). Of equal distances the CPU twin takes those that torch.topk takes. No gradient.
+// The distance is √(Σ Δ² + 1e-6). Of equal distances the CPU implementation takes those that torch.topk takes. No
+// gradient.
 NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
                                  int64_t k);
 

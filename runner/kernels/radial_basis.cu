@@ -1,4 +1,5 @@
-// CUDA twin of the radial bases: each thread computes one value, so neighbouring threads write neighbouring addresses.
+// CUDA implementation of the radial bases: each thread computes one value, so neighbouring threads write neighbouring
+// addresses.
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>

@@ -2,8 +2,9 @@
 //
 // Role: ProteinMPNN's features of a pair of residues. Computed only for the given pairs, and in chunks, because the
 // values of all pairs of a batch (1.6 kB each) would take too much memory.
-// Threads: as ATen operators; the CPU twin splits the pairs over ATen's threads, the CUDA twin has one thread per
-// value. Shapes: N residues, A = 5 atoms (N, CA, C, O, Cβ), E pairs, P = 25 pairs of atoms, R = 16 Gaussians.
+// Threads: as ATen operators; the CPU implementation splits the pairs over ATen's threads, the CUDA implementation has
+// one thread per value. Shapes: N residues, A = 5 atoms (N, CA, C, O, Cβ), E pairs, P = 25 pairs of atoms, R = 16
+// Gaussians.
 #pragma once
 
 #include <ATen/core/Tensor.h>

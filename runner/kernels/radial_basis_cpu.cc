@@ -1,5 +1,5 @@
-// CPU twin of the radial bases: the inner loops run over the sixteen Gaussians, so that the compiler turns them into
-// vectors; the widest ones that the processor has are chosen at run time.
+// CPU implementation of the radial bases: the inner loops run over the sixteen Gaussians, so that the compiler turns
+// them into vectors; the widest ones that the processor has are chosen at run time.
 #include <ATen/Parallel.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// CPU twin: inner loops over the values of one row, written with vector_loops.h. (1 + tanh(u)) / 2 is the sigmoid of
-// 2u.
+// CPU implementation: inner loops over the values of one row, written with vector_loops.h. (1 + tanh(u)) / 2 is the
+// sigmoid of 2u.
 #include <cstdint>
 
 #include "runner/base/vector_loops.h"

@@ -121,15 +121,12 @@ void Reporter::send_metrics() {
   options_.agent->send(Metrics{metrics_.families()});
 }
 
-void Reporter::on_step_done(const StepDone& done) {
+void Reporter::on_step_done(StepFigures done) {
   const auto now = Clock::now();
   timer_.on_step(std::chrono::duration<double>(now - began_).count(), done.seconds, done.samples);
   unlogged_samples_ += done.samples;
-  metrics_.on_step({.step = done.step,
-                    .samples = done.samples,
-                    .epoch = done.epoch,
-                    .seconds = done.seconds,
-                    .unix_time = unix_now()});
+  done.unix_time = unix_now();
+  metrics_.on_step(done);
   beat(done.step, Activity::kTraining);
   if (now - last_metrics_ >= kMetricsInterval) send_metrics();
   if (std::exchange(has_stepped_, true)) return;

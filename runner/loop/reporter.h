@@ -86,14 +86,8 @@ class Reporter {
 
   // Writes step and activity to the beat page, which the agent polls. Costs a few stores.
   void beat(int64_t step, Activity activity);
-  // Every step, on every rank.
-  struct StepDone {
-    int64_t step = 0;      // steps done, from 1
-    double epoch = 0.0;    // epochs done, with a fraction
-    int64_t samples = 0;   // of the global batch
-    double seconds = 0.0;  // for this step
-  };
-  void on_step_done(const StepDone& done);
+  // Every step, on every rank. Sets unix_time itself.
+  void on_step_done(StepFigures done);
   // The figures of a step, when they are known. A step that was reported before only gets its line, if that is missing.
   void on_report(const StepReport& report);
   void on_evaluation(const Workload::EvaluationReport& report, Workload& workload);

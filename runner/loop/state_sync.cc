@@ -108,7 +108,9 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, c
     batch = *options.first_batch;
   }
   TRY(keep_place(state.counters, batch, parts, result));
-  return parts.workload.restore_progress(loaded.state.progress.at("workload"));
+  const Status restored = parts.workload.restore_progress(loaded.state.progress.at("workload"));
+  if (!restored.ok()) return restored.error().with_context(loaded.path);
+  return {};
 }
 
 // Adds the flags that differ from those of the newest checkpoint in the folder.
@@ -136,31 +138,56 @@ Status move_other_jobs_aside(const RunConfig& config, FileSystem& fs, const Sync
   return {};
 }
 
+// What the counters of a checkpoint name as the run's beginning, in the field `resumed_from` (--resume) or
+// `weights_from` (--state_dict_path). nullopt: checkpoints of earlier versions do not have the field.
+std::optional<std::string> beginning_of(const LoadedCheckpoint& checkpoint, const char* field) {
+  const Json counters = checkpoint.state.progress.value("counters", Json::object());
+  if (!counters.contains(field)) return std::nullopt;
+  return counters.value(field, std::string());
+}
+
 // Was the newest checkpoint here written by a run that began with this --resume? Then the run goes on from it: a
 // restart by the agent, the operator or a person repeats the command, --resume included.
 bool began_from(const Result<ResumeResult>& newest, const std::string& resume) {
-  if (!newest.ok() || !newest->checkpoint) return false;
-  const Json& counters = newest->checkpoint->state.progress.value("counters", Json::object());
-  return counters.value("resumed_from", std::string()) == resume;
+  return newest.ok() && newest->checkpoint && beginning_of(*newest->checkpoint, "resumed_from") == resume;
+}
+
+// The same for --state_dict_path. A run that began otherwise would ignore the weights that are given, so it is refused.
+Status check_began_with(const std::string& weights, const LoadedCheckpoint& newest) {
+  if (beginning_of(newest, "weights_from").value_or(weights) == weights) return {};
+  return invalid("--state_dict_path " + weights + ": the run of " + newest.path +
+                 " did not begin with these weights, and would go on from that checkpoint without them: give another "
+                 "--train_dir, or leave --state_dict_path out");
 }
 
 // --resume names a file of torch.save, not a folder.
 bool is_training_file(const std::string& resume) { return resume.ends_with(".pt") || resume.ends_with(".pth"); }
 
+// The checkpoint that --resume names; none for a file of torch.save, which resume_from_training_file reads.
+Result<ResumeResult> load_given(FileSystem& fs, const std::string& resume) {
+  if (is_training_file(resume)) return ResumeResult{};
+  TRY_ASSIGN(ResumeResult given, load_checkpoint(fs, resume));
+  if (!given.checkpoint) return Error{ErrorCode::kNotFound, "--resume " + resume + ": no checkpoint there"};
+  return given;
+}
+
 Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, const SyncOptions& options) {
   const std::string& resume = config.training.resume;
+  const std::string& weights = config.training.state_dict_path;
+  const bool inference_only = config.training.inference_only;
+  // What the command names is evaluated, whatever the folder holds.
+  if (inference_only && !weights.empty()) return ResumeResult{};
+  if (inference_only && !resume.empty()) return load_given(fs, resume);
   Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
   if (!resume.empty()) {
     if (began_from(newest, resume)) return newest;
-    if (is_training_file(resume)) return ResumeResult{};
-    TRY_ASSIGN(ResumeResult given, load_checkpoint(fs, resume));
-    if (!given.checkpoint) return Error{ErrorCode::kNotFound, "--resume " + resume + ": no checkpoint there"};
-    return given;
+    return load_given(fs, resume);
   }
   if (!newest.ok() && newest.error().code == ErrorCode::kConflict) {
     return with_differences(config, fs, options.folder, newest.error());
   }
-  if (newest.ok() && !newest->checkpoint && config.training.inference_only && config.training.state_dict_path.empty()) {
+  if (newest.ok() && newest->checkpoint && !weights.empty()) TRY(check_began_with(weights, *newest->checkpoint));
+  if (newest.ok() && !newest->checkpoint && inference_only) {
     return Error{ErrorCode::kNotFound, "--inference_only: no checkpoint of this run in " + options.folder +
                                            "; name one with --resume PATH, or weights with --state_dict_path FILE"};
   }
@@ -251,6 +278,7 @@ std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, 
 Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncOptions& options,
                              std::optional<ResumeResult> newer, SyncResult& result) {
   TrainingState& state = parts.state;
+  const TrainingOptions& training = parts.config.training;
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
@@ -273,7 +301,6 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
     TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, state.counters.batch));
-    const TrainingOptions& training = parts.config.training;
     if (is_training_file(training.resume)) {
       TRY(resume_from_training_file(parts, fs, training.resume, *source, result));
     } else {
@@ -284,7 +311,8 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   const CheckpointStamp stamp = stamp_when_restored({options.identity.job.run, options.generation}, read);
   state.counters.run = stamp.run;
   state.counters.lineage = state.counters.generation = result.generation = stamp.generation;
-  if (!parts.config.training.resume.empty()) state.counters.resumed_from = parts.config.training.resume;
+  if (!training.resume.empty()) state.counters.resumed_from = training.resume;
+  if (!training.state_dict_path.empty()) state.counters.weights_from = training.state_dict_path;
   state.counters.has_state = true;
   return {};
 }

@@ -328,7 +328,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     const double epoch = static_cast<double>(counters.place.epoch) +
                          static_cast<double>(counters.place.index) / static_cast<double>(counters.epoch_steps);
     parts_.reporter.on_step_done(
-        {.step = counters.step, .epoch = epoch, .samples = stepped.samples, .seconds = seconds});
+        {.step = counters.step, .samples = stepped.samples, .epoch = epoch, .seconds = seconds});
     report_resumed(g);
     asked = stepped.requests;
     take(stepped.reports);
@@ -361,7 +361,6 @@ void Trainer::report_resumed(Generation& g) {
   if (parts_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
   parts_.agent->send(Resumed{.generation = g.formed.generation,
                              .step = state_.counters.step,
-                             .assigned_ns = g.formed.assigned_ns,
                              .formed_ns = g.formed.formed_ns,
                              .synced_ns = g.synced_ns,
                              .committed_ns = parts_.page.committed_ns.load(),
@@ -468,6 +467,7 @@ StepRequests Trainer::evaluate(Generation& g) {
     if (outcome.is_complete) {
       EvaluationNote note{.report = {.step = counters.step,
                                      .epoch = counters.place.epoch,
+                                     .ends_epoch = counters.place.index == 0,
                                      .seconds_training = counters.seconds_training,
                                      .metrics = std::move(outcome.metrics)},
                           .outputs = {}};

@@ -51,8 +51,7 @@ class Trainer {
   struct Formed {
     uint64_t generation = 0;
     int declared_world_size = 0;  // as Assignment's; of a run that starts now
-    int64_t assigned_ns = 0;      // CLOCK_MONOTONIC
-    int64_t formed_ns = 0;
+    int64_t formed_ns = 0;        // CLOCK_MONOTONIC
   };
   // Brings all ranks to one state (sync_state), then trains until the end, a stop or a fault. Never throws. Afterwards
   // the group may be dropped.

@@ -82,6 +82,7 @@ Json to_json(const Counters& c) {
               {"evaluated_step", c.evaluated_step},
               {"seconds_training", c.seconds_training},
               {"resumed_from", c.resumed_from},
+              {"weights_from", c.weights_from},
               {"generation", c.generation},
               {"run", c.run},
               {"training", sums_to_json(c.training)}};
@@ -213,6 +214,7 @@ Result<Counters> counters_from_json(const Json& json) {
     c.evaluated_step = json.at("evaluated_step").get<int64_t>();
     c.seconds_training = json.at("seconds_training").get<double>();
     c.resumed_from = json.at("resumed_from").get<std::string>();
+    c.weights_from = json.value("weights_from", std::string());  // missing in checkpoints of earlier versions
     c.generation = json.at("generation").get<uint64_t>();
     c.run = json.at("run").get<uint64_t>();
     for (const Json& sum : json.at("training")) {

@@ -51,6 +51,7 @@ struct Counters {
   int64_t evaluated_step = -1;    // the step whose parameters were evaluated last
   double seconds_training = 0.0;  // without evaluations; for the guide's log lines
   std::string resumed_from;       // the value of --resume when this state began; empty: none was given
+  std::string weights_from;       // the same of --state_dict_path
   uint64_t generation = 0;        // the newest generation that this state was trained in
   uint64_t run = 0;               // the run number of its checkpoints (CheckpointStamp)
   // Sums over the steps since the last evaluation, without skipped ones: "train_loss" and, with several loss terms,

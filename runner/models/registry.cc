@@ -60,7 +60,7 @@ WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const
 }
 
 // The ranks of a node prepare the data together, each starting at another part of it. Each rank uses as many threads as
-// ATen gives its operators, so that the ranks do not compete for the node's cores.
+// ATen gives its operators, which the worker has set to its share of the node's cores.
 PrepareOptions prepare_options(const OnDataProgress& on_progress) {
   return {.threads = at::get_num_threads(), .progress = [&](int64_t done, int64_t total) {
             on_progress(done, total);
@@ -107,8 +107,12 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
   if (!flags.ok()) return usage_failure(flags.error().message);
   const ProteinOptions& options = protein_options(config);
   PosixFileSystem fs;
+  PrepareOptions prepare = prepare_options(on_progress);
+  // --cache_dir alone would choose the other model.
+  if (options.variant == ProteinVariant::kMpnn) prepare.cache_flags += " --variant mpnn";
   Result<PreparedStructures> prepared =
-      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare_options(on_progress));
+      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare,
+                         options.use_predefined_split ? SplitLists::kUsed : SplitLists::kIgnored);
   if (!prepared.ok()) return data_failure(prepared.error().message);
   if (options.variant == ProteinVariant::kMdm) {
     return workload_or_failure(MdmWorkload::create(config, std::move(prepared->cache), device, prepared->summary));
@@ -139,8 +143,9 @@ std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "protein") {
     const std::string& task = input.config.task.name;
     if (protein_options(input.config).variant != ProteinVariant::kMpnn) {
-      return usage_failure("lockstep protein " + task + " is of ProteinMPNN, and " + input.config.task.checkpoint +
-                           " is of --variant mdm: give a checkpoint of --variant mpnn");
+      return usage_failure("lockstep protein " + task + " needs a ProteinMPNN checkpoint; " +
+                           input.config.task.checkpoint +
+                           " was trained with --variant mdm: give one of --variant mpnn");
     }
     if (task == "score") return mpnn_score(input);
     if (task == "design") return mpnn_design(input);

@@ -215,6 +215,7 @@ class Workload {
   struct EvaluationReport {
     int64_t step = 0;               // committed
     int64_t epoch = 0;              // completed epochs
+    bool ends_epoch = true;         // false: made at the run's end, in the middle of the next epoch
     double seconds_training = 0.0;  // since the start, without evaluations
     EvaluationMetrics metrics;
   };

@@ -7,12 +7,14 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "runner/base/file_system.h"
 #include "runner/base/sha256.h"
+#include "runner/config/flag_table.h"
 #include "runner/config/plugin_line.h"
 #include "runner/dist/fault.h"
 #include "runner/models/workload_flags.h"
@@ -104,6 +106,16 @@ Status check_workload(const std::string& path, const PluginWorkload& workload) {
   return {};
 }
 
+// The table of flags throws for a name that is taken.
+Status check_flags(const std::string& path, const WorkloadFlags& flags) {
+  try {
+    const Status names = check_flag_names(flags);
+    return names.ok() ? names : refused(path, names.error().message);
+  } catch (const std::invalid_argument& e) {
+    return refused(path, e.what());
+  }
+}
+
 }  // namespace
 
 Result<LoadedPlugin> load_plugin(const std::string& path) {
@@ -134,6 +146,7 @@ Result<LoadedPlugin> load_plugin(const std::string& path) {
     record->fill(plugin.workload);
     TRY(check_workload(path, plugin.workload));
     fill_gaps(plugin.workload.flags);
+    TRY(check_flags(path, plugin.workload.flags));
   } catch (const std::exception& e) {
     return refused(path, std::string("threw while it was loaded: ") + e.what());
   } catch (...) {

@@ -770,7 +770,6 @@ class CoordinatorStepper {
       send(node, Placement{.generation = s_.placed,
                            .first_rank = index * node.nproc,
                            .world_size = nnodes * node.nproc,
-                           .node_index = index,
                            .nnodes = nnodes,
                            .wanted_nodes = s_.options.wanted_nodes,
                            .cause = s_.cause});

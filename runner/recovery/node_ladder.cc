@@ -133,7 +133,6 @@ class Ladder {
     LadderNode& n = node(index);
     ++n.attempt;
     n.is_replacement = true;
-    ++s_.replacements_total;
     launch(index);
   }
 

@@ -110,7 +110,6 @@ struct NodeLadderState {
   bool finished = false;
   std::vector<LadderNode> nodes;
   std::vector<TimePoint> restarts;  // counted ones inside the window
-  int64_t replacements_total = 0;   // nodes started again, alone or with all others
   int64_t checkpoint_step = -1;     // of the newest checkpoint that was reported
   bool gang_used = false;
   bool gang_stopping = false;  // all are to end before all are started again

@@ -107,7 +107,7 @@ std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::
 
 void StragglerView::forget() {
   window_begin_.clear();
-  slowest_ = Slowest{};
+  slowest_.reset();
 }
 
 void StragglerView::add(const std::vector<RankBeat>& beats) {
@@ -123,23 +123,23 @@ void StragglerView::add(const std::vector<RankBeat>& beats) {
 
   std::vector<double> per_step;
   per_step.reserve(beats.size());
-  Slowest slowest;
+  SlowestStatus slowest;
+  double most = 0.0;
   for (const RankBeat& rank : beats) {
     WorkerBeat& begin = window_begin_.at(rank.rank);
     const double seconds =
         (rank.beat.busy_seconds - begin.busy_seconds) / static_cast<double>(rank.beat.step - begin.step);
     begin = rank.beat;
     per_step.push_back(seconds);
-    if (slowest.rank >= 0 && seconds <= slowest.busy_seconds_per_step) continue;
+    if (slowest.rank >= 0 && seconds <= most) continue;
     slowest.rank = rank.rank;
-    slowest.node_rank = rank.node_rank;
-    slowest.busy_seconds_per_step = seconds;
+    slowest.node = rank.node_rank;
+    most = seconds;
   }
   // The lower median, so that two ranks are compared with the faster one.
   const auto middle = per_step.begin() + static_cast<std::ptrdiff_t>((per_step.size() - 1) / 2);
   std::nth_element(per_step.begin(), middle, per_step.end());
-  slowest.median_seconds_per_step = *middle;
-  slowest.lag_seconds = slowest.busy_seconds_per_step - *middle;
+  slowest.lag_seconds = most - *middle;
   slowest_ = slowest;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runner/contract/coordination.h"
+#include "runner/contract/run_status.h"
 
 namespace lockstep {
 
@@ -41,25 +42,18 @@ struct Stall {
 // then the group is stuck, and the ranks at the lowest step are reported. Ranks that await an assignment are ignored.
 std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::milliseconds timeout);
 
-struct Slowest {
-  int rank = -1;  // -1: not known, or one rank alone
-  int node_rank = -1;
-  double busy_seconds_per_step = 0.0;
-  double median_seconds_per_step = 0.0;
-  double lag_seconds = 0.0;  // per step, above the median
-};
-
 // Work per step of each rank over the last window of beats (kStragglerWindowSteps or more).
 inline constexpr int kStragglerWindowSteps = 20;
 class StragglerView {
  public:
   void forget();  // a new generation
   void add(const std::vector<RankBeat>& beats);
-  [[nodiscard]] const Slowest& slowest() const { return slowest_; }
+  // nullopt: not known, or one rank alone.
+  [[nodiscard]] const std::optional<SlowestStatus>& slowest() const { return slowest_; }
 
  private:
   std::map<int, WorkerBeat> window_begin_;  // by rank
-  Slowest slowest_;
+  std::optional<SlowestStatus> slowest_;
 };
 
 }  // namespace lockstep

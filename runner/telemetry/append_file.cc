@@ -13,7 +13,7 @@
 namespace lockstep {
 
 Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int create = mode == Mode::kMustExist ? 0 : mode == Mode::kMustBeNew ? O_CREAT | O_EXCL : O_CREAT;
+  const int create = mode == Mode::kMustBeNew ? O_CREAT | O_EXCL : 0;
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | create, 0644);
   if (fd < 0) return error_of_errno(errno, "open", path);
   AppendFile file(path, fd, 0);

@@ -23,7 +23,7 @@ inline constexpr uint64_t kLineFileBytesMax = uint64_t{64} << 20;
 
 class AppendFile {
  public:
-  enum class Mode { kCreateOrAppend, kMustBeNew, kMustExist };
+  enum class Mode { kMustBeNew, kMustExist };
   // kConflict: the mode is kMustBeNew, and the file exists. kNotFound: it is kMustExist, and the file does not.
   static Result<AppendFile> open(const std::string& path, Mode mode);
   // Replaces the file by a new one that begins with `text`. What appends to the old one goes on there; and this one

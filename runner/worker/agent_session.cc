@@ -40,14 +40,14 @@ void AgentSession::hello(const std::string& terms) {
   send(Hello{.local_rank = local_rank_, .pid = getpid(), .terms = terms});
 }
 
-std::optional<AgentSession::Received> AgentSession::await_assignment() {
+std::optional<Assignment> AgentSession::await_assignment() {
   std::unique_lock lock(mutex_);
   while (!received_) {
     if (is_asked_to_stop_()) return std::nullopt;
     changed_.wait_for(lock, kStopPollInterval);
   }
   // From here on the agent treats a worker that makes no progress as hung.
-  page_.generation.store(received_->assignment.generation);
+  page_.generation.store(received_->generation);
   page_.changed_ns.store(monotonic_ns());
   page_.activity.store(Activity::kLoading);
   return std::exchange(received_, std::nullopt);
@@ -149,7 +149,7 @@ void AgentSession::on_message(AgentMessage message) {
 
 std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
   if (auto* assignment = std::get_if<Assignment>(&message)) {
-    received_ = Received{.assignment = std::move(*assignment), .at_ns = monotonic_ns()};
+    received_ = std::move(*assignment);
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
     // After a cut the caller of a request no longer waits for the reply; it is dropped then.
     if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second = std::move(*reply);

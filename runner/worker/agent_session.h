@@ -42,13 +42,9 @@ class AgentSession final : public AgentLink, public StoreTransport {
   // Sends Hello: this worker has read its data and can be placed. `terms`: see Hello.
   void hello(const std::string& terms);
 
-  struct Received {
-    Assignment assignment;
-    int64_t at_ns = 0;  // CLOCK_MONOTONIC
-  };
   // Blocks until the agent has sent a new assignment; nullopt when a stop is requested first. Before it returns, it
   // writes the generation to the beat page and ends Activity::kAwaiting there.
-  std::optional<Received> await_assignment();
+  std::optional<Assignment> await_assignment();
 
   // From now on a cut of `generation` fires `abort`; it is fired here when that generation was cut already. The reader
   // thread may still be firing it when stop_watching() returns, so call abort->retire() afterwards.
@@ -80,7 +76,7 @@ class AgentSession final : public AgentLink, public StoreTransport {
   std::condition_variable changed_;
   // State below is protected by mutex_.
   bool closing_ = false;
-  std::optional<Received> received_;
+  std::optional<Assignment> received_;
   uint64_t cut_generation_ = 0;  // this generation and all before it are cut
   std::string cut_cause_;
   LeaveTogether leave_together_;

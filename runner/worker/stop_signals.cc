@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 
+#include "runner/base/fork.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -42,6 +43,7 @@ StopSignals::StopSignals() {
   g_leave_at_once.store(true);
   install(SIGINT, on_interrupt);
   install(SIGTERM, on_terminate);
+  if (!ignores_hangup()) install(SIGHUP, on_terminate);
 }
 
 int StopSignals::requested() const {

@@ -1,4 +1,5 @@
-// StopSignals: handles SIGTERM and Ctrl-C. The training loop polls requested().
+// StopSignals: handles SIGTERM and Ctrl-C, and SIGHUP (a closed terminal) like SIGTERM unless it is ignored (nohup).
+// The training loop polls requested().
 //
 // After the first signal the loop finishes its step, writes a checkpoint and exits (143, or 130 for Ctrl-C). A second
 // Ctrl-C ends the process at once. So does the first signal as long as nothing would be lost (start-up, forming, before

@@ -1,9 +1,9 @@
 #include "runner/worker/worker.h"
 
+#include <ATen/Parallel.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -14,6 +14,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/file_system.h"
 #include "runner/base/kernel_file.h"
+#include "runner/base/parse_number.h"
 #include "runner/base/plural.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
@@ -39,13 +40,6 @@
 namespace lockstep {
 namespace {
 
-std::optional<int> number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // Seconds since the kernel started this process, so that the dynamic loader's time counts as start-up.
 double seconds_since_process_start() {
   const std::string text = read_kernel_file("/proc/self/stat");
@@ -67,7 +61,6 @@ World world_of(const Assignment& a) {
   world.local_rank = a.local_rank;
   world.world_size = a.world_size;
   world.local_world_size = a.local_world_size;
-  world.node_rank = a.node_rank;
   world.nnodes = a.nnodes;
   world.generation = a.generation;
   world.source = WorldSource::kAgent;
@@ -161,12 +154,12 @@ class Worker {
       world_ = *world;
       return std::nullopt;
     }
-    const auto descriptor = number(fd);
-    const auto local_rank = number(variable(input_.environment, env::kLocalRank));
+    const auto descriptor = parse_number<int>(fd);
+    const auto local_rank = parse_number<int>(variable(input_.environment, env::kLocalRank));
     if (!descriptor || !local_rank) {
       return Failure{ExitCode::kUsage, "LOCKSTEP_AGENT_FD and LOCAL_RANK must be numbers: they are set by the agent"};
     }
-    if (const auto beat_fd = number(variable(input_.environment, env::kBeatFd))) {
+    if (const auto beat_fd = parse_number<int>(variable(input_.environment, env::kBeatFd))) {
       Result<BeatPage*> page = map_beat_page(*beat_fd);
       if (!page.ok()) return usage_failure(page.error().message);
       page_ = *page;
@@ -175,6 +168,7 @@ class Worker {
     session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_,
                                               [this] { return signals_.requested() != 0; });
     world_.local_rank = *local_rank;
+    world_.local_world_size = parse_number<int>(variable(input_.environment, env::kLocalWorldSize)).value_or(1);
     return std::nullopt;
   }
 
@@ -203,6 +197,9 @@ class Worker {
   // Done before the ranks meet, so that the group forms when the slowest rank has its data, and no rank waits in a
   // collective for another that still reads.
   std::optional<Failure> load_data() {
+    // The ranks of this node share its cores and its memory from now on, and not only when they train.
+    config_.launch.nproc = world_.local_world_size;
+    at::set_num_threads(choose_threads(config_.launch, world_, /*node_cores=*/0));
     WorkloadOrFailure made = workloads_.make(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
       const int64_t before = page_->prepared.exchange(prepared, std::memory_order_relaxed);
       const int64_t all_before = page_->to_prepare.exchange(to_prepare, std::memory_order_relaxed);
@@ -246,8 +243,18 @@ class Worker {
     reporter_->metrics().on_startup(StartupPart::kProcess, started_seconds_);
     reporter_->metrics().on_startup(StartupPart::kLoad, loaded_seconds_);
     if (!remark_.empty()) reporter_->warn(remark_);
-    if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
-      reporter_->warn("no GPU found, training on the CPU with " + plural(world_.world_size, "rank"));
+    if (device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) warn_of_the_cpu();
+  }
+
+  // Under an agent, which has said what it found, only when CUDA does not start although the driver shows GPUs.
+  void warn_of_the_cpu() {
+    const int gpus = parse_number<int>(variable(input_.environment, env::kGpus)).value_or(0);
+    const std::string ranks = plural(world_.world_size, "rank");
+    if (!session_) reporter_->warn("no GPU found, training on the CPU with " + ranks);
+    if (session_ && gpus > 0) {
+      reporter_->warn("the driver shows " + plural(gpus, "GPU") +
+                      ", but CUDA does not start: training on the CPU with " + ranks +
+                      "; lockstep doctor says what to fix");
     }
   }
 
@@ -276,13 +283,12 @@ class Worker {
                                                  .on_device_fault = [this](const Failure& fault) { fail(fault); }});
   }
 
-  void take_assignment(const AgentSession::Received& received) {
-    world_ = world_of(received.assignment);
-    address_ = received.assignment.address;
+  void take_assignment(const Assignment& assignment) {
+    world_ = world_of(assignment);
+    address_ = assignment.address;
     formed_.generation = world_.generation;
-    formed_.declared_world_size = received.assignment.declared_world_size;
-    node_cores_ = received.assignment.node_cores;
-    formed_.assigned_ns = received.at_ns;
+    formed_.declared_world_size = assignment.declared_world_size;
+    node_cores_ = assignment.node_cores;
   }
 
   // Tells the agent that this rank has left its group and keeps its state, and waits for the next group. False when a
@@ -395,9 +401,7 @@ class Worker {
   Result<uint64_t> agree_on_generation(const StoreHandle& store) {
     const auto mine = static_cast<uint64_t>(std::time(nullptr)) << 32;
     TRY_ASSIGN(const std::string told, broadcast_from_rank_zero(store, world_, "generation", std::to_string(mine)));
-    uint64_t generation = 0;
-    std::from_chars(told.data(), told.data() + told.size(), generation);
-    return generation;
+    return parse_number<uint64_t>(told).value_or(0);
   }
 
   // A group could not be formed: with an agent this rank waits for the next one.
@@ -440,7 +444,7 @@ class Worker {
 
   const WorkerInput& input_;
   const Workloads& workloads_;
-  const RunConfig config_;
+  RunConfig config_;
   const std::string remark_;
   PhaseClock clock_;
   double started_seconds_ = 0.0;  // seconds from the process's start until main() ran with all libraries loaded

@@ -61,6 +61,14 @@ def ml100k():
     return fetched("get_ml100k")
 
 
+@pytest.fixture(scope="module")
+def small_1m(tmp_path_factory):
+    from gpt2rec_runs import write_1m  # which needs torch
+    folder = tmp_path_factory.mktemp("data") / "ml-1m"
+    write_1m(folder, users=30, films=30)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def structures():
     """A folder of real protein structures."""

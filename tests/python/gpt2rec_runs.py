@@ -6,16 +6,13 @@ import re
 import torch
 
 import gpt2rec_twin as twin
+from programs import text
 from runs import weights
 
 QUICK = ["--log_every", "1", "--status_port", "0", "--threads", "1"]
 SMALL = ["--gpt2_config", "2x32", "--batch_scope", "total"]
 RATIO = (0.8, 0.1, 0.1)
 SEED = 42
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def write_1m(folder, users=14, films=18, seed=1):

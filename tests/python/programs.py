@@ -35,6 +35,11 @@ def leave_the_network():
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
+def text(done):
+    """All that a finished program printed."""
+    return done.stdout + done.stderr
+
+
 def clean_environment(**extra):
     """The environment without launchers' variables: ranks see only those that the test gives them."""
     prefixes = ("LOCKSTEP_", "SLURM_", "OMPI_", "PET_", "TORCHELASTIC_")

@@ -5,12 +5,8 @@ import subprocess
 
 import pytest
 
-from programs import clean_environment
+from programs import clean_environment, text
 from runs import SMALL_MODEL, checkpoints
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def base(dataset, folder):

@@ -3,14 +3,10 @@ import os
 
 import pytest
 
-from programs import write_interactions
+from programs import text, write_interactions
 from runs import Running, checkpoints, losses, records
 
 QUICK = ["--maxlen", "50", "--status_port", "0"]
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def auto(program, data, folder, *flags):
@@ -139,7 +135,7 @@ def test_a_checkpoint_folder_of_another_user_is_named_with_what_to_do(run, locks
     (tmp_path / "checkpoints").mkdir(mode=0o755)
     os.chown(tmp_path / "checkpoints", 65532, 65532)
     nobody = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]  # root, as weak as other users
-    done = run([*nobody, *auto([lockstep, "run"], tmp_path / "data", "default")], cwd=tmp_path,
+    done = run([*nobody, lockstep, "run", "sasrec", "--dataset", "generated", "--max_steps", "4", *QUICK], cwd=tmp_path,
                LOCKSTEP_CHECKPOINT_DIR=str(tmp_path / "checkpoints"))
     assert done.returncode == 4, text(done)
     assert f"the checkpoint folder {tmp_path / 'checkpoints'} is not writable" in text(done)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from PIL import Image
 
-from programs import fetched
+from programs import fetched, text
 from runs import checkpoints, records
 
 SHORT = ["--hidden_units", "16", "--maxlen", "12", "--status_port", "0"]
@@ -19,10 +19,6 @@ def ask(run, lockstep, tmp_path):
     def call(*words, **environment):
         return run([lockstep, *words], cwd=tmp_path, HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path), **environment)
     return call
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def test_workloads_says_what_there_is_in_80_columns(ask):
@@ -105,6 +101,15 @@ def test_each_demo_ends_with_its_result_and_commands_that_work(ask, tmp_path, wo
         if words[0] == "bench":
             assert re.search(r"^ +1\*? +[\d.]+ +1\.00x +100 %$", again.stdout, re.M), again.stdout
     assert (tmp_path / "demo" / f"{workload}.pt").stat().st_size > 0
+
+
+def test_the_demo_of_a_model_that_its_closing_task_refuses_ends_well(ask, tmp_path):
+    done = ask("demo", "protein", "--variant", "mdm", "--hidden_dim", "32", "--max_steps", "2", "--save_dir", "mine", "--status_port", "0")
+    assert done.returncode == 0, text(done)
+    assert "give one of --variant mpnn" in done.stderr
+    assert checkpoints(tmp_path / "mine") == ["step-00000002"]
+    commands = commands_of(done)
+    assert {words[0] for words in commands} == {"run", "ckpt", "bench"}, commands  # no task
 
 
 @pytest.mark.long
@@ -197,7 +202,7 @@ def test_the_bench_for_programs_is_one_json_object_and_knows_ranks_that_share_co
 
 @pytest.mark.parametrize("flags, code, said", [
     (["--ranks", "one"], 2, 'found "one" in "one"'),
-    (["--nproc", "2"], 2, "--nproc has no place here"),
+    (["--nproc", "2"], 2, "--nproc cannot be used with bench scaling"),
     (["--maxlen", "many"], 2, "--maxlen"),
     (["--dataset", "missing.inter"], 3, "missing.inter"),
     (["--ranks", "4", "--batch_size", "2"], 2, "--batch_size 2 is smaller than the 4 ranks"),

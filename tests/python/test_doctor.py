@@ -171,7 +171,7 @@ def test_too_few_files_fail(lockstep, tmp_path):
                           env=clean_environment(),
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1])))
     assert done.returncode == 1 and "256 open files are too few" in done.stdout, done.stdout
-    assert "ulimit -n" in done.stdout and done.stdout.endswith("Mend what failed, then run lockstep doctor again.\n")
+    assert "ulimit -n" in done.stdout and done.stdout.endswith("Fix what failed, then run lockstep doctor again.\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import gpt2rec_twin as twin
-from gpt2rec_runs import OCCUPATIONS, QUICK, RATIO, SEED, SMALL, made_twin, recommend, text, texts_of, train, write_1m
-from programs import bin_folder, clean_environment, program
+from gpt2rec_runs import OCCUPATIONS, QUICK, RATIO, SEED, SMALL, made_twin, recommend, texts_of, train, write_1m
+from programs import bin_folder, clean_environment, program, text
 from runs import Running, checkpoints, equal_weights, losses, records, weights
 
 
@@ -94,13 +94,6 @@ MODES = {"cached": ["--max_steps", "50"],
          "dynamic": ["--use_cache", "false", "--max_steps", "4", "--lr", "0.01", *FAST_ADAPTERS],
          "two phases": ["--phase1_epochs", "1", "--phase2_epochs", "1", "--phase1_lr", "1e-3", "--phase2_lr", "0.01",
                         *FAST_ADAPTERS]}
-
-
-@pytest.fixture(scope="module")
-def small_1m(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "ml-1m"
-    write_1m(folder, users=30, films=30)
-    return folder
 
 
 @pytest.mark.parametrize("mode", MODES)

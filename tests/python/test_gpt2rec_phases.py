@@ -5,19 +5,13 @@ import re
 import pytest
 import torch
 
-from gpt2rec_runs import QUICK, SMALL, text, train, write_1m
+from gpt2rec_runs import QUICK, SMALL, train
 from jobs import WorkloadJob, fresh_starts
+from programs import text
 from runs import checkpoints, equal_weights, evaluations, losses, records, weights
 
 # A batch of all ratings: each epoch is one step, and each step is followed by an evaluation.
 WHOLE = ["--batch_size", "1000"]
-
-
-@pytest.fixture(scope="module")
-def small_1m(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "ml-1m"
-    write_1m(folder, users=30, films=30)
-    return folder
 
 
 def rates(folder):

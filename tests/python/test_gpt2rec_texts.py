@@ -7,7 +7,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gpt2rec_runs import QUICK, SMALL, TrainedTwin, recommend, text, texts_of, train, write_1m
+from gpt2rec_runs import QUICK, SMALL, TrainedTwin, recommend, texts_of, train, write_1m
+from programs import text
 from runs import Running, losses
 
 END_OF_TEXT = "<|endoftext|>"

@@ -222,7 +222,7 @@ def test_each_evaluation_samples_from_the_same_noise(run, lockstep, tmp_path):
     (["--img_size", "18"], "--img_size 18 is no multiple of the patches of --model 3x64/4, which are 4 pixels wide"),
     (["--blr", "5e-5"], "--blr is the rate for a batch of 256, --lr is taken as it is: give one of them"),
     (["--sample_images", "400", "--img_size", "512"], "has more than 256 MiB; give at most 341"),
-    (["--warmup_steps", "3"], "--warmup_steps and --warmup_epochs are two units of one length"),
+    (["--warmup_steps", "3"], "--warmup_steps and --warmup_epochs both set the length of the warm-up"),
     (["--model", "JiT-S/4"], "JiT-B/4"),
     (["--model", "3x65/4"], "DEPTHxWIDTH/PATCH"),
     (["--data_path", "/nowhere/at/all"], "/nowhere/at/all"),

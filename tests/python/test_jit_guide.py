@@ -12,16 +12,12 @@ import pytest
 import torch
 
 from jit_twin import JiT
-from programs import ROOT, bin_folder, clean_environment, program
+from programs import ROOT, bin_folder, clean_environment, program, text
 from runs import Running, losses, records, weights
 
 ONE, MANY, SYNC = (ROOT / "scripts" / name for name in ("train.sh", "train_multi_gpu.sh", "wandb_sync.py"))
 SMALL = ["--model", "3x64/4", "--img_size", "16", "--sample_images", "0", "--threads", "1", "--status_port", "0", "--log_every", "1"]
 TWIN = (16, 4, 3, 3, 64, 1, 32, 1)  # of SMALL, with three classes
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def start(argv, folder, **environment):
@@ -81,6 +77,17 @@ def test_the_script_for_one_gpu_takes_the_guides_flags(at_home):
     assert {name: args[name] for name in wanted} == wanted
     run = json.loads((at_home / "run" / "jit_v1" / "wandb" / "run.json").read_text())
     assert (run["project"], run["name"], run["entity"]) == ("mine", "first", "me")
+
+
+def test_the_scripts_defaults_do_not_overrule_a_configuration_file(at_home):
+    (at_home / "run.yaml").write_text("data_path: data/train\noutput_dir: mine\nbatch_size: 3\nuse_amp: false\nnproc: 1\n")
+    done = start([MANY, "--config", "run.yaml", *SMALL, "--max_steps", "2"], at_home, GRADIENT_ACCUMULATION_STEPS="2")
+    assert done.returncode == 0, text(done)
+    args = args_of(at_home / "mine")
+    wanted = {"preset": "paper", "nproc": "1", "batch_size": "3", "grad_accum_steps": "2", "use_amp": "false"}
+    assert {name: args[name] for name in wanted} == wanted
+    done = start([ONE, "--config=run.yaml", *SMALL, "--max_steps", "4", "--batch_size", "2"], at_home, BATCH_SIZE="5")
+    assert done.returncode == 2 and "batch_size" in text(done), text(done)  # another run's folder: given flags count
 
 
 def test_the_torchrun_line_and_the_script_train_the_same(at_home, free_port):
@@ -214,9 +221,9 @@ def test_the_best_file_of_a_resumed_run_is_the_best_of_both(tmp_path):
 
 
 @pytest.mark.parametrize("flags, said", [
-    (["--save_interval", "5"], "--save_interval 5: the files are made of evaluations, and those are every 10 epochs"),
+    (["--save_interval", "5"], "--save_interval 5: checkpoint files are written only at evaluations, which run every 10 epochs"),
     (["--save_interval", "5", "--eval_every", "0"], "at the end alone (--eval_every 0)"),
-    (["--output_dir", "a", "--train_dir", "b"], "--output_dir and --train_dir are one thing"),
+    (["--output_dir", "a", "--train_dir", "b"], "--output_dir and --train_dir set the same folder"),
     (["--save_interval", "0"], "--save_interval"),
 ])
 def test_flags_that_contradict_each_other_are_refused(tmp_path, flags, said):

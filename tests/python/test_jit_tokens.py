@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pixel_dlm_twin import PixelDlm, loss_of
-from programs import program, tools_folder
+from programs import program, text, tools_folder
 from runs import Running, equal_weights, losses, records, weights
 
 SHAPE = (16, 4, 2, 64, 2)
@@ -16,10 +16,6 @@ SMALL = ["--model", "2x64/4", "--img_size", "16", "--batch_size", "6", "--batch_
          "0.002", "--status_port", "0", "--log_every", "1", "--threads", "1"]
 QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 WORDS = ["the", "water", "Paris", "it's", "WE'LL", "2024", "naïve", "数据", "—", "(see", "x²)", "don't", "\ttab", "  two", "§12.", "été"]
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def sentence(draw, words):
@@ -317,6 +313,7 @@ def test_files_that_are_no_texts_are_named(run, lockstep, tmp_path, name, conten
     (["--data_path", "generated"], "--data_format tokens needs a folder of texts"),
     (["--max_tokens", "257"], "--max_tokens 257: each token is a pixel, and an image of --img_size 16 has 256"),
     (["--max_tokens", "0"], "--max_tokens"),
+    (["--max_tokens", "20"], "--max_tokens 20: a patch is predicted only of texts of 33 tokens or more"),
     (["--data_format", "words"], "auto, images or tokens"),
     (["--data_path", "/nowhere/at/all"], "/nowhere/at/all does not exist"),
     (["--tokenizer_path", "/nowhere"], "/nowhere"),

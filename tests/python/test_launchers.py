@@ -88,6 +88,16 @@ def test_mpi(worker, small_dataset, tmp_path, reference, free_port):
     assert losses(tmp_path / "run") == reference
 
 
+def test_the_ranks_that_share_a_machine_share_its_memory(run, lockstep, worker, small_dataset, tmp_path, free_port):
+    """Whoever started them: the start table counts them all."""
+    outputs = ranks(worker, flags(small_dataset, tmp_path / "torchrun"),
+                    [{"RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": "2",
+                      "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} for port in [free_port()] for r in range(2)])
+    assert "(2 ranks: embedding" in outputs[0]
+    done = run([lockstep, "run", *flags(small_dataset, tmp_path / "pod")], LOCKSTEP_NPROC_PER_NODE="2")
+    assert done.returncode == 0 and "(2 ranks: embedding" in done.stdout, done.stdout + done.stderr
+
+
 def test_two_pods_with_one_process_each(worker, small_dataset, tmp_path, reference, free_port):
     port = str(free_port())
     volume = tmp_path / "volume"

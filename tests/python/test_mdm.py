@@ -13,16 +13,12 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import mdm_twin
-from programs import clean_environment, program, tools_folder
+from programs import clean_environment, program, text, tools_folder
 from runs import losses, records
 
 TOLERANCE = 1e-4
 QUICK = ["--log_every", "1", "--status_port", "0", "--threads", "1"]
 SMALL = ["--hidden_dim", "32", "--num_heads", "4"]
-
-
-def text(done):
-    return done.stdout + done.stderr
 
 
 def made_protein(length, seed):
@@ -282,10 +278,13 @@ def test_the_guides_lists_say_who_trains_and_who_validates(run, lockstep, at_hom
     assert "divided by test.txt, train.txt, val.txt" in " ".join(text(done).split())
     done = run([*line, "--save_dir", "drawn"], cwd=at_home)
     assert re.search(r"trained on +18\b", text(done)) and re.search(r"validated on +2\b", text(done)), text(done)
+    assert "without --use_predefined_split, test.txt, train.txt, val.txt are not used" in " ".join(text(done).split()), text(done)
 
     (cache / "test.txt").write_text("p00\n")
     done = run([*line, "--use_predefined_split", "--save_dir", "twice"], cwd=at_home)
     assert done.returncode == 3 and "lists p00" in text(done), text(done)
+    done = run([*line, "--save_dir", "ignored"], cwd=at_home)
+    assert done.returncode == 0, text(done)
     (cache / "test.txt").unlink()
     (cache / "val.txt").unlink()
     done = run([*line, "--use_predefined_split", "--save_dir", "none"], cwd=at_home)
@@ -465,7 +464,7 @@ def test_its_checkpoints_are_refused_by_the_tasks_of_proteinmpnn(run, lockstep, 
     train(run, lockstep, tmp_path / "run", *SMALL, "--max_steps", "1")
     done = run([lockstep, "protein", "score", "--checkpoint", tmp_path / "run", "--pdb_path", tmp_path / "run"])
     assert done.returncode == 2, text(done)
-    assert "is of --variant mdm: give a checkpoint of --variant mpnn" in text(done)
+    assert "was trained with --variant mdm: give one of --variant mpnn" in text(done)
 
 
 @pytest.mark.parametrize("flags,message", [
@@ -479,7 +478,7 @@ def test_its_checkpoints_are_refused_by_the_tasks_of_proteinmpnn(run, lockstep, 
     (["--variant", "mdm", "--batch_tokens", "100"], "give --batch_size"),
     (["--variant", "mpnn", "--batch_size", "8"], "--batch_tokens"),
     (["--variant", "mdm", "--hidden_dim", "100"], "--hidden_dim 100: expected an even number that is divisible by --num_heads 8"),
-    (["--save_dir", "a", "--train_dir", "b"], "--save_dir and --train_dir are one thing")])
+    (["--save_dir", "a", "--train_dir", "b"], "--save_dir and --train_dir set the same folder")])
 def test_a_flag_of_the_other_variant_is_an_error_that_names_it(run, lockstep, flags, message):
     done = run([lockstep, "run", "protein", "--pdb_path", "generated", *flags])
     assert done.returncode == 2, text(done)

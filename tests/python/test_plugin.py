@@ -371,6 +371,33 @@ def test_without_options(run, lockstep, faulty, tmp_path):
     assert "its flags read options of another type than set_defaults puts into config.options" in done.stderr
 
 
+@pytest.mark.parametrize("variable, name, message", [
+    ("FAULTY_FLAG", "lr", "there is a flag lr already: give this one another name"),
+    ("FAULTY_FLAG", "epochs", "the flag --epochs is there twice, once as another name of --num_epochs"),
+    ("FAULTY_FLAG", "config", "the flag --config: lockstep itself takes that name"),
+    ("FAULTY_FLAG", "mount", "the flag --mount: lockstep itself takes that name"),
+    ("FAULTY_TASK_FLAG", "device", "there is a flag device already: give this one another name"),
+])
+def test_a_flag_whose_name_is_taken(run, lockstep, worker, faulty, tmp_path, variable, name, message):
+    for command in (faulty_run(lockstep, faulty, tmp_path, "none"), [lockstep, "workloads", "--plugin", faulty],
+                    [lockstep, "run", "faulty", "--plugin", faulty, "--help"],
+                    [lockstep, "faulty", "task", "--plugin", faulty, "--checkpoint", tmp_path],
+                    [worker, "faulty", "--plugin", faulty]):
+        done = run(command, **{variable: name})
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert f"--plugin {faulty}: {message}" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_task_handles_signals_as_the_first_process_of_a_container_must(lockstep, faulty, tmp_path, number):
+    do(*faulty_run(lockstep, faulty, tmp_path / "run", "none"))
+    waiting = Running([lockstep, "faulty", "task", "--plugin", faulty, "--checkpoint", tmp_path / "run"], tmp_path,
+                      FAULTY_TASK_WAITS="1")
+    waiting.wait_for(lambda: "waiting" in waiting.output(), "start of the task")
+    waiting.process.send_signal(number)
+    assert waiting.process.wait(60) == 128 + number  # an exit code, not a death by the signal's default action
+
+
 @pytest.mark.parametrize("words, flags", [([], "-O3 -DNDEBUG"), (["-DCMAKE_BUILD_TYPE=Debug"], "-g")])
 def test_the_cmake_function_optimises_unless_told_otherwise(installed, tmp_path, words, flags):
     (tmp_path / "model.cc").write_text("")

@@ -315,7 +315,7 @@ def test_the_cache_goes_elsewhere_where_the_data_cannot_be_written(run, lockstep
     (folder / ".lockstep").write_text("in the way")  # root may write everywhere: a file where the folder would be
     done = run([lockstep, "run", "protein", "--pdb_path", folder, "--train_dir", tmp_path / "run", *SMALL_MODEL])
     assert done.returncode == 3, done.stdout + done.stderr
-    assert ".lockstep" in done.stderr and "--cache_dir" in done.stderr, done.stderr
+    assert ".lockstep" in done.stderr and "another folder with --cache_dir FOLDER --variant mpnn" in done.stderr, done.stderr
     train(run, lockstep, folder, tmp_path / "run", "--max_steps", "1", "--variant", "mpnn", "--cache_dir", target)
     assert list(target.glob("*.cache"))
 

@@ -365,6 +365,59 @@ def test_the_files_of_the_helper_scripts_say_what_is_designed(task, ubiquitin, t
         assert sequence.count("A") > 10
 
 
+@pytest.fixture(scope="module")
+def dimer(ubiquitin, tmp_path_factory):
+    """(a file of ubiquitin as chain A, as chain B without residue 30, and an RNA as chain R, the sequence of A)"""
+    lines = [line for line in reference.atom_lines(ubiquitin[0]) if line[21] == "A"]
+    copy = [f"{line[:21]}B{line[22:30]}{float(line[30:38]) + 40:8.3f}{line[38:]}" for line in lines if int(line[22:26]) != 30]
+    rna = [f"ATOM   {9000 + 3 * i + j:4d}  {atom:<4}{base:>3} R{i + 1:4d}    {9.0 * i + j:8.3f} -40.000   0.000  1.00 10.00           {atom[0]}"
+           for i, base in enumerate("AGU") for j, atom in enumerate(("P", "C4'", "N1"))]
+    path = tmp_path_factory.mktemp("dimer") / "dimer.pdb"
+    path.write_text("".join(f"{line}\n" for line in [*lines, *copy, *rna]))
+    return path, ubiquitin[1]["seq"].replace("-", "X")
+
+
+def designs_of(task, path, *flags):
+    """The sequences of chains A and B of three designs."""
+    done = task("design", "--pdb_path", path, "--num_sequences", 3, "--temperature", 1, "--format", "jsonl", *flags)
+    return [line["sequence"].split("/") for line in lines_of(done)[1:]]
+
+
+def test_a_homodimer_is_tied_over_its_whole_length(task, dimer, tmp_path):
+    """As make_tied_positions_dict.py --homooligomer 1 writes it: with gaps, and with fixed positions."""
+    path, native = dimer
+    tied = write_json(tmp_path / "tied.jsonl", {"dimer": [{"A": [i], "B": [i]} for i in range(1, len(native) + 1)]})
+    free = designs_of(task, path, "--design_chains", "A B", "--tied_positions_jsonl", tied)
+    for a, b in free:
+        assert (a[:29], a[30:]) == (b[:29], b[30:]) and a != native
+        assert a[29] != "X" and b[29] == "X", "a gap has nobody to be tied to"
+    fixed = write_json(tmp_path / "fixed.jsonl", {"dimer": {"A": list(range(1, 21)), "B": []}})
+    for a, b in designs_of(task, path, "--design_chains", "A B", "--tied_positions_jsonl", tied, "--fixed_positions_jsonl", fixed):
+        assert a[:20] == b[:20] == native[:20]
+        assert a[30:] == b[30:] != native[30:]
+    every = write_json(tmp_path / "every.jsonl", {"dimer": {"A": list(range(1, len(native) + 1)), "B": [30]}})
+    said = refusal(task("design", "--pdb_path", path, "--design_chains", "A B", "--tied_positions_jsonl", tied,
+                        "--fixed_positions_jsonl", every, expect=2))
+    assert "no residue is left" in said and "--tied_positions_jsonl" in said
+
+
+def test_what_the_helper_files_say_of_a_nucleic_acid_is_left_out(task, dimer, tmp_path):
+    path, native = dimer
+    none = [[0.0] * 21 for _ in native]
+    done = designs_of(
+        task, path,
+        "--chain_id_jsonl", write_json(tmp_path / "chains.jsonl", {"dimer": [["A", "R"], ["B"]]}),
+        "--fixed_positions_jsonl", write_json(tmp_path / "fixed.jsonl", {"dimer": {"A": [1, 2], "B": [], "R": [1, 900]}}),
+        "--tied_positions_jsonl", write_json(tmp_path / "tied.jsonl", {"dimer": [{"A": [10, 20], "R": [1]}, {"R": [2]}]}),
+        "--omit_AA_jsonl", write_json(tmp_path / "omit.jsonl", {"dimer": {"A": [], "B": [], "R": [[[1], "G"]]}}),
+        "--bias_by_res_jsonl", write_json(tmp_path / "bias.jsonl", {"dimer": {"A": none, "B": none, "R": none}}))
+    for (a,) in done:
+        assert a[:2] == native[:2] and a[9] == a[19] and a != native
+    chains = write_json(tmp_path / "rna.jsonl", {"dimer": [["R"], ["A", "B"]]})
+    said = refusal(task("design", "--pdb_path", path, "--chain_id_jsonl", chains, expect=2))
+    assert 'none of the designed chains of dimer, ["R"], is a protein' in said, said
+
+
 @pytest.mark.parametrize("flag,content,expected", [
     ("fixed_positions_jsonl", {"9xyz": {}}, "names no structure 1ubi; it names 9xyz"),
     ("fixed_positions_jsonl", {"1ubi": {"Q": [1]}}, 'has no chain "Q"; it has A'),

@@ -280,6 +280,19 @@ def test_what_it_cannot_do_is_refused_with_the_way_out(recommend, trained, shop,
     assert [part for part in parts if part not in done.stderr] == [], done.stderr
 
 
+def test_items_with_other_numbers_than_in_training_are_refused_and_new_lines_at_the_end_are_not(recommend, trained, shop, tmp_path):
+    header, *lines = shop.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    first, last = shop.items[0], shop.items[-1]
+    (tmp_path / "appended.inter").write_text(header + "".join(lines) + f"anna-1\t{last}\t1\n", encoding="utf-8")
+    (tmp_path / "prepended.inter").write_text(header + f"anna-1\t{last}\t1\n" + "".join(lines), encoding="utf-8")
+    before = rows_of(recommend(trained["sasrec"], "--user", "anna-2"))
+    assert_same_rows(rows_of(recommend(trained["sasrec"], "--user", "anna-2", "--dataset", tmp_path / "appended.inter")), before)
+    done = recommend(trained["sasrec"], "--user", "anna-2", "--dataset", tmp_path / "prepended.inter")
+    assert (done.returncode, done.stdout) == (3, "") and first != last
+    assert "it was trained with other item numbers than" in done.stderr and "prepended.inter has now" in done.stderr
+    assert "Give the file that it was trained on" in done.stderr and checkpoints(trained["sasrec"])[-1] in done.stderr
+
+
 @pytest.mark.parametrize("text, parts", [
     ("anna-1\n\nanna-2\tx\n", ["users.txt:3: user", "is not in", "ids such as"]), ("", ["users.txt is empty"]),
     ("\n\n", ["users.txt is empty"]), ("\x00\x01" * 500, ["users.txt:1: user"])])

@@ -35,7 +35,7 @@ def undisturbed(tmp_path_factory):
     return base / "run"
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 143)])
 def test_a_signal_finishes_the_step_and_leaves_a_checkpoint(lockstep, small_dataset, tmp_path, number, code):
     folder = tmp_path / "run"
     running = Running(command(lockstep, small_dataset, folder, "--checkpoint_every", "0", steps=ENDLESS), tmp_path)

@@ -138,7 +138,7 @@ def test_json_lines_of_single_chains_and_broken_ones(read, tmp_path):
     assert ours["1abc.A"]["A"]["backbone"][0][3] is None and ours["1abc.A"]["A"]["backbone"][0][2] == [0.0, 3.0, 2.0]
     assert skipped.keys() == {f"set.jsonl line {number}" for number in (4, 5, 6, 7, 8, 9)}
     assert "no JSON" in skipped["set.jsonl line 4"]
-    assert "\"O\" has other than one place" in skipped["set.jsonl line 5"]
+    assert "\"O\" of chain B is a list of 2; expected a list of 3 positions" in skipped["set.jsonl line 5"]
     assert "seq_chain_A" in skipped["set.jsonl line 7"]
     assert "no \"N\"" in skipped["set.jsonl line 9"]
 
@@ -225,6 +225,10 @@ def test_the_published_training_set_is_read_with_its_assemblies_and_clusters(rea
     moved = xyz @ numpy.array([[0, -1, 0], [1, 0, 0], [0, 0, 1]], numpy.float32).T + numpy.array([10, 20, 30], numpy.float32)
     moved[1, 3] = math.nan
     numpy.testing.assert_allclose(coordinates(second["C-2"]), moved)
+    for file in ("", "_A", "_B", "_C"):
+        shutil.copy(training_set / f"pdb/ab/1abc{file}.pt", training_set / f"pdb/ab/2abe{file}.pt")
+    ours, skipped = read(training_set, tmp_path / "cache")  # now the archive is unpacked
+    assert "2abe-1" in ours and not skipped
     (training_set / "list.csv").write_text("nothing\n")
     done = subprocess.run([tool("structures_tool"), training_set], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "CHAINID,DEPOSITION" in done.stderr

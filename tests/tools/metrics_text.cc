@@ -1,40 +1,14 @@
-// metrics_text: for tests/python/test_metrics_lint.py.
-//   metrics_text          the Prometheus text of a RunMetrics in which everything is set
-//   metrics_text --names  metric_names.h as JSON: {"worker": [...], "agent": [...], "operator": [...]}
+// metrics_text: for tests/python/test_metrics_lint.py, the Prometheus text of a RunMetrics in which everything is set.
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include <iostream>
-#include <string_view>
 
-#include "runner/base/json.h"
-#include "runner/contract/metric_names.h"
 #include "runner/telemetry/metrics.h"
 
 namespace lockstep {
 
 namespace {
-
-const char* type_name(MetricType type) {
-  switch (type) {
-    case MetricType::kCounter:
-      return "counter";
-    case MetricType::kGauge:
-      return "gauge";
-    case MetricType::kHistogram:
-      return "histogram";
-  }
-  return "";
-}
-
-template <typename Table>
-OrderedJson names_of(const Table& table) {
-  OrderedJson names = OrderedJson::array();
-  for (const MetricName& metric : table)
-    names.push_back(
-        {{"name", metric.name}, {"type", type_name(metric.type)}, {"labels", metric.labels}, {"help", metric.help}});
-  return names;
-}
 
 void set_everything(RunMetrics& metrics) {
   metrics.set_target_steps(100);
@@ -65,15 +39,8 @@ void set_everything(RunMetrics& metrics) {
 
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
+int main() {
   using namespace lockstep;
-  if (argc == 2 && std::string_view(argv[1]) == "--names") {
-    const OrderedJson names{{"worker", names_of(kWorkerMetrics)},
-                            {"agent", names_of(kAgentMetrics)},
-                            {"operator", names_of(kTrainJobMetrics)}};
-    std::cout << dump_line(names) << "\n";
-    return 0;
-  }
   RunMetrics metrics(0, 1.7e9);
   set_everything(metrics);
   prometheus::TextSerializer().Serialize(std::cout, metrics.registry().Collect());

@@ -93,7 +93,11 @@ class GeneratedImages final : public ImageSource {
   std::vector<std::string> classes_;
 };
 
-// Names in a folder, sorted: first its folders and links to folders, then its files. Hidden ones are left out.
+// The folder of the images may be that of their caches, too (prepare_images.h).
+bool is_cache_name(const std::string& name) { return name.starts_with("images-") && name.ends_with(".cache"); }
+
+// Names in a folder, sorted: first its folders and links to folders, then its files. Hidden ones are left out, and so
+// are caches.
 Result<std::pair<std::vector<std::string>, std::vector<std::string>>> names_in(const std::string& folder) {
   std::vector<std::string> folders;
   std::vector<std::string> files;
@@ -105,7 +109,7 @@ Result<std::pair<std::vector<std::string>, std::vector<std::string>>> names_in(c
     std::error_code ignored;
     if (entries->is_directory(ignored)) {
       folders.push_back(name);
-    } else if (entries->is_regular_file(ignored)) {
+    } else if (entries->is_regular_file(ignored) && !is_cache_name(name)) {
       files.push_back(name);
     }
   }

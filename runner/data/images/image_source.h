@@ -5,8 +5,9 @@
 //                   used when the only folders beside it are val, valid, validation and test; else `train` is a class.
 //   flat            only files: no classes, all labels are 0
 // The path generated[:COUNT[:CLASSES]] means images made in memory (generated_images.h); "./generated" is a path.
-// Hidden files are ignored; folders inside a class folder belong to the class. The format of a file is recognised by
-// its bytes, not its name; files that are not images, or are beside class folders, are refused when they are read.
+// Hidden files are ignored, and so are caches of images beside the classes; folders inside a class folder belong to the
+// class. The format of a file is recognised by its bytes, not its name; files that are not images, or are beside class
+// folders, are refused when they are read.
 // Threads: immutable once made; read() from any thread.
 #pragma once
 

@@ -31,9 +31,9 @@ struct StructureKind {
 }  // namespace
 
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string& path, const std::string& cache_folder,
-                                              const PrepareOptions& options) {
+                                              const PrepareOptions& options, SplitLists split_lists) {
   TRY_ASSIGN(const std::unique_ptr<StructureSource> source,
-             find_structures(fs, path, [&] { static_cast<void>(options.progress(0, 0)); }));
+             find_structures(fs, path, split_lists, [&] { static_cast<void>(options.progress(0, 0)); }));
   // Generated structures need no cache file: making them again is faster than reading one.
   return prepare_structures(fs, *source, is_generated(path) ? "" : cache_folder, options);
 }

@@ -20,7 +20,8 @@ using PreparedStructures = Prepared<StructureCache>;
 // stays in memory. Files that cannot be read are in cache.skipped(). Errors: those of find_structures and
 // prepare_cache.
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string& path, const std::string& cache_folder,
-                                              const PrepareOptions& options);
+                                              const PrepareOptions& options,
+                                              SplitLists split_lists = SplitLists::kIgnored);
 // The same of a source that is found already.
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const StructureSource& source,
                                               const std::string& cache_folder, const PrepareOptions& options);

@@ -226,7 +226,8 @@ Status StructureCache::check() {
   }
   // Structures are read in place: a mapping is aligned, and so is a string's memory when it is not in the string
   // itself.
-  if (reinterpret_cast<uintptr_t>(bytes_.data()) % kAlignment != 0) return corrupt("lies at an odd place in memory");
+  if (reinterpret_cast<uintptr_t>(bytes_.data()) % kAlignment != 0)
+    return corrupt("is not aligned to 8 bytes in memory");
   const auto header = read_at<Header>(bytes_, 0);
   if (header.version != kStructureCacheVersion) {
     return Error{ErrorCode::kConflict, what_ + ": is a structure cache of version " + std::to_string(header.version) +

@@ -69,8 +69,10 @@ Result<StructureChain> chain_of(const std::string& id, const OrderedJson& sequen
     if (!coordinates.contains(key)) return invalid("chain " + id + " has no \"" + key + "\"");
     const OrderedJson& values = coordinates[key];
     if (!values.is_array() || values.size() != letters.size()) {
-      return invalid("\"" + key + "\" has other than one place for each of the " + std::to_string(letters.size()) +
-                     " residues of its chain");
+      return invalid("\"" + key + "\" of chain " + id + " is " +
+                     (values.is_array() ? "a list of " + std::to_string(values.size()) : std::string("not a list")) +
+                     "; expected a list of " + std::to_string(letters.size()) +
+                     " positions, one for each letter of the chain's sequence");
     }
     for (size_t i = 0; i < letters.size(); ++i) {
       TRY_ASSIGN(chain.positions[i].backbone[atom], atom_of(values[i], key, i));

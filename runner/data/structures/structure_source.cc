@@ -38,33 +38,50 @@ std::string stem_of(const std::string& relative) {
   return name.substr(0, name.size() - ending_of(name).size());
 }
 
+// A structure's name in a list, where the ending of its file may be left out. What follows another dot belongs to the
+// name: "1abc.cif.gz" and "1abc" → "1abc", "1abc.A" → "1abc.A".
+std::string name_in_list(const std::string& entry) {
+  const std::string name = base_name(entry);
+  std::string ending = structure_ending_of(name);
+  if (ending.empty() && name.ends_with(".pt")) ending = ".pt";
+  return name.substr(0, name.size() - ending.size());
+}
+
 // The guide's lists of structures for training, validation and test: files of names in the folder of the structures.
-struct SplitLists {
+struct FoundLists {
   std::vector<FoundFile> files;
-  std::map<std::string, ChainSplit> splits;  // by the structures' names
+  bool are_used = false;
+  std::map<std::string, ChainSplit> splits = {};  // by the structures' names
 
   // With lists, a structure that none of them names gets kTest, so it is neither trained nor validated on.
   [[nodiscard]] ChainSplit split_of(const std::string& name) const {
-    if (files.empty()) return ChainSplit::kTrain;
+    if (files.empty() || !are_used) return ChainSplit::kTrain;
     const auto found = splits.find(name);
     return found == splits.end() ? ChainSplit::kTest : found->second;
   }
-  [[nodiscard]] std::string names() const { return joined(files, ", ", &FoundFile::relative); }
+  [[nodiscard]] std::string summary() const {
+    if (files.empty()) return {};
+    const std::string names = joined(files, ", ", &FoundFile::relative);
+    return are_used ? ", divided by " + names : "; without --use_predefined_split, " + names + " are not used";
+  }
+  [[nodiscard]] std::string fingerprint() const { return are_used ? fingerprint_of(files) : std::string(); }
 };
 
 constexpr int64_t kSplitListBytesMax = int64_t{1} << 26;
 
-Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>& files) {
+Result<FoundLists> find_split_lists(FileSystem& fs, const std::vector<FoundFile>& files, SplitLists split_lists) {
   const std::map<std::string, ChainSplit> split_of_list = {
       {"train.txt", ChainSplit::kTrain}, {"val.txt", ChainSplit::kValidation}, {"test.txt", ChainSplit::kTest}};
-  SplitLists lists;
+  FoundLists lists{.files = {}, .are_used = split_lists == SplitLists::kUsed};
   for (const FoundFile& file : files) {
     const auto list = split_of_list.find(file.relative);
     if (list == split_of_list.end()) continue;
+    lists.files.push_back(file);
+    if (!lists.are_used) continue;
     TRY_ASSIGN(const std::string text, read_file(fs, file.path, kSplitListBytesMax));
     std::istringstream lines(text);
     for (std::string name; lines >> name;) {
-      name = stem_of(name);
+      name = name_in_list(name);
       const auto [at, is_new] = lists.splits.emplace(name, list->second);
       if (!is_new && at->second != list->second) {
         return Error{ErrorCode::kInvalid, file.relative + " lists " + name +
@@ -72,7 +89,6 @@ Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>
                                               "val.txt and test.txt: keep it in one of them"};
       }
     }
-    lists.files.push_back(file);
   }
   return lists;
 }
@@ -87,7 +103,7 @@ class FilesSource final : public StructureSource {
     std::string one;
     std::string many;
   };
-  FilesSource(std::vector<FoundFile> files, const What& what, SplitLists lists, Read read)
+  FilesSource(std::vector<FoundFile> files, const What& what, FoundLists lists, Read read)
       : files_(std::move(files)), what_(what), lists_(std::move(lists)), read_(std::move(read)) {
     std::map<std::string, size_t> stems;
     for (const FoundFile& file : files_) ++stems[stem_of(file.relative)];
@@ -99,7 +115,7 @@ class FilesSource final : public StructureSource {
 
   [[nodiscard]] std::string summary() const override {
     return std::to_string(files_.size()) + " " + (files_.size() == 1 ? what_.one : what_.many) + " (" +
-           counts_by_ending(files_, ending_of) + ")" + (lists_.files.empty() ? "" : ", divided by " + lists_.names());
+           counts_by_ending(files_, ending_of) + ")" + lists_.summary();
   }
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] std::string name(int64_t i) const override { return files_[static_cast<size_t>(i)].relative; }
@@ -113,13 +129,13 @@ class FilesSource final : public StructureSource {
     return structures;
   }
   [[nodiscard]] std::string fingerprint() const override {
-    return what_.one + "\n" + fingerprint_of(files_) + fingerprint_of(lists_.files);
+    return what_.one + "\n" + fingerprint_of(files_) + lists_.fingerprint();
   }
 
  private:
   std::vector<FoundFile> files_;
   What what_;
-  SplitLists lists_;
+  FoundLists lists_;
   Read read_;
   std::vector<std::string> names_;
 };
@@ -244,6 +260,7 @@ Error nothing_known(const std::string& path, const std::vector<FoundFile>& files
 }  // namespace
 
 Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const std::string& path,
+                                                         SplitLists split_lists,
                                                          const std::function<void()>& on_progress) {
   TRY_ASSIGN(const std::optional<GeneratedStructuresSpec> generated, parse_generated_structures(path));
   if (generated) return std::unique_ptr<StructureSource>(std::make_unique<GeneratedSource>(*generated));
@@ -261,9 +278,9 @@ Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const s
     TRY_ASSIGN(FoundFile file, look_at(path, base_name(path)));
     files.push_back(std::move(file));
   }
-  SplitLists lists;
+  FoundLists lists;
   if (is_folder) {
-    TRY_ASSIGN(lists, read_split_lists(fs, files));
+    TRY_ASSIGN(lists, find_split_lists(fs, files, split_lists));
   }
   if (std::vector<FoundFile> found = only(files, is_structure_file); !found.empty()) {
     return std::unique_ptr<StructureSource>(

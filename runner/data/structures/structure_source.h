@@ -5,7 +5,8 @@
 //   JSON lines    a .jsonl file of ProteinMPNN's helper scripts or of the CATH set (structure_json.h)
 //   tensors       a folder of the guide's {pdb_id}.pt (structure_tensors.h)
 //   training set  ProteinMPNN's pdb_2021aug02: a folder with list.csv and pdb/ (training_set.h)
-// In a folder of files or tensors, train.txt, val.txt and test.txt (names of structures) set StructureChain::split.
+// In a folder of files or tensors, train.txt, val.txt and test.txt (names of structures) set StructureChain::split, if
+// the caller wants it.
 // The path generated[:COUNT[:LENGTH]] means structures made in memory (generated_structures.h); "./generated" is a
 // path.
 // Threads: immutable once made; read() from any thread.
@@ -41,9 +42,12 @@ class StructureSource {
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };
 
+// What becomes of train.txt, val.txt and test.txt in a folder.
+enum class SplitLists { kIgnored, kUsed };
+
 // Errors: kNotFound (no such path), kInvalid (none of these kinds: says what was found and what was expected),
 // kUnavailable (cannot be read). `fs` outlives the source. on_progress is called now and then while a folder is listed.
 Result<std::unique_ptr<StructureSource>> find_structures(
-    FileSystem& fs, const std::string& path, const std::function<void()>& on_progress = [] {});
+    FileSystem& fs, const std::string& path, SplitLists split_lists, const std::function<void()>& on_progress = [] {});
 
 }  // namespace lockstep

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "runner/base/parse_number.h"
 #include "runner/base/sha256.h"
 #include "runner/data/structures/structure_tensors.h"
 #include "runner/data/structures/torch_values.h"
@@ -29,14 +29,6 @@ struct Entry {
   std::string id;                             // "1abc"
   std::map<std::string, ListedChain> chains;  // by the chain's id
 };
-
-template <typename Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 template <typename Each>
 void for_each_line(std::string_view text, const Each& each) {
@@ -66,7 +58,7 @@ Result<std::string> read_list(FileSystem& fs, const std::string& path) {
 std::set<int64_t> clusters_in(std::string_view text) {
   std::set<int64_t> clusters;
   for_each_line(text, [&](std::string_view line) {
-    if (const std::optional<int64_t> cluster = number_of<int64_t>(line)) clusters.insert(*cluster);
+    if (const std::optional<int64_t> cluster = parse_number<int64_t>(line)) clusters.insert(*cluster);
   });
   return clusters;
 }
@@ -78,8 +70,8 @@ std::vector<Entry> entries_in(std::string_view list, const std::set<int64_t>& va
     const std::vector<std::string> fields = split(line, ',');
     if (fields.size() < 5) return;
     const size_t underscore = fields[0].find('_');
-    const std::optional<double> resolution = number_of<double>(fields[2]);
-    const std::optional<int64_t> cluster = number_of<int64_t>(fields[4]);
+    const std::optional<double> resolution = parse_number<double>(fields[2]);
+    const std::optional<int64_t> cluster = parse_number<int64_t>(fields[4]);
     if (underscore == std::string::npos || underscore < 3 || !resolution || *resolution > kTrainingResolutionMax ||
         !cluster || fields[0].find('/') != std::string::npos) {
       return;
@@ -248,7 +240,7 @@ class EntryReader {
     const std::vector<int64_t> expected = {static_cast<int64_t>(sequence->size()), kAtomsOfResidue, 3};
     if (sequence->empty() || tensor->shape != expected) {
       return in_file(invalid("\"xyz\" has shape " + shape_text(tensor->shape) + "; expected " + shape_text(expected) +
-                             ", the first of them as \"seq\" is long, and at least 1"));
+                             ", with a row for each letter of \"seq\", which must have at least one"));
     }
     const Result<std::vector<float>> xyz = floats_of(*tensor);
     if (!xyz.ok()) return in_file(xyz.error());

@@ -22,8 +22,8 @@ namespace lockstep {
 
 inline constexpr double kTrainingResolutionMax = 3.5;  // Å
 
-// `folder` holds list.csv and pdb/. The fingerprint covers only the lists, not the half million files of pdb/. Errors:
-// those of the disk; kInvalid for a list.csv without usable lines.
+// `folder` holds list.csv and pdb/. The fingerprint covers only the lists, not the half million files of pdb/; reading
+// an entry without its files gives kNotFound. Errors: those of the disk; kInvalid for a list.csv without usable lines.
 Result<std::unique_ptr<StructureSource>> open_training_set(FileSystem& fs, const std::string& folder);
 
 }  // namespace lockstep

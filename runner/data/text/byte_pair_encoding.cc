@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -11,6 +10,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
 #include "runner/base/one_line.h"
+#include "runner/base/parse_number.h"
 #include "runner/base/sha256.h"
 #include "runner/data/take_line.h"
 #include "runner/data/text/unicode_classes.h"
@@ -122,12 +122,11 @@ Result<TokenizerConfig> read_config(std::string_view text, const std::string& na
   if (!added->is_object()) return bad_config(name, "added_tokens_decoder: expected an object");
   constexpr int32_t kTokensMax = 1 << 24;  // more than any vocabulary
   for (const auto& [number, token] : added->items()) {
-    int32_t id = -1;
-    const auto [rest, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-    if (error != std::errc() || rest != number.data() + number.size() || id < 0 || id >= kTokensMax) {
+    const auto id = parse_number<int32_t>(number);
+    if (!id || *id < 0 || *id >= kTokensMax) {
       return bad_config(name, "added_tokens_decoder has " + shown(number) + " where the number of a token is expected");
     }
-    config.added.emplace_back(id, text_of(token));
+    config.added.emplace_back(*id, text_of(token));
   }
   return config;
 }

@@ -34,7 +34,7 @@ std::vector<std::string> GuideFiles::outputs(const Workload::EvaluationReport& r
     best_loss_ = value;
     files.emplace_back(kBestModel);
   }
-  if (report.epoch > 0 && report.epoch % save_interval_ == 0) {
+  if (report.ends_epoch && report.epoch > 0 && report.epoch % save_interval_ == 0) {
     files.push_back(std::string(kCheckpointEpoch) + std::to_string(report.epoch) + ".pth");
   }
   return files;

@@ -146,7 +146,7 @@ void add_jit_model_flags(FlagTableBuilder& table) {
 
   table.group("Samples");
   table
-      .integer("sample_images", kThisProcess, 0, 1024, OPTION(sample_images),
+      .integer("sample_images", kAllRanks, 0, 1024, OPTION(sample_images),
                "images of fixed noise that each evaluation makes, in one picture; 0: none")
       .missing_need = needs_images;
   table.integer("sample_steps", kThisProcess, 1, 10000, OPTION(sample_steps), "steps of Heun's method for each")
@@ -179,6 +179,36 @@ void set_jit_defaults(RunConfig& config) {
   training.eval_every = 10;
 }
 
+// Whether `path` lies below `folder` where a listing of the folder finds it, which leaves out hidden names. By their
+// names alone: links are not followed.
+bool is_seen_below(const std::string& path, const std::string& folder) {
+  const auto whole = [](const std::string& name) { return std::filesystem::absolute(name).lexically_normal(); };
+  const std::filesystem::path below = whole(path).lexically_relative(whole(folder));
+  return !below.empty() && std::none_of(below.begin(), below.end(), [](const std::filesystem::path& name) {
+    return name.native().starts_with('.');  // also "..", which leads out of the folder, and ".", the folder itself
+  });
+}
+
+// The run's files and the cache must not lie among the data: the next start would read them, too.
+Status check_places(const RunConfig& config) {
+  const JitOptions& options = jit_options(config);
+  const std::string& train_dir = config.training.train_dir;
+  const bool train_dir_is_path = train_dir.find('/') != std::string::npos;
+  const auto refused = [&](const std::string& flag, const std::string& path) {
+    return invalid("--" + flag + " " + path + " lies in --data_path " + options.data_path +
+                   ", so the next start would take it for data: give a folder outside of it");
+  };
+  if (!config.train_dir_flag.empty() && train_dir_is_path && is_seen_below(train_dir, options.data_path)) {
+    return refused(config.train_dir_flag, train_dir);
+  }
+  // A folder of texts may hold other files, and other folders are no classes there.
+  if (options.data_format == JitData::kImages && is_given(config, "cache_dir") &&
+      is_seen_below(options.cache_dir, options.data_path)) {
+    return refused("cache_dir", options.cache_dir);
+  }
+  return {};
+}
+
 Status check_jit(const RunConfig& config) {
   const JitOptions& options = jit_options(config);
   if (options.data_path.empty()) {
@@ -197,6 +227,13 @@ Status check_jit(const RunConfig& config) {
     return invalid("--img_size " + std::to_string(options.image_size) + " is no multiple of the patches of --model " +
                    options.model.name + ", which are " + std::to_string(options.model.patch_size) + " pixels wide");
   }
+  const int64_t needed = tokens_of_first_patch(options);
+  if (options.data_format == JitData::kTokens && options.max_tokens && *options.max_tokens < needed) {
+    return invalid("--max_tokens " + std::to_string(*options.max_tokens) + ": a patch is predicted only of texts of " +
+                   std::to_string(needed) + " tokens or more, so that nothing would be learnt; give at least " +
+                   std::to_string(needed) + ", a smaller --img_size, or a --model of smaller patches");
+  }
+  if (!is_generated(options.data_path)) TRY(check_places(config));
   if (options.sample_images * pixels * 3 > kSheetBytesMax) {
     return invalid("--sample_images " + std::to_string(options.sample_images) + ": the picture of so many images of " +
                    "--img_size " + std::to_string(options.image_size) + " has more than " +
@@ -209,18 +246,18 @@ Status check_jit(const RunConfig& config) {
         "--lr_scaling");
   }
   if (is_given(config, "output_dir") && is_given(config, "train_dir")) {
-    return invalid("--output_dir and --train_dir are one thing: give one of them");
+    return invalid("--output_dir and --train_dir set the same folder: give only one of them");
   }
   const int64_t eval_every = config.training.eval_every;
   if (is_given(config, "save_interval") && (eval_every == 0 || options.save_interval % eval_every != 0)) {
     return invalid("--save_interval " + std::to_string(options.save_interval) +
-                   ": the files are made of evaluations, and those are " +
+                   ": checkpoint files are written only at evaluations, which run " +
                    (eval_every == 0 ? std::string("at the end alone (--eval_every 0)")
                                     : "every " + std::to_string(eval_every) + " epochs (--eval_every)") +
                    ": give a multiple of it, or another --eval_every");
   }
   if (is_given(config, "warmup_steps") && is_given(config, "warmup_epochs")) {
-    return invalid("--warmup_steps and --warmup_epochs are two units of one length: give one of them");
+    return invalid("--warmup_steps and --warmup_epochs both set the length of the warm-up: give only one of them");
   }
   return {};
 }
@@ -292,6 +329,13 @@ std::string image_cache_folder(const JitOptions& options) {
   std::error_code ignored;
   const bool is_file = std::filesystem::is_regular_file(options.data_path, ignored);
   return join_path(is_file ? parent_path(options.data_path) : options.data_path, ".lockstep");
+}
+
+int64_t tokens_of_first_patch(const JitOptions& options) {
+  const int64_t patch = options.model.patch_size;
+  const int64_t pixels = patch * patch / 2 + 1;
+  const int64_t whole_rows = (pixels - 1) / patch;
+  return whole_rows * options.image_size + pixels - whole_rows * patch;
 }
 
 std::string jit_memory_advice(const JitOptions& options, bool uses_amp) {

@@ -59,6 +59,10 @@ WorkloadFlags jit_flags();
 // they are generated.
 std::string image_cache_folder(const JitOptions& options);
 
+// The number of tokens that a text needs so that its first patch is predicted: more than half of the patch's pixels
+// must hold a token, and tokens fill the picture row by row.
+int64_t tokens_of_first_patch(const JitOptions& options);
+
 // The Workload::memory_advice of both models.
 std::string jit_memory_advice(const JitOptions& options, bool uses_amp);
 

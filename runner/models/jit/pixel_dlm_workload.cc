@@ -32,15 +32,6 @@ int64_t tokens_in(std::span<const uint8_t> pixels) {
   return tokens;
 }
 
-// The number of tokens that a text needs so that its first patch is predicted: more than half of the patch's pixels
-// must hold a token, and tokens fill the picture row by row.
-int64_t tokens_needed(const JitOptions& options) {
-  const int64_t patch = options.model.patch_size;
-  const int64_t pixels = patch * patch / 2 + 1;
-  const int64_t whole_rows = (pixels - 1) / patch;
-  return whole_rows * options.image_size + pixels - whole_rows * patch;
-}
-
 }  // namespace
 
 at::Tensor token_loss(const at::Tensor& predicted_BCHH, const at::Tensor& image_BCHH, const at::Tensor& is_token_BHH) {
@@ -53,7 +44,7 @@ Result<std::unique_ptr<PixelDlmWorkload>> PixelDlmWorkload::create(const RunConf
     return Error{ErrorCode::kInvalid, jit_options(config).data_path + " has no text to train on"};
   }
   const JitOptions& options = jit_options(config);
-  const int64_t needed = tokens_needed(options);
+  const int64_t needed = tokens_of_first_patch(options);
   bool is_any_long_enough = false;
   for (int64_t i = 0; i < pictures.cache.size() && !is_any_long_enough; ++i) {
     TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures.cache.pixels(i));

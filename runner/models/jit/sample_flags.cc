@@ -55,8 +55,8 @@ Status check_sample(const RunConfig& config) {
   }
   if (options.grid.empty() && options.folder.empty() && !options.wants_distance()) {
     return invalid(
-        "nothing would be left of the images: give --grid samples.png (a contact sheet), --folder samples (each as a "
-        "file) or --distance");
+        "no output was requested: give --grid samples.png (a contact sheet), --folder samples (each as a file) or "
+        "--distance");
   }
   if (options.wants_distance() && options.count < 2) {
     return invalid("--count 1: a distance needs at least 2 images, and many to be meaningful");

@@ -157,20 +157,18 @@ Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Devi
 // Samples the images of a run, sharded over ranks; each rank is a thread with its own copy of the model.
 class Sampling {
  public:
-  Sampling(const TaskInput& input, std::vector<int64_t> classes, int64_t num_classes)
+  // reference: what the images will be compared with; null: nothing.
+  Sampling(const TaskInput& input, std::vector<int64_t> classes, int64_t num_classes, const Reference* reference)
       : input_(input),
         jit_(jit_options(input.config)),
         options_(sample_options(input.config)),
         classes_(std::move(classes)),
         num_classes_(num_classes),
+        reference_(reference),
         sheet_pixels_(static_cast<size_t>(std::min(options_.count, kSheetImagesMax))) {}
 
   // Errors: that of the lowest rank that failed.
   Status run(PosixFileSystem& fs) {
-    if (!options_.folder.empty()) {
-      const Status made = make_directories(fs, options_.folder);
-      if (!made.ok()) return Error{made.error().code, "--folder " + options_.folder + ": " + made.error().message};
-    }
     const int64_t ranks = std::min(options_.nproc, options_.count);
     // The ranks share the cores.
     at::set_num_threads(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / ranks)));
@@ -219,7 +217,7 @@ class Sampling {
     JitModel model(jit_shape(jit_, num_classes_), device);
     TRY(copy_tensors(input_.weights, model.parameters(), input_.weights_path));
     std::optional<Features> features;
-    if (options_.wants_distance()) {
+    if (reference_ != nullptr) {
       TRY_ASSIGN(features, Features::make(options_.fid_features, device));
     }
     for (int64_t first = begin; first < end && !has_failed_; first += options_.batch_size) {
@@ -238,13 +236,14 @@ class Sampling {
                          .goes_on = [&] { return !has_failed_; }});
       if (!images_BCHH.defined()) return {};  // another rank failed and returns the error
       const at::Tensor pixels_BHHC = to_pixels(images_BCHH).cpu();
+      if (features) {
+        TRY_ASSIGN(const at::Tensor values_BF, (*features)(pixels_BHHC));
+        TRY(check_features(values_BF.size(1)));
+        sums.add(values_BF);
+      }
       if (!options_.folder.empty()) TRY(write_images(fs, options_.folder, first, pixels_BHHC));
       for (int64_t i = 0; i < pixels_BHHC.size(0) && first + i < std::ssize(sheet_pixels_); ++i) {
         sheet_pixels_[static_cast<size_t>(first + i)] = pixels_BHHC[i];
-      }
-      if (features) {
-        TRY_ASSIGN(const at::Tensor values_BF, (*features)(pixels_BHHC));
-        sums.add(values_BF);
       }
       const std::lock_guard lock(mutex_);
       done_ += pixels_BHHC.size(0);
@@ -253,11 +252,22 @@ class Sampling {
     return {};
   }
 
+  // Checked with the first images, so that statistics of another network do not cost the time of all of them.
+  [[nodiscard]] Status check_features(int64_t made) const {
+    const int64_t expected = reference_->statistics.mean_F.size(0);
+    if (made == expected) return {};
+    return Error{ErrorCode::kInvalid, "--fid_features " + options_.fid_features + " makes " + std::to_string(made) +
+                                          " features, --fid_stats " + options_.fid_stats + " is of " +
+                                          std::to_string(expected) +
+                                          ": give the statistics that belong to the network"};
+  }
+
   const TaskInput& input_;
   const JitOptions& jit_;
   const SampleOptions& options_;
   std::vector<int64_t> classes_;
   int64_t num_classes_;
+  const Reference* reference_;
   std::vector<at::Tensor> sheet_pixels_;  // per image: [H, H, C]; each is written by one rank
   FeatureSums sums_;
   std::atomic<bool> has_failed_ = false;
@@ -265,18 +275,10 @@ class Sampling {
   int64_t done_ = 0;
 };
 
-// Computes the distance, adds it to `result` and logs it. Error (kInvalid): the numbers of features differ.
-Status compare(const TaskInput& input, const FeatureSums& sums, const Reference& reference, OrderedJson& result) {
+// Computes the distance, adds it to `result` and logs it.
+void compare(const TaskInput& input, const FeatureSums& sums, const Reference& reference, OrderedJson& result) {
   const SampleOptions& options = sample_options(input.config);
-  const FeatureStatistics found = statistics_of(sums);
-  if (found.mean_F.size(0) != reference.statistics.mean_F.size(0)) {
-    return Error{ErrorCode::kInvalid, "--fid_features " + options.fid_features + " makes " +
-                                          std::to_string(found.mean_F.size(0)) + " features, --fid_stats " +
-                                          options.fid_stats + " is of " +
-                                          std::to_string(reference.statistics.mean_F.size(0)) +
-                                          ": give the statistics that belong to the network"};
-  }
-  const double distance = frechet_distance(found, reference.statistics);
+  const double distance = frechet_distance(statistics_of(sums), reference.statistics);
   const bool is_simple = options.fid_features.empty();
   const std::string features = is_simple ? "simple features (no FID)" : "features of " + options.fid_features;
   result[is_simple ? "distance_on_simple_features" : "frechet_distance"] = distance;
@@ -286,6 +288,17 @@ Status compare(const TaskInput& input, const FeatureSums& sums, const Reference&
   std::snprintf(number, sizeof number, "%.6g", distance);
   input.log("Frechet distance on " + features + ": " + number + ", of " + std::to_string(sums.count) + " images to " +
             reference.what);
+}
+
+// Makes the folders of the results before the images, so that a wrong path does not cost the time of making them.
+Status make_folders(FileSystem& fs, const SampleOptions& options) {
+  const auto make = [&](const std::string& flag, const std::string& folder) -> Status {
+    const Status made = make_directories(fs, folder);
+    if (made.ok()) return {};
+    return Error{made.error().code, flag + ": " + made.error().message};
+  };
+  if (!options.folder.empty()) TRY(make("--folder " + options.folder, options.folder));
+  if (!options.grid.empty()) TRY(make("--grid " + options.grid, parent_path(options.grid)));
   return {};
 }
 
@@ -314,26 +327,25 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
         "class");
   }
 
+  const Status made = make_folders(fs, options);
+  if (!made.ok()) return failure_of(made.error(), ExitCode::kCheckpoint);
   std::optional<Reference> reference;
   if (options.wants_distance()) {
     Result<Reference> found = reference_of(fs, input.config, input.device);
     if (!found.ok()) return failure_of(found.error(), ExitCode::kData);
     reference = std::move(*found);
   }
-  Sampling sampling(input, *classes, num_classes);
+  Sampling sampling(input, *classes, num_classes, reference ? &*reference : nullptr);
   const Status sampled = sampling.run(fs);
   if (!sampled.ok()) return failure_of(sampled.error(), ExitCode::kCheckpoint);
 
-  OrderedJson result = {{"images", options.count}};
-  if (reference) {
-    const Status compared = compare(input, sampling.sums(), *reference, result);
-    if (!compared.ok()) return failure_of(compared.error(), ExitCode::kCheckpoint);
-  }
   if (!options.grid.empty()) {
     const Status written = write_file_atomically(fs, options.grid, sampling.sheet());
     if (!written.ok()) return Failure{ExitCode::kCheckpoint, "--grid " + options.grid + ": " + written.error().message};
-    result["grid"] = options.grid;
   }
+  OrderedJson result = {{"images", options.count}};
+  if (reference) compare(input, sampling.sums(), *reference, result);
+  if (!options.grid.empty()) result["grid"] = options.grid;
   if (!options.folder.empty()) result["folder"] = options.folder;
   const std::string line = dump_line(result) + "\n";
   const Status written = input.out(line.data(), line.size());

@@ -398,7 +398,7 @@ std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
   train_losses_.push_back(mean_of(report.metrics, kTrainLoss));
   std::vector<std::string> files;
   if (is_best) files.emplace_back(kBestFile);
-  if (report.epoch > 0 && report.epoch % kEpochsBetweenFiles == 0) {
+  if (report.ends_epoch && report.epoch > 0 && report.epoch % kEpochsBetweenFiles == 0) {
     files.push_back("checkpoint_epoch_" + std::to_string(report.epoch) + ".pt");
   }
   return files;

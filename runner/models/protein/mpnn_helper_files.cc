@@ -57,6 +57,13 @@ Result<const ChainView*> chain_named(const std::string& where, const StructureVi
   return &view.chains[chains->front()];
 }
 
+// Whether the structure has the chain and it is no protein, but for example a nucleic acid: the public helper scripts
+// name such chains, too.
+bool is_other_chain(const StructureView& view, const std::string& id) {
+  return std::any_of(view.chains.begin(), view.chains.end(),
+                     [&](const ChainView& chain) { return chain.id == id && !chain.is_protein; });
+}
+
 Result<int64_t> position_at(const std::string& where, const StructureView& view, const ChainView& chain,
                             const Json& number) {
   const int64_t length = int64_t{chain.end} - chain.begin;
@@ -68,11 +75,12 @@ Result<int64_t> position_at(const std::string& where, const StructureView& view,
   return int64_t{chain.begin} + number.get<int64_t>() - 1;
 }
 
-// {"A": VALUE, "B": VALUE}: calls use(chain, VALUE) for each.
+// {"A": VALUE, "B": VALUE}: calls use(chain, VALUE) for each chain that is a protein.
 Status for_each_chain(const std::string& where, const StructureView& view, const Json& by_chain,
                       const std::function<Status(const ChainView&, const Json&)>& use) {
   if (!by_chain.is_object()) return wrong(where, "expected an object by chains for " + std::string(view.name));
   for (const auto& [id, value] : by_chain.items()) {
+    if (is_other_chain(view, id)) continue;
     TRY_ASSIGN(const ChainView* const chain, chain_named(where, view, id));
     if (!value.is_array()) {
       return wrong(where, "expected a list for chain " + id + " of " + std::string(view.name));
@@ -97,7 +105,7 @@ Result<AminoAcidValues> amino_acid_values(const std::string& where, const Json& 
   return values;
 }
 
-// Reads [["A", "B"], ["C"]]: the designed chains, then the fixed ones.
+// Reads [["A", "B"], ["C"]]: the designed chains, then the fixed ones. Of the designed ones, the proteins.
 Result<std::vector<size_t>> designed_in(const std::string& where, const StructureView& view, const Json& pair) {
   const auto is_text = [](const Json& value) { return value.is_string(); };
   if (!pair.is_array() || pair.size() != 2 || !pair[0].is_array() ||
@@ -106,7 +114,13 @@ Result<std::vector<size_t>> designed_in(const std::string& where, const Structur
         where, "expected [designed chains, fixed chains] for " + std::string(view.name) + ", as in [[\"A\"], [\"B\"]]");
   }
   std::string ids;
-  for (const Json& id : pair[0]) ids += id.get<std::string>() + " ";
+  for (const Json& id : pair[0]) {
+    if (!is_other_chain(view, id.get<std::string>())) ids += id.get<std::string>() + " ";
+  }
+  if (ids.empty()) {
+    return wrong(where, "none of the designed chains of " + std::string(view.name) + ", " + dump_line(pair[0]) +
+                            ", is a protein");
+  }
   auto chains = chains_of(view, ids);
   if (!chains.ok()) return wrong(where, chains.error().message);
   return std::move(*chains);

@@ -3,7 +3,7 @@
 //
 // Role: lines of JSON → choices for one structure. The lines of a file form one object whose keys are the structures'
 // names (for --bias_AA_jsonl: amino acids). A position counts from 1 in its chain, gaps included; it is not the
-// residue's number in the structure's file.
+// residue's number in the structure's file. What the files say of a chain that is no protein is left out.
 // Threads: reads files; otherwise pure.
 // Errors (kInvalid): the message names the file and what is missing or wrong in it.
 #pragma once

@@ -31,14 +31,33 @@ Status choose_designed(const MpnnTaskOptions& options, Target& target) {
   for (const std::vector<int64_t>& some : {*fixed, target.chosen.fixed}) {
     for (const int64_t position : some) chain_M[target.place_of[static_cast<size_t>(position)]] = 0.0F;
   }
-  if (designed_places(target.input).sum().item<double>() > 0.0) return {};
-  return Error{ErrorCode::kInvalid,
-               std::string(view.name) +
-                   ": no residue is left: those of the chosen chains are fixed (--fixed_positions) or "
-                   "lack one of N, CA, C and O"};
+  return {};
 }
 
-// Takes the tied residues from --tied_positions or the helper file, and checks that all of them are designed.
+// Takes the groups of --tied_positions_jsonl. The public helper script ties the whole length of its chains, so
+// positions without coordinates are left out, and a group with a fixed position keeps its amino acids, as in the public
+// package.
+void tie_groups_of_file(Target& target) {
+  const auto* const has_coordinates = target.input.mask_BL.const_data_ptr<float>();
+  auto* const chain_M = target.input.chain_M_BL.mutable_data_ptr<float>();
+  for (const std::vector<int64_t>& group : target.chosen.tied) {
+    std::vector<int64_t> places;
+    bool is_fixed = false;
+    for (const int64_t position : group) {
+      const int64_t place = target.place_of[static_cast<size_t>(position)];
+      if (has_coordinates[place] == 0.0F) continue;
+      places.push_back(place);
+      is_fixed = is_fixed || chain_M[place] == 0.0F;
+    }
+    if (is_fixed) {
+      for (const int64_t place : places) chain_M[place] = 0.0F;
+    } else if (!places.empty()) {
+      target.tied.push_back(std::move(places));
+    }
+  }
+}
+
+// Takes the tied residues from --tied_positions, all of which must be designed, or from the helper file.
 Status choose_tied(const MpnnTaskOptions& options, Target& target) {
   const StructureView& view = target.view;
   auto tied = tied_positions_of(view, options.tied_positions);
@@ -46,7 +65,7 @@ Status choose_tied(const MpnnTaskOptions& options, Target& target) {
   if (!tied->empty() && !target.chosen.tied.empty()) {
     return Error{ErrorCode::kInvalid, "--tied_positions and --tied_positions_jsonl are both given: give one of them"};
   }
-  if (tied->empty()) *tied = target.chosen.tied;
+  if (tied->empty()) tie_groups_of_file(target);
   const at::Tensor designed_BL = designed_places(target.input);
   const auto* const is_designed = designed_BL.const_data_ptr<float>();
   for (const std::vector<int64_t>& group : *tied) {
@@ -80,7 +99,12 @@ Result<Target> make_target(const StructureView& view, const MpnnTaskOptions& opt
   TRY_ASSIGN(target.chosen, files.choices(view));
   TRY(choose_designed(options, target));
   TRY(choose_tied(options, target));
-  return target;
+  if (designed_places(target.input).sum().item<double>() > 0.0) return target;
+  return Error{ErrorCode::kInvalid,
+               std::string(view.name) +
+                   ": no residue is left: those of the chosen chains are fixed (--fixed_positions, "
+                   "--fixed_positions_jsonl), tied to a fixed one (--tied_positions_jsonl) or lack one of N, CA, C "
+                   "and O"};
 }
 
 at::Tensor designed_places(const MpnnInput& input) { return input.chain_M_BL * input.mask_BL; }

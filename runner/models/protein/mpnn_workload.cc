@@ -112,7 +112,8 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
                                           " of them are longer than --max_protein_length " +
                                           std::to_string(options_.mpnn.max_protein_length)};
   }
-  if (validation_.empty()) validation_ = train_;
+  holds_out_ = !validation_.empty();
+  if (!holds_out_) validation_ = train_;
   for (std::vector<PackedSample>* const split : {&train_, &validation_}) {
     std::sort(split->begin(), split->end(), [](const PackedSample& a, const PackedSample& b) {
       return std::pair(a.cluster, a.sample) < std::pair(b.cluster, b.sample);
@@ -150,15 +151,14 @@ std::string MpnnWorkload::memory_advice() const {
 
 std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
-  const bool holds_out = validation_.front().sample != train_.front().sample || validation_.size() != train_.size();
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", "mpnn, " + text(options_.mpnn.num_neighbors) + " neighbours"},
       {"parameters", text(count_elements(model_.parameters()))},
       {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
                          (too_long_ > 0 ? ", " + text(too_long_) + " too long" : "")},
       {"trained on", text(static_cast<int64_t>(train_.size())) + " of " + text(residues_) + " residues"},
-      {"validated on", holds_out ? text(static_cast<int64_t>(validation_.size()))
-                                 : std::string("the same: nothing is held out (--val_split)")}};
+      {"validated on", holds_out_ ? text(static_cast<int64_t>(validation_.size()))
+                                  : std::string("the same: nothing is held out (--val_split)")}};
   const auto more = lines_on_source(structures_, found_);
   lines.insert(lines.end(), more.begin(), more.end());
   return lines;
@@ -274,7 +274,9 @@ std::vector<std::string> MpnnWorkload::evaluation_lines(const EvaluationReport& 
 }
 
 std::vector<std::string> MpnnWorkload::outputs(const EvaluationReport& /*report*/) {
-  return {"epoch_last.pt", kHeldOutFile};
+  std::vector<std::string> files = {"epoch_last.pt"};
+  if (holds_out_) files.emplace_back(kHeldOutFile);
+  return files;
 }
 
 // The names of the structures that are validated on, one per line.

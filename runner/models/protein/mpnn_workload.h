@@ -52,7 +52,7 @@ class MpnnWorkload final : public Workload {
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // epoch_last.pt, which the public implementation can load: weights, num_edges, noise_level and the optimizer's state.
-  // held_out.txt: the names of the structures that are validated on.
+  // held_out.txt: the names of the structures that are validated on and not trained on, if there are any.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   Result<FilePast> restore_from_file(const Json& fields) override;
@@ -82,8 +82,9 @@ class MpnnWorkload final : public Workload {
   std::vector<Example> examples_;  // by sample
   std::vector<PackedSample> train_;
   std::vector<PackedSample> validation_;  // a copy of train_ where nothing is held out
-  int64_t too_long_ = 0;                  // structures left out because of --max_protein_length
-  int64_t residues_ = 0;                  // residues of all training samples
+  bool holds_out_ = false;
+  int64_t too_long_ = 0;  // structures left out because of --max_protein_length
+  int64_t residues_ = 0;  // residues of all training samples
 };
 
 }  // namespace lockstep

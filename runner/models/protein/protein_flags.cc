@@ -80,7 +80,8 @@ void add_protein_data_flags(FlagTableBuilder& table) {
   path.identity = data_name;
   table
       .text("cache_dir", kThisProcess, "a folder", OPTION(cache_dir),
-            "where the prepared structures are kept; empty: .lockstep beside --pdb_path")
+            "where the prepared structures are kept; empty: .lockstep beside --pdb_path; implies --variant mdm unless "
+            "--variant is given")
       .names_path = NamesPath::kFolder;
   table.real("val_split", kMaths, 0.0, 1.0, true, OPTION(val_split), "share of the structures to validate on");
   table.boolean("use_predefined_split", kMaths, OPTION(use_predefined_split),
@@ -232,7 +233,7 @@ Status check_protein(const RunConfig& config) {
     return invalid("--pdb_path is required: a file or a folder of structures, or generated");
   }
   if (is_given(config, "save_dir") && is_given(config, "train_dir")) {
-    return invalid("--save_dir and --train_dir are one thing: give one of them");
+    return invalid("--save_dir and --train_dir set the same folder: give only one of them");
   }
   return check_variant(config);
 }

@@ -27,7 +27,6 @@ namespace lockstep {
 
 struct HyperConnectionOptions {
   int64_t copies = 4;
-  double initial_gate = 0.01;  // α_post and α_res at the start
   int64_t sinkhorn_iterations = 20;
   bool full_precision = false;  // compute in fp32 even under autocast
 };

@@ -45,7 +45,10 @@ Result<std::string> item_memory_text(const ItemMemory& memory) {
                    " do not fit into memory: they need " + text + ": training also keeps the embedding's gradients, " +
                    (memory.averages > 0 ? "its moving averages " : "") +
                    "and Adam's two moments. Give fewer --hidden_units" + (memory.ranks > 1 ? ", fewer ranks" : "") +
-                   ", or a larger --min_count, which drops rare items"};
+                   (memory.keeps_ids ? ", or a file without gaps between its ids: ids of `user item` files are kept, "
+                                       "and they go up to " +
+                                           std::to_string(memory.num_items) + ": number them 1, 2, 3 …"
+                                     : ", or a larger --min_count, which drops rare items")};
 }
 
 int64_t memory_of([[maybe_unused]] at::Device device) {

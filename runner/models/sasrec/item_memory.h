@@ -18,6 +18,7 @@ struct ItemMemory {
   size_t averages = 0;          // moving averages of the weights
   int64_t ranks = 1;            // ranks that share the available memory
   int64_t available_bytes = 0;  // total memory, including what is in use now
+  bool keeps_ids = false;       // the items' ids are their numbers: num_items is the largest id
 };
 
 // Pure. Returns a line for the start table with the needed and the available memory. Error (kInvalid): more memory is

@@ -197,16 +197,21 @@ std::string tsv_lines(std::string_view user, const Recommender::Row& row, const 
   return lines;
 }
 
-// Compares the number of items of weights and data set, so that a wrong data set is not reported as a wrong flag.
+// Compares the items of weights and data set, so that a wrong data set is not reported as a wrong flag, and none gets
+// the scores of another. A file of weights alone tells only how many items there were.
 std::optional<Failure> check_items(const TaskInput& input, const SasrecData& data) {
   const auto table = std::find_if(input.weights.begin(), input.weights.end(),
                                   [](const NamedTensor& tensor) { return tensor.name == kItemTable; });
   if (table == input.weights.end() || table->tensor.dim() == 0) return std::nullopt;  // copy_tensors reports it
   const int64_t trained = table->tensor.size(0) - 1;
-  if (trained == data.num_items()) return std::nullopt;
-  return data_failure(data.report().path + " has " + std::to_string(data.num_items()) + " items and " +
-                      input.weights_path + " was trained on " + std::to_string(trained) +
-                      ": give the data set that it was trained on (--dataset, and --min_count as then)");
+  if (trained != data.num_items()) {
+    return data_failure(data.report().path + " has " + std::to_string(data.num_items()) + " items and " +
+                        input.weights_path + " was trained on " + std::to_string(trained) +
+                        ": give the data set that it was trained on (--dataset, and --min_count as then)");
+  }
+  const Status numbers = data.check_item_numbers(input.progress.value("workload", Json::object()));
+  if (!numbers.ok()) return data_failure(numbers.error().with_context(input.weights_path).message);
+  return std::nullopt;
 }
 
 std::optional<Failure> write_rows(const TaskInput& input, const Recommender& recommender,

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Errors: kData: the data set is missing or unreadable, or its number of items is not the weights'; the file of --users
+// Errors: kData: the data set is missing or unreadable, or its items are not the weights'; the file of --users
 // is unreadable or names an unknown user. kUsage: an unknown --user, --topk above the number of items, weights of
 // another shape. kCheckpoint: weights that are not finite; the result cannot be written.
 std::optional<Failure> recommend(const TaskInput& input);

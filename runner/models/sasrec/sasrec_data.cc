@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/sha256.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,7 @@ void right_align(const Range& source, std::span<int64_t> row) {
 
 // A unit of timestamps other than seconds.
 struct TimestampUnit {
-  int64_t from;  // timestamps from here on have this unit; in seconds, the smallest `from` is the year 5138
+  int64_t from;  // most timestamps are at least this; in seconds, the smallest `from` is the year 5138
   int64_t per_second;
   const char* name;
 };
@@ -78,6 +79,8 @@ Result<SasrecData> SasrecData::create(Dataset dataset, const SequenceProtocol& p
   SasrecData data(protocol);
   data.interactions_ = std::move(dataset.interactions);
   data.report_ = std::move(dataset.report);
+  data.items_sha256_ = std::move(dataset.items_sha256);
+  data.sha256_ = data.digest();
   if (protocol.has_times) TRY(data.make_times_relative());
   data.index_users();
   if (data.usable_users_.empty()) {
@@ -89,6 +92,25 @@ Result<SasrecData> SasrecData::create(Dataset dataset, const SequenceProtocol& p
   return data;
 }
 
+std::string SasrecData::digest() const {
+  Sha256 digest;
+  digest.update(items_sha256_.data(), items_sha256_.size());
+  const auto add = [&](const auto& values) { digest.update(values.data(), values.size() * sizeof(values[0])); };
+  add(interactions_.offsets);
+  add(interactions_.items);
+  add(interactions_.timestamps);
+  return digest.hex_digest();
+}
+
+Status SasrecData::check_item_numbers(const Json& progress) const {
+  const auto then = progress.find(kItemsField);
+  if (then == progress.end() || *then == Json(items_sha256_)) return {};
+  return invalid("it was trained with other item numbers than " + report_.path +
+                 " has now: items are numbered in the order of their first lines, and a number is a row of the item "
+                 "table. Give the file that it was trained on (new lines may be appended to it), or train anew in "
+                 "another --train_dir");
+}
+
 // Works in place: the absolute times are not needed afterwards.
 Status SasrecData::make_times_relative() {
   std::vector<int64_t>& times = interactions_.timestamps;
@@ -98,14 +120,16 @@ Status SasrecData::make_times_relative() {
                      ") has no timestamps, and --variant tisasrec learns from them: use a file with "
                      "timestamps, or give --no_time or --variant sasrec"};
   }
-  const auto [oldest, newest] = std::minmax_element(times.begin(), times.end());
-  if (*oldest < 0) {
-    return Error{ErrorCode::kInvalid, report_.path + ": found the timestamp " + std::to_string(*oldest) +
+  const int64_t oldest = *std::min_element(times.begin(), times.end());
+  if (oldest < 0) {
+    return Error{ErrorCode::kInvalid, report_.path + ": found the timestamp " + std::to_string(oldest) +
                                           ", expected seconds since 1970: correct the file, or give --no_time"};
   }
   int64_t per_second = 1;
   for (const TimestampUnit& unit : kTimestampUnits) {
-    if (*newest < unit.from) continue;
+    // Most, not all: a few dates far in the future may mean "never".
+    const auto count = std::count_if(times.begin(), times.end(), [&](int64_t time) { return time >= unit.from; });
+    if (static_cast<size_t>(count) * 2 <= times.size()) continue;
     per_second = unit.per_second;
     timestamp_unit_ = unit.name;
     break;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/json.h"
 #include "runner/base/philox.h"
 #include "runner/base/result.h"
 #include "runner/data/interactions.h"
@@ -55,6 +56,16 @@ class SasrecData {
   [[nodiscard]] std::span<const int64_t> times_of(int64_t user) const;
   // The unit that the file's timestamps were found to have, for example "milliseconds"; empty for seconds.
   [[nodiscard]] const std::string& timestamp_unit() const { return timestamp_unit_; }
+  // Of everything that was read: who chose what and when, and the items' ids.
+  [[nodiscard]] const std::string& sha256() const { return sha256_; }
+
+  // An item's number is its row in the model. In a checkpoint's progress, kItemsField holds Dataset::items_sha256.
+  static constexpr const char* kItemsField = "items_sha256";
+  [[nodiscard]] const std::string& items_sha256() const { return items_sha256_; }
+  // Whether the items have the numbers that they had when a checkpoint with this progress (Workload::progress_state)
+  // was written; one of an earlier version, without the field, passes. Error (kInvalid): a sentence to follow the
+  // checkpoint's path.
+  [[nodiscard]] Status check_item_numbers(const Json& progress) const;
 
   // Fills one training row. Each span has `maxlen` entries, right-aligned with zeros on the left: inputs s_t, positives
   // s_{t+1}, and one negative per positive, drawn uniformly from the items that are not among the user's training
@@ -86,6 +97,7 @@ class SasrecData {
 
  private:
   explicit SasrecData(const SequenceProtocol& protocol) : protocol_(protocol) {}
+  [[nodiscard]] std::string digest() const;
   Status make_times_relative();
   void index_users();
 
@@ -103,6 +115,8 @@ class SasrecData {
 
   SequenceProtocol protocol_;
   std::string timestamp_unit_;
+  std::string sha256_;
+  std::string items_sha256_;
 
   Interactions interactions_;
   InteractionsReport report_;

@@ -83,7 +83,7 @@ void add_sasrec_model_flags(FlagTableBuilder& table) {
       needs_tisasrec;
   table
       .boolean("no_mhc", kMaths, OPTION(tisasrec.no_mhc),
-               "plain residual connections; false: the guide's mHC, which amounts to a gate")
+               "plain residual connections; false: the guide's hyper-connections (mHC), which only scale each position")
       .missing_need = needs_tisasrec;
   table
       .integer("mhc_expansion_rate", kMaths, 1, 64, OPTION(tisasrec.mhc_expansion_rate),
@@ -128,7 +128,7 @@ Status check_sasrec(const RunConfig& config) {
   return {};
 }
 
-// "guide": what the guide's script does without flags, except for its mHC, which amounts to a gate
+// "guide": what the guide's script does without flags, except for its mHC, which only scales each position
 // (hyper_connection.h). Values that are also the defaults are left out, except for the schedule's, so that it can be
 // read in one place.
 std::vector<Preset> sasrec_presets() {

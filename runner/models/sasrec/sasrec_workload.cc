@@ -76,7 +76,8 @@ Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& 
                                                        .hidden_units = sasrec_options(config).hidden_units,
                                                        .averages = config.training.ema_decays.size(),
                                                        .ranks = device.is_cpu() ? config.launch.nproc.value_or(1) : 1,
-                                                       .available_bytes = memory_of(device)});
+                                                       .available_bytes = memory_of(device),
+                                                       .keeps_ids = keeps_ids(data.report().format)});
   if (!memory.ok()) return Error{ErrorCode::kInvalid, data.report().path + ": " + memory.error().message};
   std::unique_ptr<SasrecWorkload> workload(new SasrecWorkload(config, std::move(data), device));
   workload->memory_text_ = *memory;
@@ -90,6 +91,12 @@ SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Dev
       data_(std::move(data)),
       model_(make_sequence_model(options_, data_.num_items(), device)),
       best_(kSavedMetrics.size(), 0.0) {}
+
+Json SasrecWorkload::shared_facts() const {
+  return {{"number of samples", data_.num_users()},
+          {"number of items", data_.num_items()},
+          {"sha256 of the interactions", data_.sha256()}};
+}
 
 double SasrecWorkload::flops_per_sample() const {
   const auto t = static_cast<double>(options_.maxlen);
@@ -233,10 +240,11 @@ std::vector<std::string> SasrecWorkload::outputs(const EvaluationReport& report)
 Json SasrecWorkload::progress_state() const {
   Json best = Json::object();
   for (size_t i = 0; i < kSavedMetrics.size(); ++i) best[kSavedMetrics[i]] = best_[i];
-  return Json{{"best", best}};
+  return Json{{"best", best}, {SasrecData::kItemsField, data_.items_sha256()}};
 }
 
 Status SasrecWorkload::restore_progress(const Json& state) {
+  TRY(data_.check_item_numbers(state));
   std::vector<double> best;
   for (const char* const name : kSavedMetrics) {
     const Json::json_pointer field = Json::json_pointer("/best") / name;

@@ -30,7 +30,7 @@ class SasrecWorkload final : public Workload {
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   void initialize(uint64_t seed) override { model_->initialize(seed); }
 
-  [[nodiscard]] Json shared_facts() const override { return {{"number of samples", data_.num_users()}}; }
+  [[nodiscard]] Json shared_facts() const override;
   [[nodiscard]] double flops_per_sample() const override;
   [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;

@@ -39,7 +39,6 @@ TisasrecModel::TisasrecModel(const SasrecOptions& options, int64_t num_items, at
     time_matrix_V_emb_ = trained({tisasrec.time_span + 1, d}, device);
   }
   const HyperConnectionOptions connection{.copies = tisasrec.mhc_expansion_rate,
-                                          .initial_gate = tisasrec.mhc_init_gate,
                                           .sinkhorn_iterations = tisasrec.mhc_sinkhorn_iter,
                                           .full_precision = tisasrec.mhc_no_amp};
   const auto linear = [&] { return trained_linear(d, d, device); };

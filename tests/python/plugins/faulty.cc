@@ -1,6 +1,7 @@
 // A plugin that does what --fault says: each a mistake in a plugin, or an error that is not its own. Its model is w·x.
 #include <c10/util/Exception.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <any>
 #include <cmath>
@@ -146,6 +147,15 @@ class Faulty final : public Workload {
   at::Tensor w_ = torch::zeros({4}).requires_grad_();
 };
 
+// A flag by the name that is in this variable, which is one that it must not have.
+void add_flag_of(const char* variable, FlagTableBuilder& table) {
+  const char* const name = std::getenv(variable);
+  if (name == nullptr) return;
+  Flag& flag = table.custom(name, FlagScope::kThisProcess, "a word", "one too many");
+  flag.set = [](std::string_view, RunConfig&) { return true; };
+  flag.get = [](const RunConfig&) { return std::string(); };
+}
+
 void faulty(PluginWorkload& workload) {
   workload.flags.name = "faulty";
   workload.flags.summary = "what a plugin must not do";
@@ -161,9 +171,17 @@ void faulty(PluginWorkload& workload) {
           return std::any_cast<Wanted&>(config.options).fault;
         },
         "which");
+    add_flag_of("FAULTY_FLAG", table);
   };
   workload.flags.tasks = {{.name = "task", .summary = "throws", .examples = {"lockstep faulty task"}}};
-  workload.run_task = [](const TaskInput&) -> std::optional<Failure> { throw std::runtime_error("no task today"); };
+  workload.flags.tasks[0].add_flags = [](FlagTableBuilder& table) { add_flag_of("FAULTY_TASK_FLAG", table); };
+  workload.run_task = [](const TaskInput& input) -> std::optional<Failure> {
+    if (std::getenv("FAULTY_TASK_WAITS") != nullptr) {
+      input.log("waiting");
+      while (true) ::pause();
+    }
+    throw std::runtime_error("no task today");
+  };
   workload.flags.check = [](const RunConfig& config) -> Status {
     if (std::any_cast<const Options&>(config.options).fault == "throws_in_check") throw std::runtime_error("no check");
     if (std::any_cast<const Options&>(config.options).fault == "check_throws_a_number") throw 7;

@@ -35,7 +35,6 @@ GroupBreak broke(int64_t milliseconds, const std::string& cause = "SignalKILL", 
 Resumed resumed(int64_t step, int64_t milliseconds, uint64_t generation = 2) {
   return {.generation = generation,
           .step = step,
-          .assigned_ns = (milliseconds - 31) * kMillisecond,
           .formed_ns = (milliseconds - 11) * kMillisecond,
           .synced_ns = (milliseconds - 10) * kMillisecond,
           .committed_ns = milliseconds * kMillisecond,
@@ -412,7 +411,8 @@ TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {
   status.generation = (uint64_t{1'700'000'000} << 32U) | 2;
   status.nnodes = 2;
   status.world_size = 4;
-  status.workers = {WorkerStatus{.rank = 3, .seconds_unchanged = 1.5}};
+  status.workers = {WorkerStatus{.rank = 3, .seconds_unchanged = 1.5},
+                    WorkerStatus{.rank = 2, .activity = Activity::kAwaiting, .seconds_unchanged = 300.0}};
   status.slowest = SlowestStatus{.rank = 3, .lag_seconds = 0.25};
   AgentFigures figures{.status = status,
                        .workers_alive = 2,
@@ -436,6 +436,7 @@ TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {
         "lockstep_goodput_seconds_total{cause=\"startup\",kind=\"waiting\"} 1\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+  EXPECT_THAT(text, Not(HasSubstr("lockstep_rank_unchanged_seconds{rank=\"2\"}"))) << "it waits for a group";
 }
 
 TEST(ShortTime, has_the_digits_that_matter) {

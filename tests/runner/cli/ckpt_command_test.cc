@@ -56,7 +56,7 @@ TEST_F(CkptCommand, lists_the_newest_first_and_says_what_is_damaged) {
   const std::string text = out_.str();
   EXPECT_LT(text.find("step-00000040"), text.find("step-00000010"));
   EXPECT_THAT(text, AllOf(HasSubstr("CHECKPOINT"), HasSubstr("sasrec"), HasSubstr("1 bytes"),
-                          HasSubstr("complete, sums not checked")));
+                          HasSubstr("complete, checksums not verified")));
 }
 
 TEST_F(CkptCommand, marks_only_the_best_that_retention_keeps) {
@@ -73,7 +73,7 @@ TEST_F(CkptCommand, verifies_and_answers_4_for_damage) {
   EXPECT_EQ(run({"verify", folder()}), 0) << err_.str();
   spoil("step-00000030/model.safetensors");
   EXPECT_EQ(run({"verify", folder()}), 4);
-  EXPECT_THAT(out_.str(), HasSubstr("complete, every sum right"));
+  EXPECT_THAT(out_.str(), HasSubstr("complete, all checksums match"));
   EXPECT_THAT(err_.str(), HasSubstr("step-00000030"));
   EXPECT_EQ(run({"verify", folder() + "/step-00000010"}), 0);
 }
@@ -84,7 +84,8 @@ TEST_F(CkptCommand, passes_over_what_the_run_removes_while_it_looks) {
   fs.at_read_of("step-00000010/state.json", 2,
                 [&] { ASSERT_TRUE(remove_tree(fs_, join_path(folder(), "step-00000010")).ok()); });
   EXPECT_EQ(ckpt_command(fs, {"verify", folder()}, out_, err_), 0) << err_.str();
-  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step-00000010  removed meanwhile"), HasSubstr("complete, every sum right")));
+  EXPECT_THAT(out_.str(),
+              AllOf(HasSubstr("step-00000010  removed meanwhile"), HasSubstr("complete, all checksums match")));
 }
 
 TEST_F(CkptCommand, exports_the_newest_complete_one_in_both_formats) {

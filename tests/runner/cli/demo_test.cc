@@ -9,6 +9,7 @@
 #include "runner/cli/demo_data.h"
 #include "runner/cli/own_run.h"
 #include "runner/cli/workloads_command.h"
+#include "runner/config/flag_table.h"
 #include "runner/models/workload_flags.h"
 #include "tests/runner/cli/agent_process.h"
 #include "tests/support/temporary_folder.h"
@@ -17,6 +18,7 @@ namespace lockstep {
 namespace {
 
 using test::AgentProcess;
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -247,11 +249,13 @@ TEST(Demo, of_a_run_that_left_no_metrics_says_so) {
 }
 
 TEST(Demo, passes_a_stop_on_to_the_run_and_ends_with_it) {
-  AgentProcess process(demo("* * print ready\n* * until_signal\n"));
-  ASSERT_TRUE(process.wait_for_output("[rank 1] ready"));
-  process.send(SIGTERM);
-  EXPECT_EQ(process.wait(), 143) << process.output();
-  EXPECT_THAT(process.output(), Not(HasSubstr("Result")));
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    AgentProcess process(demo("* * print ready\n* * until_signal\n"));
+    ASSERT_TRUE(process.wait_for_output("[rank 1] ready"));
+    process.send(signal);
+    EXPECT_EQ(process.wait(), 143) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("Result")));
+  }
 }
 
 TEST(Demo, leaves_out_those_of_its_flags_that_the_user_gave) {
@@ -262,6 +266,44 @@ TEST(Demo, leaves_out_those_of_its_flags_that_the_user_gave) {
   EXPECT_THAT(process.output(), HasSubstr("--num_epochs=7"));
   EXPECT_THAT(process.output(), Not(HasSubstr("--num_epochs 200")));
   EXPECT_THAT(process.output(), Not(HasSubstr("--nproc 2")));
+}
+
+// The output of a demo whose run is begun and ends with code 3.
+std::string begun_demo(const std::vector<std::string>& words) {
+  AgentProcess::Setup setup = demo("* * exit 3\n");
+  setup.command.insert(setup.command.begin() + 1, words.begin(), words.end());
+  AgentProcess process(std::move(setup));
+  EXPECT_EQ(process.wait(), 3) << process.output();
+  return process.output();
+}
+
+TEST(Demo, of_every_preset_is_begun) {
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    for (const Preset& preset : workload.presets) begun_demo({workload.name, "--" + workload.preset_flag, preset.name});
+  }
+}
+
+TEST(Demo, leaves_out_those_of_its_flags_that_contradict_the_user_s) {
+  EXPECT_THAT(begun_demo({"gpt2rec", "--preset", "two_phase"}),
+              AllOf(Not(HasSubstr("--num_epochs")), Not(HasSubstr("--lr ")), HasSubstr("--batch_size 1024")));
+  EXPECT_THAT(begun_demo({"jit", "--blr", "1e-4"}), AllOf(Not(HasSubstr("--lr ")), HasSubstr("--model 4x128/4")));
+  EXPECT_THAT(begun_demo({"jit", "--warmup_steps", "10"}), Not(HasSubstr("--warmup_epochs")));
+  EXPECT_THAT(begun_demo({"protein", "--variant", "mdm"}), Not(HasSubstr("--batch_tokens")));
+}
+
+TEST(Demo, trains_in_the_folder_that_the_user_gives_by_any_of_its_names) {
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    const std::string untouched = begun_demo({workload.name});
+    for (size_t i = 0; i < workload.demo.arguments.size(); i += 2) {
+      EXPECT_THAT(untouched, HasSubstr(workload.demo.arguments[i] + " " + workload.demo.arguments[i + 1]));
+    }
+    for (const Flag& flag : flag_table(&workload)) {
+      if (!flag.is_train_dir) continue;
+      const std::string words = "--" + flag.name + " mine/";
+      EXPECT_THAT(begun_demo({workload.name, "--" + flag.name, "mine/"}),
+                  AllOf(HasSubstr(words), Not(HasSubstr("demo/" + workload.name))));
+    }
+  }
 }
 
 TEST(Demo, trains_in_a_folder_of_its_own_below_the_present_one) {

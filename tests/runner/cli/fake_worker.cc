@@ -267,7 +267,6 @@ class FakeWorker {
     page_->committed_ns = page_->changed_ns = at;
     say(Resumed{.generation = assignment_.generation,
                 .step = step,
-                .assigned_ns = at,
                 .formed_ns = at,
                 .synced_ns = at,
                 .committed_ns = at,

@@ -145,6 +145,13 @@ TEST_P(LocalNodesStop, together_with_the_signal_s_code) {
 
 INSTANTIATE_TEST_SUITE_P(Signals, LocalNodesStop, testing::Values(SIGTERM, SIGINT));
 
+TEST(LocalNodes, stop_together_when_the_terminal_is_closed) {
+  AgentProcess run(local_nodes(kTrainForLong));
+  ASSERT_TRUE(wait_until(run, is_training));
+  run.send(SIGHUP);
+  EXPECT_EQ(run.wait(), 143) << run.output();
+}
+
 TEST(LocalNodes, leave_nobody_behind_when_the_parent_is_killed) {
   AgentProcess run(local_nodes(kTrainForLong));
   ASSERT_TRUE(wait_until(run, is_training));

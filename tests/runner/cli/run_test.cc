@@ -224,6 +224,28 @@ TEST_P(RunForwards, the_signal_once_and_ends_with_128_and_it) {
 
 INSTANTIATE_TEST_SUITE_P(Signals, RunForwards, testing::Values(SIGTERM, SIGINT));
 
+TEST(Run, stops_in_order_when_the_terminal_is_closed) {
+  AgentProcess agent(two("* 1 until_signal\n* 0 until_signal\n"));
+  ASSERT_TRUE(agent.wait_for_output("\nwaiting for a signal"));
+  ASSERT_TRUE(agent.wait_for_output("[rank 1] waiting for a signal"));
+  agent.send(SIGHUP);
+  EXPECT_EQ(agent.wait(), 143);
+  EXPECT_THAT(agent.output(), HasSubstr("[rank 1] got signal " + std::to_string(SIGTERM)));
+  EXPECT_THAT(agent.output(), HasSubstr("the terminal was closed (SIGHUP)"));
+}
+
+TEST(Run, goes_on_under_nohup_when_the_terminal_is_closed) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does; the agent inherits it
+  AgentProcess agent(two("* 1 until_signal\n* 0 until_signal\n"));
+  ASSERT_TRUE(agent.wait_for_output("\nwaiting for a signal"));
+  ASSERT_TRUE(agent.wait_for_output("[rank 1] waiting for a signal"));
+  ::signal(SIGHUP, SIG_DFL);
+  agent.send(SIGHUP);
+  agent.send(SIGINT);
+  EXPECT_EQ(agent.wait(), 130);
+  EXPECT_THAT(agent.output(), Not(HasSubstr("SIGHUP")));
+}
+
 TEST(Run, kills_who_takes_longer_to_stop_than_the_pod_is_given) {
   AgentProcess::Setup setup = two("* * hang\n");
   setup.environment = {"LOCKSTEP_STOP_TIMEOUT_SECONDS=1"};

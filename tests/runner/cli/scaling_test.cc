@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runner/cli/own_machine.h"
+#include "runner/config/flag_table.h"
 #include "runner/models/workload_flags.h"
 
 namespace lockstep {
@@ -77,7 +78,7 @@ TEST(Scaling, refuses_flags_that_say_how_many_ranks_run_where_or_leave_no_steps)
     const Status checked = check_bench_flags(*config);
     ASSERT_FALSE(checked.ok()) << flag;
     const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
-    EXPECT_THAT(checked.error().message, HasSubstr(name + " has no place here"));
+    EXPECT_THAT(checked.error().message, HasSubstr(name + " cannot be used with bench scaling: "));
   }
   EXPECT_TRUE(check_bench_flags(*config_with({"--batch_size=64"})).ok());
 }
@@ -87,16 +88,44 @@ TEST(Scaling, names_the_given_flags_that_have_no_effect) {
   EXPECT_EQ(flags_without_effect(*config_with({"--train_dir=x", "--num_epochs=5"})), "--num_epochs, --train_dir");
 }
 
+// That of a run of the bench, with 15 steps.
+Result<RunConfig> config_of_run(const std::vector<std::string>& user, const WorkloadFlags& workload) {
+  TRY_ASSIGN(RunConfig config, parse_run_config(user, all_workload_flags()));
+  const RunWithData run{.arguments = user, .config = std::move(config), .data_title = "", .remark = ""};
+  return parse_run_config(arguments_of({.ranks = 4, .folder = "/scratch/run-4", .on_cpu = true, .threads = 2},
+                                       {.ranks = {1, 4}, .warmup_steps = 5, .steps = 10}, run, workload),
+                          all_workload_flags());
+}
+
+TEST(Scaling, starts_runs_of_every_preset_and_in_its_own_folder_by_whichever_name_the_user_gives_one) {
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    const std::vector<std::string> user{workload.name, "--" + workload.demo.data_flag, workload.demo.generated};
+    for (const Preset& preset : workload.presets) {
+      std::vector<std::string> words = user;
+      words.insert(words.end(), {"--" + workload.preset_flag, preset.name});
+      const Result<RunConfig> config = config_of_run(words, workload);
+      ASSERT_TRUE(config.ok()) << config.error().message;
+      EXPECT_EQ(config->training.max_steps, 15);
+    }
+    for (const Flag& flag : flag_table(&workload)) {
+      if (!flag.is_train_dir) continue;
+      std::vector<std::string> words = user;
+      words.push_back("--" + flag.name + "=mine");
+      const Result<RunConfig> config = config_of_run(words, workload);
+      ASSERT_TRUE(config.ok()) << config.error().message;
+      EXPECT_EQ(output_folder(*config, "", ""), "/scratch/run-4");
+      EXPECT_EQ(flags_without_effect(*parse_run_config(words, all_workload_flags())), "--" + flag.name);
+    }
+  }
+}
+
 // Of every workload: its own flags for a bench exist, and ours win over the user's.
 TEST(Scaling, starts_runs_whose_flags_are_known_and_that_take_as_many_steps_as_asked_for) {
   for (const WorkloadFlags& workload : all_workload_flags()) {
     const std::vector<std::string> user{workload.name,           "--" + workload.demo.data_flag,
                                         workload.demo.generated, "--num_epochs=3",
                                         "--train_dir=mine",      "--eval_every=1"};
-    const std::vector<std::string> arguments =
-        arguments_of({.ranks = 4, .folder = "/scratch/run-4", .on_cpu = true, .threads = 2},
-                     {.ranks = {1, 4}, .warmup_steps = 5, .steps = 10}, user, workload);
-    const Result<RunConfig> config = parse_run_config(arguments, all_workload_flags());
+    const Result<RunConfig> config = config_of_run(user, workload);
     ASSERT_TRUE(config.ok()) << config.error().message;
     EXPECT_EQ(config->launch.nproc, 4);
     EXPECT_EQ(config->launch.threads, 2);

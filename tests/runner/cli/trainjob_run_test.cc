@@ -147,6 +147,19 @@ TEST(TrainJobRun, names_what_is_for_a_cluster) {
   EXPECT_EQ(run->remarks.back(), "f: for a cluster, and ignored here: image, resourcesPerNode, restartPolicy, suspend");
 }
 
+TEST(TrainJobRun, names_what_only_an_operator_does_about_waiting_scheduling_and_old_checkpoints) {
+  const Result<TrainJobRun> run =
+      run_of(job(kArgs,
+                 "  scheduling: {priorityClassName: high}\n"
+                 "  checkpoint: {volume: {emptyDir: {}}, resume: Never}\n"
+                 "  health: {startupTimeoutSeconds: 60, placementTimeoutSeconds: 60, stallTimeoutSeconds: 60, "
+                 "notReadyTimeoutSeconds: 60}\n"));
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(run->remarks.back(),
+            "f: for a cluster, and ignored here: image, scheduling, checkpoint.volume, checkpoint.resume, "
+            "health.startupTimeoutSeconds, health.placementTimeoutSeconds, health.notReadyTimeoutSeconds");
+}
+
 TEST(TrainJobRun, refuses_programs_that_only_the_image_has) {
   EXPECT_THAT(refusal(job("    launcher: Torchrun\n    args: [train.py]\n")),
               HasSubstr("f: spec.trainer.launcher: is Torchrun"));

@@ -167,5 +167,57 @@ TEST(FlagTable, refuses_a_name_that_is_taken) {
   }
 }
 
+// A workload with these flags, and with a task that has its own.
+WorkloadFlags with_flags(std::vector<std::string> names, std::vector<std::string> of_task = {}) {
+  const auto adding = [](std::vector<std::string> list) {
+    return [list = std::move(list)](FlagTableBuilder& table) {
+      for (const std::string& name : list) table.custom(name.c_str(), FlagScope::kMaths, "a word", "mine");
+    };
+  };
+  WorkloadFlags workload{.name = "mine", .add_flags = adding(std::move(names))};
+  workload.tasks = {{.name = "look", .add_flags = adding(std::move(of_task)), .workload_flags = {"seed"}}};
+  return workload;
+}
+
+std::string refusal_of(const WorkloadFlags& workload) {
+  const Status names = check_flag_names(workload);
+  return names.ok() ? "" : names.error().message;
+}
+
+TEST(CheckFlagNames, takes_the_workloads_of_lockstep) {
+  for (const WorkloadFlags& workload : all_workload_flags()) EXPECT_EQ(refusal_of(workload), "") << workload.name;
+  EXPECT_EQ(refusal_of(with_flags({"width"}, {"width", "count", "file"})), "");
+}
+
+TEST(CheckFlagNames, names_a_flag_that_is_there_twice) {
+  EXPECT_EQ(refusal_of(with_flags({"epochs"})),
+            "the flag --epochs is there twice, once as another name of --num_epochs; choose another name");
+  WorkloadFlags with_alias = with_flags({});
+  with_alias.add_flags = [](FlagTableBuilder& table) {
+    table.custom("rate", FlagScope::kMaths, "a word", "mine").aliases = {"lr"};
+  };
+  EXPECT_EQ(refusal_of(with_alias),
+            "the flag --lr is there twice, once as another name of --rate; choose another name");
+  EXPECT_EQ(refusal_of(with_flags({}, {"seed"})), "the task look: the flag --seed is there twice; choose another name");
+  EXPECT_THROW(refusal_of(with_flags({"lr"})), std::invalid_argument);
+  EXPECT_THROW(refusal_of(with_flags({}, {"out"})), std::invalid_argument);
+}
+
+TEST(CheckFlagNames, names_a_flag_that_the_command_line_itself_has) {
+  for (const std::string name : {"config", "plugin", "help", "file", "filename", "mount"}) {
+    EXPECT_EQ(refusal_of(with_flags({name})),
+              "the flag --" + name + ": lockstep itself takes that name; choose another");
+  }
+  EXPECT_EQ(refusal_of(with_flags({}, {"config"})),
+            "the task look: the flag --config: lockstep itself takes that name; choose another");
+  EXPECT_EQ(refusal_of(with_flags({"a=b"})), "the flag \"a=b\": expected a name of letters, digits and _");
+}
+
+TEST(CheckFlagNames, names_a_flag_that_a_task_takes_from_its_workload_in_vain) {
+  WorkloadFlags workload = with_flags({"width"});
+  workload.tasks[0].workload_flags = {"wdth"};
+  EXPECT_EQ(refusal_of(workload), "the task look uses the workload's flag --wdth, which it does not have");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -67,6 +67,18 @@ TEST(DescribedWorkload, keeps_what_is_given_as_text) {
   EXPECT_EQ(config->training.lr, 0.25);
 }
 
+TEST(DescribedWorkload, takes_the_run_s_folder_by_its_own_names_for_it) {
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    const Result<WorkloadFlags> found = described_workload(describe_workload(workload, ""));
+    for (const Flag& flag : flag_table(&workload)) {
+      if (!flag.is_train_dir) continue;
+      const Result<RunConfig> config = parse_run_config({workload.name, "--" + flag.name, "here/"}, {*found});
+      ASSERT_TRUE(config.ok()) << config.error().message;
+      EXPECT_EQ(config->training.train_dir, "here/") << flag.name;
+    }
+  }
+}
+
 TEST(DescribedWorkload, refuses_a_description_that_is_not_whole) {
   Json description = describe_workload(all_workload_flags().front(), "");
   description.erase("flags");

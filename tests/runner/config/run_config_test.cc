@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runner/config/flag_table.h"
 #include "runner/config/workload_flags.h"
 #include "runner/contract/agreement.h"
 #include "runner/data/dataset.h"
@@ -242,6 +243,17 @@ TEST(RunConfig, takes_decay_flags_without_a_schedule_as_exponential) {
   EXPECT_THAT(config.notes, Contains(HasSubstr("--lr_schedule exponential")));
   EXPECT_EQ(parse({"--lr_decay_rate", "0.95", "--lr_schedule", "constant"}).training.lr_schedule,
             LrScheduleKind::kConstant);
+}
+
+TEST(Preset, that_another_flag_chooses_is_noted) {
+  const auto notes = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"protein", "--pdb_path", "generated"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return parse_run_config(arguments, all_workload_flags())->notes;
+  };
+  EXPECT_THAT(notes({"--cache_dir", "cache"}), Contains("--variant mdm: because --cache_dir was given"));
+  EXPECT_THAT(notes({"--cache_dir", "cache", "--variant", "mdm"}), IsEmpty());
+  EXPECT_THAT(notes({"--cache_dir", "cache", "--variant", "mpnn"}), IsEmpty());
 }
 
 TEST(Preset, of_the_guide_is_its_script_without_flags) {
@@ -516,6 +528,24 @@ TEST(OutputFolder, is_named_after_dataset_and_train_dir) {
   EXPECT_EQ(output_folder(parse({"--train_dir", "out/run1/"}), "", ""), "out/run1");
   EXPECT_EQ(output_folder(parse(), "/checkpoints/", "job7"), "/checkpoints/job7");
   EXPECT_EQ(output_folder(parse(), "/checkpoints/", ""), "/checkpoints");
+}
+
+TEST(OutputFolder, is_the_given_one_in_an_image_and_the_volume_s_in_a_pod) {
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    for (const Flag& flag : flag_table(&workload)) {
+      if (!flag.is_train_dir) continue;
+      const Words words = {workload.name, "--" + workload.demo.data_flag, workload.demo.generated, "--" + flag.name};
+      Words with_path = words;
+      with_path.emplace_back("/work/out/");
+      const Result<RunConfig> config = parse_run_config(with_path, all_workload_flags());
+      ASSERT_TRUE(config.ok()) << config.error().message;
+      EXPECT_EQ(config->train_dir_flag, flag.name);
+      EXPECT_EQ(output_folder(*config, "/checkpoints", ""), "/work/out") << flag.name;
+      EXPECT_EQ(output_folder(*config, "/checkpoints", "job7"), "/checkpoints/job7") << flag.name;
+    }
+  }
+  EXPECT_EQ(output_folder(parse({"--train_dir", "demo"}), "/checkpoints", ""), "ml-1m_demo");
+  EXPECT_EQ(parse().train_dir_flag, "");
 }
 
 TEST(DatasetName, is_the_stem_or_the_folder) {

@@ -200,14 +200,12 @@ TEST(Coordination, keeps_a_placement) {
   placement.generation = kGeneration;
   placement.first_rank = 4;
   placement.world_size = 6;
-  placement.node_index = 2;
   placement.nnodes = 3;
   placement.cause = "NodeLost";
   const Placement back = to_member(placement);
   EXPECT_EQ(back.generation, kGeneration);
   EXPECT_EQ(back.first_rank, 4);
   EXPECT_EQ(back.world_size, 6);
-  EXPECT_EQ(back.node_index, 2);
   EXPECT_EQ(back.nnodes, 3);
   EXPECT_EQ(back.cause, "NodeLost");
 }

@@ -107,7 +107,6 @@ TEST(Messages, keep_when_a_group_went_on) {
   Resumed resumed;
   resumed.generation = (uint64_t{3} << 32U) | 2U;
   resumed.step = 121;
-  resumed.assigned_ns = 1;
   resumed.formed_ns = 2;
   resumed.synced_ns = 3;
   resumed.committed_ns = std::numeric_limits<int64_t>::max();
@@ -116,7 +115,6 @@ TEST(Messages, keep_when_a_group_went_on) {
   const Resumed back = round_trip(resumed);
   EXPECT_EQ(back.generation, resumed.generation);
   EXPECT_EQ(back.step, 121);
-  EXPECT_EQ(back.assigned_ns, 1);
   EXPECT_EQ(back.formed_ns, 2);
   EXPECT_EQ(back.synced_ns, 3);
   EXPECT_EQ(back.committed_ns, resumed.committed_ns);
@@ -130,7 +128,6 @@ TEST(Messages, keep_an_assignment) {
                                                           .local_rank = 1,
                                                           .world_size = 6,
                                                           .local_world_size = 2,
-                                                          .node_rank = 1,
                                                           .nnodes = 3,
                                                           .declared_world_size = 8,
                                                           .node_cores = 12,
@@ -140,7 +137,6 @@ TEST(Messages, keep_an_assignment) {
   EXPECT_EQ(back.local_rank, 1);
   EXPECT_EQ(back.world_size, 6);
   EXPECT_EQ(back.local_world_size, 2);
-  EXPECT_EQ(back.node_rank, 1);
   EXPECT_EQ(back.nnodes, 3);
   EXPECT_EQ(back.declared_world_size, 8);
   EXPECT_EQ(back.node_cores, 12);

@@ -3,10 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "runner/contract/env_names.h"
-
 namespace lockstep {
 namespace {
 
@@ -389,18 +385,6 @@ TEST(SlurmNodelist, expands_ranges_lists_and_padding) {
 TEST(SlurmNodelist, refuses_what_it_cannot_read) {
   for (const char* text : {"", "n[1-", "n[a-b]", "n[3-1]", "n[]", "r[1-2]n[1-2]", "n[1-99999999999999999999]"}) {
     EXPECT_FALSE(expand_slurm_nodelist(text, 10).ok()) << text;
-  }
-}
-
-TEST(EnvNames, are_all_different) {
-  const std::set<std::string_view> names(env::kAllNames.begin(), env::kAllNames.end());
-  EXPECT_EQ(names.size(), env::kAllNames.size());
-  EXPECT_FALSE(names.contains(""));
-}
-
-TEST(WorldSource, has_a_word_for_each) {
-  for (int i = 0; i <= static_cast<int>(WorldSource::kSingle); ++i) {
-    EXPECT_STRNE(to_string(static_cast<WorldSource>(i)), "unknown");
   }
 }
 

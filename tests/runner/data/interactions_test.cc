@@ -93,7 +93,8 @@ TEST(Interactions, read_recbole_without_times_in_the_order_of_the_file) {
 TEST(Interactions, refuse_a_recbole_header_without_user_or_item) {
   EXPECT_THAT(refused("user_id:token\trating:float\n1\t2\n"), AllOf(HasSubstr("file:1"), HasSubstr("item_id")));
   EXPECT_THAT(refused("item_id:token\n1\n"), HasSubstr("user_id"));
-  EXPECT_THAT(refused("user_id:token\tuser_id:token\titem_id:token\n"), HasSubstr("twice"));
+  EXPECT_THAT(refused("user_id:token\tuser_id:token\titem_id:token\n"),
+              HasSubstr("file:1: the header has the column user_id twice"));
 }
 
 TEST(Interactions, drop_rare_users_and_items_counted_once_and_at_the_same_time) {
@@ -160,7 +161,7 @@ TEST(Interactions, refuse_ids_below_one_and_too_large_naming_the_line) {
   EXPECT_THAT(refused("1 2\n2 -5\n"), AllOf(HasSubstr("file:2"), HasSubstr("item id is -5")));
   EXPECT_THAT(refused("-3 4\n2 5\n"), HasSubstr("file:1"));
   EXPECT_THAT(refused("1 0\n2 5\n"), HasSubstr("item id is 0"));
-  EXPECT_THAT(refused("0::1::5::9\n2::1::5::9\n"), HasSubstr("user id is 0"));
+  EXPECT_THAT(refused("0::1::5::9\n2::-1::5::9\n"), HasSubstr("item id is -1, expected 0 to "));
   EXPECT_THAT(refused("1 1 5 9\n2 -1 5 9\n"), HasSubstr("file:2"));
   EXPECT_THAT(refused("1 2\n99999999999999999999 2\n"), HasSubstr("99999999999999999999"));
   EXPECT_THAT(refused("1 2\n2 4000000000\n"), HasSubstr("item id is 4000000000"));
@@ -175,10 +176,10 @@ TEST(Interactions, take_recbole_labels_as_they_are_written) {
   EXPECT_EQ(dataset.interactions.num_items, 5) << "-1, 0, 00, 1 and -0";
 }
 
-TEST(Interactions, accept_large_ids_where_they_are_renumbered) {
-  const Dataset dataset = parse("9000000000 4000000000 1 1\n1 4000000000 1 1\n");
+TEST(Interactions, accept_zero_and_large_ids_where_they_are_renumbered) {
+  const Dataset dataset = parse("9000000000 4000000000 1 1\n0 4000000000 1 1\n0 0 1 2\n");
   EXPECT_EQ(dataset.interactions.num_users, 2);
-  EXPECT_EQ(dataset.interactions.num_items, 1);
+  EXPECT_EQ(dataset.interactions.num_items, 2);
 }
 
 TEST(Interactions, refuse_kept_ids_with_large_gaps_and_say_how_to_bring_them) {
@@ -251,7 +252,8 @@ TEST(Interactions, say_when_min_count_leaves_nothing) {
 TEST(Interactions, refuse_empty_files) {
   EXPECT_THAT(refused(""), HasSubstr("empty"));
   EXPECT_THAT(refused("\n \r\n\n"), HasSubstr("empty"));
-  EXPECT_THAT(refused("user_id:token\titem_id:token\n"), HasSubstr("no interactions"));
+  EXPECT_THAT(refused("user_id:token\titem_id:token\n"),
+              HasSubstr("no interactions: expected interactions of at least two users"));
 }
 
 TEST(Interactions, refuse_formats_they_do_not_know) {
@@ -409,6 +411,20 @@ TEST(OriginalIds, are_kept_by_number_when_asked_for) {
   EXPECT_THAT(all_of(kept.users), ElementsAre("1", "2", "3"));
   EXPECT_THAT(all_of(kept.items), ElementsAre("1", "2"));
   EXPECT_EQ(parse("1 2\n3 1\n").users.size(), 0);
+}
+
+TEST(ItemDigest, tells_whether_the_same_items_have_the_same_numbers) {
+  const auto digest = [](const std::string& text) { return parse(text).items_sha256; };
+  const std::string first = digest("1 7 5 1\n2 8 5 1\n");
+  EXPECT_EQ(first.size(), 64U);
+  EXPECT_EQ(digest("1 7 5 1\n2 8 5 1\n1 8 5 9\n3 7 5 9\n"), first) << "lines were appended";
+  EXPECT_NE(digest("1 8 5 9\n1 7 5 1\n2 8 5 1\n"), first) << "8 is number 1 now";
+  EXPECT_NE(digest("1 7 5 1\n2 9 5 1\n"), first);
+  const std::string header = "user_id:token\titem_id:token\n";
+  EXPECT_NE(digest(header + "1\t12\n2\t3\n"), digest(header + "1\t1\n2\t23\n"));
+  EXPECT_NE(digest(header + "1\t07\n2\t8\n"), first);
+  EXPECT_EQ(digest(header + "1\t7\n2\t8\n"), first);
+  EXPECT_EQ(digest("1 7\n2 8\n"), "") << "ids are kept";
 }
 
 TEST(OriginalIds, are_those_of_what_min_count_left) {

@@ -224,6 +224,22 @@ TEST_F(PrepareImages, files_alone_have_no_classes) {
   EXPECT_TRUE(prepared->cache.skipped().empty());
 }
 
+TEST_F(PrepareImages, the_folder_of_the_images_may_be_that_of_the_cache) {
+  for (const char* flat_or_in_classes : {"images/a.png", "images/cat/a.png"}) {
+    folder_.write(flat_or_in_classes, test_png(20, 20, 1));
+    const auto prepare_there = [&] {
+      return prepare_images(fs_, folder_.file("images"), kSide, folder_.file("images"), {});
+    };
+    const auto first = prepare_there();
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    const auto second = prepare_there();
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_TRUE(second->was_there);
+    EXPECT_EQ(second->summary, first->summary);
+    std::filesystem::remove_all(folder_.file("images"));
+  }
+}
+
 TEST_F(PrepareImages, a_train_folder_among_its_like_is_entered_and_any_other_is_a_class) {
   folder_.write("sets/train/cat/a.png", test_png(20, 20));
   folder_.write("sets/train/dog/deep/b.png", test_png(20, 20));

@@ -203,6 +203,40 @@ TEST_F(PrepareStructures, one_file_and_links_to_files_are_read) {
   EXPECT_EQ(linked->cache.structure(0)->name, "linked");
 }
 
+std::vector<ChainSplit> splits_in(const StructureCache& cache) {
+  std::vector<ChainSplit> splits;
+  for (int64_t i = 0; i < cache.size(); ++i) splits.push_back(cache.structure(i)->chains.front().split);
+  return splits;
+}
+
+TEST_F(PrepareStructures, lists_divide_the_structures_where_that_is_asked_for) {
+  for (const char* name : {"1abc.A.pdb", "1abc.B.pdb", "2abc.pdb", "3abc.pdb"}) {
+    folder_.write(std::string("pdbs/") + name, pdb_chain(2));
+  }
+  folder_.write("pdbs/train.txt", "1abc.A\n2abc.pdb\n");
+  folder_.write("pdbs/val.txt", "1abc.B\n");
+  const auto prepared = prepare_structures(fs_, folder_.file("pdbs"), "", {}, SplitLists::kUsed);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->summary, "4 structure files (.pdb 4), divided by train.txt, val.txt");
+  EXPECT_EQ(splits_in(prepared->cache), (std::vector<ChainSplit>{ChainSplit::kTrain, ChainSplit::kValidation,
+                                                                 ChainSplit::kTrain, ChainSplit::kTest}));
+  folder_.write("pdbs/test.txt", "1abc.A\n");
+  EXPECT_THAT(prepare_structures(fs_, folder_.file("pdbs"), "", {}, SplitLists::kUsed).error().message,
+              HasSubstr("lists 1abc.A, and so does another of train.txt"));
+}
+
+TEST_F(PrepareStructures, lists_that_are_not_asked_for_are_not_read_and_the_summary_says_so) {
+  folder_.write("pdbs/1abc.pdb", pdb_chain(2));
+  for (const char* name : {"train.txt", "val.txt"}) folder_.write(std::string("pdbs/") + name, "1abc\n");
+  const Result<PreparedStructures> prepared = prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->summary,
+            "1 structure file (.pdb 1); without --use_predefined_split, train.txt, val.txt are not used");
+  EXPECT_EQ(splits_in(prepared->cache), std::vector<ChainSplit>{ChainSplit::kTrain});
+  folder_.write("pdbs/val.txt", "2abc\n");
+  EXPECT_TRUE(prepare()->was_there) << "the cache does not depend on them";
+}
+
 TEST_F(PrepareStructures, generated_structures_stay_in_memory) {
   const Result<PreparedStructures> prepared =
       prepare_structures(fs_, "generated:5:20", folder_.file("cache"), {.threads = 2});
@@ -240,12 +274,12 @@ TEST_F(PrepareStructures, files_that_all_are_broken_are_an_error_with_reasons) {
 TEST_F(PrepareStructures, a_folder_that_cannot_be_written_is_named_with_what_to_do) {
   folder_.write("pdbs/a.pdb", pdb_chain(2));
   folder_.write("file", "");
-  const Result<PreparedStructures> prepared =
-      prepare_structures(fs_, folder_.file("pdbs"), folder_.file("file/cache"), {});
+  const Result<PreparedStructures> prepared = prepare_structures(fs_, folder_.file("pdbs"), folder_.file("file/cache"),
+                                                                 {.cache_flags = "--cache_dir FOLDER --variant mpnn"});
   ASSERT_FALSE(prepared.ok());
   EXPECT_EQ(prepared.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(prepared.error().message, HasSubstr(folder_.file("file/cache")));
-  EXPECT_THAT(prepared.error().message, HasSubstr("--cache_dir"));
+  EXPECT_THAT(prepared.error().message, HasSubstr("another folder with --cache_dir FOLDER --variant mpnn"));
 }
 
 // Call 1: the volume is mounted read-only from the beginning. Call 20: it becomes read-only while the cache is written.
@@ -276,6 +310,59 @@ TEST_F(PrepareStructures, a_cache_on_a_read_only_volume_is_opened) {
   EXPECT_TRUE(again->was_there);
   EXPECT_EQ(again->cache.digest(), made->cache.digest());
   EXPECT_EQ(read_only.calls(), 0);
+}
+
+// Like ProteinMPNN's training set while its archive is unpacked: the fingerprint does not depend on the files.
+class BeingUnpacked final : public StructureSource {
+ public:
+  explicit BeingUnpacked(FileSystem& fs) : all_(*find_structures(fs, "generated:70:20", SplitLists::kIgnored)) {}
+  [[nodiscard]] std::string summary() const override { return all_->summary(); }
+  [[nodiscard]] int64_t size() const override { return all_->size(); }
+  [[nodiscard]] std::string name(int64_t i) const override { return all_->name(i); }
+  [[nodiscard]] std::string fingerprint() const override { return "lists"; }
+  [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
+    if (i < missing) return Error{ErrorCode::kNotFound, "No such file or directory"};
+    return all_->read(i);
+  }
+
+  int64_t missing = 0;  // the first pieces
+
+ private:
+  std::unique_ptr<StructureSource> all_;
+};
+
+TEST_F(PrepareStructures, reads_again_when_a_file_that_was_missing_is_there) {
+  BeingUnpacked source(fs_);
+  const auto prepare_it = [&](FileSystem& fs) {
+    return prepare_structures(fs, source, folder_.file("cache"), {.threads = 1});
+  };
+  source.missing = 3;
+  Result<PreparedStructures> prepared = prepare_it(fs_);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->cache.size(), 67);
+  ASSERT_EQ(prepared->cache.skipped().size(), 3U);
+  EXPECT_EQ(prepared->cache.skipped()[0].reason, "missing: No such file or directory");
+  EXPECT_TRUE(prepare_it(fs_)->was_there) << "it is as it was";
+  source.missing = 1;
+  prepared = prepare_it(fs_);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_FALSE(prepared->was_there);
+  EXPECT_EQ(prepared->cache.size(), 69);
+  EXPECT_TRUE(prepare_it(fs_)->was_there);
+}
+
+TEST_F(PrepareStructures, does_not_go_on_from_parts_that_lack_what_is_there_now) {
+  BeingUnpacked source(fs_);
+  const auto prepare_it = [&](FileSystem& fs) {
+    return prepare_structures(fs, source, folder_.file("cache"), {.threads = 1});
+  };
+  source.missing = 60;
+  FillingDisk filling(fs_, 20);
+  ASSERT_FALSE(prepare_it(filling).ok());
+  source.missing = 0;
+  const Result<PreparedStructures> prepared = prepare_it(fs_);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->cache.size(), 70);
 }
 
 // A network volume fails to give one file, and later it gives it.

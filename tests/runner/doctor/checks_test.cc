@@ -109,12 +109,19 @@ const Case kCases[] = {
      "driver", Verdict::kWarn, "NVIDIA_VISIBLE_DEVICES is all", "nvidia-container-toolkit"},
     {"module without libraries", gpu_machine, [](Facts& f) { f.driver = {.has_kernel_module = true}; }, "driver",
      Verdict::kFail, "libcuda.so.1", "ldconfig"},
-    {"module without libraries in a container", cpu_machine,
+    {"module without libraries in a container", gpu_machine,
      [](Facts& f) {
        f.driver = {.has_device_files = true};
        f.machine.is_container = true;
      },
      "driver", Verdict::kFail, "libnvidia-ml.so.1", "--gpus all"},
+    {"module without libraries, CPU build", cpu_machine, [](Facts& f) { f.driver = {.has_kernel_module = true}; },
+     "driver", Verdict::kWarn, "libcuda.so.1", "ldconfig"},
+    {"driver updated under the kernel, CPU build", cpu_machine,
+     [](Facts& f) { f.driver = {.has_cuda = true, .problem = "Driver/library version mismatch"}; }, "driver",
+     Verdict::kWarn, "mismatch", "reboot"},
+    {"a part of the driver, CPU build", cpu_machine, [](Facts& f) { f.driver = {.has_nvml = true}; }, "driver",
+     Verdict::kWarn, "without libcuda.so.1", "libcuda1"},
     {"driver updated under the kernel", gpu_machine,
      [](Facts& f) { f.driver = {.has_cuda = true, .problem = "Driver/library version mismatch"}; }, "driver",
      Verdict::kFail, "mismatch", "reboot"},
@@ -410,9 +417,12 @@ TEST(DoctorReport, is_a_table_that_ends_with_what_to_do_next) {
   EXPECT_EQ(text.find("clock"), std::string::npos) << "what was skipped is not shown\n" << text;
   EXPECT_TRUE(text.ends_with(" ok, 1 warning, 0 failed. Ready: lockstep run sasrec --dataset auto\n")) << text;
   EXPECT_EQ(exit_code_of(judge(facts)), 0);
+  facts.request.data = "my data/r.inter";
+  EXPECT_NE(report_text(judge(facts), facts, {}).find("Ready: lockstep run sasrec --dataset 'my data/r.inter'\n"),
+            std::string::npos);
   facts.disk.problem = "cannot be written to";
   EXPECT_TRUE(report_text(judge(facts), facts, {})
-                  .ends_with("1 failed. Mend what failed, then run lockstep doctor "
+                  .ends_with("1 failed. Fix what failed, then run lockstep doctor "
                              "again.\n"));
   EXPECT_EQ(exit_code_of(judge(facts)), 1);
 }

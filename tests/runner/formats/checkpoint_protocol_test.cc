@@ -330,7 +330,7 @@ TEST_F(CheckpointProtocol, orders_by_generation_before_step) {
 
 TEST_F(CheckpointProtocol, keeps_a_step_of_the_same_lineage_and_moves_any_other_aside) {
   ASSERT_TRUE(write(posix_, folder_, 10).ok());
-  EXPECT_TRUE(write(posix_, folder_, 10)->kept_existing);
+  EXPECT_EQ(write(posix_, folder_, 10)->bytes, 0U);
   const Result<WrittenCheckpoint> redone = write(posix_, folder_, 10, 2);
   ASSERT_TRUE(redone.ok());
   EXPECT_EQ(base_name(redone->moved_aside), ".stale-step-00000010-r0-g2");
@@ -348,7 +348,7 @@ TEST_F(CheckpointProtocol, writes_a_step_again_that_was_evaluated_since_and_keep
     state.is_best = is_best;
     const Result<WrittenCheckpoint> written = write_checkpoint(posix_, write_of(folder_, weights, state));
     EXPECT_TRUE(written.ok()) << written.error().message;
-    return written->kept_existing;
+    return written->bytes == 0;
   };
   EXPECT_FALSE(is_kept(5, false));
   EXPECT_TRUE(is_kept(5, false));
@@ -523,7 +523,6 @@ TEST_F(MadeAgain, makes_a_step_of_the_one_before_anew_even_in_a_lineage_of_the_s
   ASSERT_TRUE(write_as(first_, 20, 1).ok());
   const Result<WrittenCheckpoint> written = write_as(second_, 20, 1);
   ASSERT_TRUE(written.ok()) << written.error().message;
-  EXPECT_FALSE(written->kept_existing);
   EXPECT_EQ(base_name(written->moved_aside), ".stale-step-00000020-r200-g1");
   EXPECT_EQ(inspect_checkpoint(posix_, written->path).state->job_uid, "uid-2");
 }

@@ -26,6 +26,8 @@ Counters sample() {
   c.evaluations_without_best = 1;
   c.evaluated_step = 1000;
   c.seconds_training = 12.5;
+  c.resumed_from = "other/";
+  c.weights_from = "SASRec.epoch=150.pth";
   c.generation = (uint64_t{1} << 32) | 4;
   c.run = 1'882'460'887'869'183;
   c.training = {{.name = "train_loss", .sum = 12.25, .count = 3.0}};
@@ -55,7 +57,7 @@ TEST(Counters, keep_what_was_never_measured) {
 TEST(Counters, of_a_damaged_document_are_refused_by_field) {
   const Json whole = to_json(sample());
   for (const auto& [field, value] : whole.items()) {
-    if (field == "patience_best") continue;  // the next test
+    if (field == "patience_best" || field == "weights_from") continue;  // the next test
     Json json = whole;
     json.erase(field);
     const Result<Counters> back = counters_from_json(json);
@@ -69,12 +71,14 @@ TEST(Counters, of_a_damaged_document_are_refused_by_field) {
   }
 }
 
-TEST(Counters, of_a_version_without_patience_best_count_from_the_best) {
+TEST(Counters, of_an_earlier_version_count_patience_from_the_best) {
   Json json = to_json(sample());
   json.erase("patience_best");
+  json.erase("weights_from");
   const Result<Counters> back = counters_from_json(json);
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(back->patience_best, sample().best_metric);
+  EXPECT_EQ(back->weights_from, "");
 }
 
 StepReport figures(bool skipped, std::optional<double> loss_scale = std::nullopt) {

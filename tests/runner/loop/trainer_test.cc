@@ -1,6 +1,7 @@
 #include "runner/loop/trainer.h"
 
 #include <c10/util/Exception.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -33,6 +34,9 @@
 
 namespace lockstep {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 // Two steps an epoch, of 8 sentences in batches of 4. The score is the number of evaluations, or less than nothing of
 // it, and the guide's weight file is named after its epoch.
@@ -616,6 +620,76 @@ TEST(Trainer, with_never_renames_nothing_if_it_only_infers) {
   EXPECT_TRUE(fs.stat(folder.path() + "/step-00000002").ok());
 }
 
+// What a worker of `training` says that it starts from in `folder`, or its error.
+std::string start_of(const TemporaryFolder& folder, uint64_t generation,
+                     const std::function<void(TrainingOptions&)>& set) {
+  PosixFileSystem fs;
+  TestWorker worker(fs, folder.path(), 0, 1);
+  set(worker.config.training);
+  testing::internal::CaptureStdout();
+  const Outcome outcome = worker.run_alone(generation);
+  const std::string said = testing::internal::GetCapturedStdout();
+  return outcome.code == ExitCode::kDone ? said : outcome.message;
+}
+
+TEST(Trainer, goes_on_with_weights_only_where_its_run_began_with_them) {
+  const TemporaryFolder first;
+  train_the_first(first);
+  const TemporaryFolder folder;
+  uint64_t generation = 0;
+  const auto start = [&](const TemporaryFolder& place, const std::string& weights, int64_t epochs) {
+    return start_of(place, ++generation, [&](TrainingOptions& training) {
+      training.state_dict_path = weights;
+      training.num_epochs = epochs;
+    });
+  };
+  EXPECT_THAT(start(folder, first.path(), 1), HasSubstr("weights from " + first.path()));
+  EXPECT_THAT(start(folder, first.path(), 2), HasSubstr("resumed from " + folder.path() + "/step-00000002"));
+  EXPECT_THAT(start(folder, first.path() + "/step-00000002", 3),
+              AllOf(HasSubstr("--state_dict_path " + first.path() + "/step-00000002: the run of " + folder.path() +
+                              "/step-00000004 did not begin with these weights"),
+                    HasSubstr("give another --train_dir, or leave --state_dict_path out")));
+  EXPECT_THAT(start(folder, "", 3), HasSubstr("resumed from " + folder.path() + "/step-00000004"));
+  EXPECT_THAT(start(folder, first.path(), 4), HasSubstr("resumed from " + folder.path() + "/step-00000006"));
+  const TemporaryFolder of_seed;
+  EXPECT_THAT(start(of_seed, "", 1), HasSubstr("initialised from seed"));
+  EXPECT_THAT(start(of_seed, first.path(), 2), HasSubstr("did not begin with these weights"));
+  // A checkpoint of an earlier version does not say what its run began with.
+  PosixFileSystem fs;
+  const std::string path = of_seed.path() + "/step-00000002/state.json";
+  CheckpointState state = *parse_checkpoint_state(contents(path));
+  state.progress["counters"].erase("weights_from");
+  of_seed.write("step-00000002/state.json", dump_checkpoint_state(state));
+  EXPECT_THAT(start(of_seed, first.path(), 2), HasSubstr("resumed from " + of_seed.path() + "/step-00000002"));
+}
+
+TEST(Trainer, evaluates_what_it_is_given_whatever_its_folder_holds) {
+  const TemporaryFolder first;
+  train_the_first(first);
+  const TemporaryFolder folder;
+  const auto resume = [&](TrainingOptions& training) { training.resume = first.path(); };
+  EXPECT_THAT(start_of(folder, 10,
+                       [&](TrainingOptions& training) {
+                         resume(training);
+                         training.num_epochs = 2;
+                       }),
+              HasSubstr("resumed from " + first.path()));
+  EXPECT_THAT(start_of(folder, 11, [](TrainingOptions& training) { training.inference_only = true; }),
+              HasSubstr("resumed from " + folder.path() + "/step-00000004"));
+  EXPECT_THAT(start_of(folder, 12,
+                       [&](TrainingOptions& training) {
+                         resume(training);
+                         training.inference_only = true;
+                       }),
+              HasSubstr("resumed from " + first.path() + "/step-00000002"));
+  EXPECT_THAT(start_of(folder, 13,
+                       [&](TrainingOptions& training) {
+                         training.state_dict_path = first.path();
+                         training.inference_only = true;
+                       }),
+              HasSubstr("weights from " + first.path()));
+}
+
 // A rank that is no longer rank 0 has closed its files: two writers in a folder would use the same file names.
 TEST(Trainer, leaves_the_folder_to_the_new_rank_0) {
   const TemporaryFolder old_folder;
@@ -720,6 +794,28 @@ TEST(Trainer, writes_the_files_of_an_evaluation_again_whose_writer_was_lost) {
   ASSERT_TRUE(again.ok()) << again.error().message;
   for (size_t i = 0; i < before->size(); ++i) EXPECT_TRUE((*again)[i].tensor.equal((*before)[i].tensor));
   EXPECT_EQ(evaluations_in(folder).size(), 1U);
+}
+
+// Remembers which of its evaluations ended an epoch.
+class EpochToy final : public ToyWorkload {
+ public:
+  EpochToy() : ToyWorkload(even_toy(8)) {}
+  std::vector<std::string> outputs(const EvaluationReport& report) override {
+    ended.emplace_back(report.epoch, report.ends_epoch);
+    return {};
+  }
+
+  std::vector<std::pair<int64_t, bool>> ended;
+};
+
+TEST(Trainer, tells_an_evaluation_in_the_middle_of_an_epoch_from_that_at_its_end) {
+  PosixFileSystem fs;
+  const TemporaryFolder folder;
+  WorkerOf<EpochToy> worker(fs, folder.path(), 0, 1);
+  worker.config.training.num_epochs = 2;
+  worker.config.training.max_steps = 3;  // of two steps each
+  EXPECT_EQ(worker.run_alone(1).code, ExitCode::kDone);
+  EXPECT_EQ(worker.workload.ended, (std::vector<std::pair<int64_t, bool>>{{1, true}, {1, false}}));
 }
 
 // Each rank adds a line to a list, which is a file as it is; nobody can make it again. The lines of the first

@@ -32,6 +32,15 @@ TEST(ItemMemory, that_there_is_not_is_refused_with_what_to_do) {
                     HasSubstr("gradients, and Adam's two moments"), HasSubstr("--min_count"), Not(HasSubstr("ranks"))));
 }
 
+// To drop rare items makes no other item's number smaller.
+TEST(ItemMemory, of_ids_that_are_kept_is_saved_by_numbering_them) {
+  const Result<std::string> text =
+      item_memory_text({.num_items = 5'000'000, .hidden_units = 50, .available_bytes = 4 * kGiB, .keeps_ids = true});
+  ASSERT_FALSE(text.ok());
+  EXPECT_THAT(text.error().message,
+              AllOf(HasSubstr("they go up to 5000000: number them 1, 2, 3 …"), Not(HasSubstr("--min_count"))));
+}
+
 TEST(ItemMemory, is_shared_by_ranks_and_more_with_a_moving_average) {
   ItemMemory memory{.num_items = 5'000'000, .hidden_units = 50, .available_bytes = 8 * kGiB};
   EXPECT_TRUE(item_memory_text(memory).ok());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "runner/base/file_system.h"
@@ -18,7 +19,9 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 RunConfig jit_config(const std::vector<std::string>& flags) {
@@ -232,6 +235,47 @@ TEST(Jit, leaves_out_a_sheet_whose_samples_were_lost) {
   const auto files = workload->outputs({.step = 3, .epoch = 1, .metrics = {{"valid_loss", 1.0}}});
   const OutputContent content = workload->output(files.back(), {.step = 3});
   EXPECT_EQ(std::get<std::string>(content), "") << files.back();
+}
+
+TEST(Jit, writes_the_file_of_an_epoch_when_that_ends) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:20", "--sample_images", "0"}));
+  Workload::EvaluationReport report{.epoch = 10, .metrics = {{"valid_loss", 1.0}}};
+  EXPECT_THAT(workload->outputs(report), ElementsAre("best_model.pth", "checkpoint_epoch_10.pth"));
+  report.ends_epoch = false;
+  EXPECT_THAT(workload->outputs(report), IsEmpty());
+}
+
+// The ranks share the samples of one picture.
+TEST(Jit, wants_the_same_number_of_samples_on_all_ranks) {
+  const RunConfig config = jit_config({"--data_path", "generated", "--sample_images", "3"});
+  const auto flag = std::find_if(config.flags.begin(), config.flags.end(),
+                                 [](const FlagValue& one) { return one.name == "sample_images"; });
+  ASSERT_NE(flag, config.flags.end());
+  EXPECT_TRUE(flag->same_on_all_ranks);
+  EXPECT_FALSE(flag->changes_maths);
+}
+
+TEST(Jit, refuses_a_folder_of_its_own_among_the_images) {
+  const auto refused = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"jit", "--data_format", "images"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Result<RunConfig> config = parse_run_config(arguments, all_workload_flags());
+    return config.ok() ? std::string() : config.error().message;
+  };
+  EXPECT_EQ(refused({"--data_path", "imgs", "--cache_dir", "imgs/cache"}),
+            "--cache_dir imgs/cache lies in --data_path imgs, so the next start would take it for data: give a folder "
+            "outside of it");
+  EXPECT_THAT(refused({"--data_path", "./imgs/", "--output_dir", "imgs/../imgs/a/out"}),
+              HasSubstr("--output_dir imgs/../imgs/a/out lies in --data_path ./imgs/"));
+  EXPECT_THAT(refused({"--data_path", ".", "--output_dir", "out"}), HasSubstr("--output_dir ./out lies in"));
+  EXPECT_THAT(refused({"--data_path", "imgs", "--train_dir", "imgs/out"}), HasSubstr("--train_dir imgs/out lies in"));
+  EXPECT_THAT(refused({"--data_path", "imgs", "--data_format", "tokens", "--train_dir", "imgs/out"}),
+              HasSubstr("--train_dir imgs/out lies in"));
+  for (const char* place : {"imgs", "imgs/", "imgs/.cache", "imgs/.hidden/cache", "imgs2", "imgs/../cache", "/cache"}) {
+    EXPECT_EQ(refused({"--data_path", "imgs", "--cache_dir", place}), "") << place;
+  }
+  EXPECT_EQ(refused({"--data_path", "generated", "--cache_dir", "generated/cache"}), "");
+  EXPECT_EQ(refused({"--data_path", "imgs", "--data_format", "tokens", "--cache_dir", "imgs/cache"}), "");
 }
 
 TEST(Jit, goes_on_with_its_own_classes_alone) {

@@ -380,6 +380,14 @@ TEST(MdmWorkload, keeps_a_loss_that_is_no_number_in_its_history_and_never_for_th
   EXPECT_EQ(resumed->outputs(report_of_loss(6.5)), std::vector<std::string>{"best_model.pt"});
 }
 
+TEST(MdmWorkload, writes_the_file_of_an_epoch_when_that_ends) {
+  Workload::EvaluationReport report = report_of_loss(7.0);
+  report.epoch = 10;
+  EXPECT_EQ(made_workload()->outputs(report), (std::vector<std::string>{"best_model.pt", "checkpoint_epoch_10.pt"}));
+  report.ends_epoch = false;
+  EXPECT_EQ(made_workload()->outputs(report), std::vector<std::string>{"best_model.pt"});
+}
+
 TEST(MdmWorkload, has_no_loss_where_nothing_was_masked) {
   const auto workload = made_workload();
   const auto figures = [&](double fragments, double torsions) {

@@ -22,6 +22,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Gt;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
@@ -135,6 +136,12 @@ TEST(MpnnWorkload, takes_one_member_of_each_cluster_and_others_in_other_epochs) 
     for (const int64_t sample : taken) ++times[sample];
   }
   EXPECT_THAT(times, UnorderedElementsAre(Pair(0, Gt(5)), Pair(1, 30), Pair(2, Gt(5))));
+}
+
+TEST(MpnnWorkload, lists_the_structures_that_are_held_out_where_there_are_any) {
+  const std::vector<Structure> structures = {of_one_chain("1aaa", 7), of_one_chain("1bbb", 9)};
+  EXPECT_THAT(mpnn_workload(structures, "0.5")->outputs({}), ElementsAre("epoch_last.pt", "held_out.txt"));
+  EXPECT_THAT(mpnn_workload(structures, "0")->outputs({}), ElementsAre("epoch_last.pt"));
 }
 
 // As the training set is without valid_clusters.txt.

@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -202,6 +203,41 @@ TEST(SasrecWorkload, weights_are_named_when_a_figure_improves_also_after_a_resum
   EXPECT_THAT(resumed->outputs(report_of(60, 0.1)), IsEmpty());
   EXPECT_THAT(resumed->outputs(report_of(80, 0.2)), SizeIs(1));
   EXPECT_FALSE(resumed->restore_progress(Json{{"best", {{"valid_hr@10", "high"}}}}).ok());
+}
+
+std::unique_ptr<SasrecWorkload> made_of(const std::string& text) {
+  auto workload = SasrecWorkload::create(small_config(), dataset_from(text), at::Device(at::kCPU));
+  EXPECT_TRUE(workload.ok()) << (workload.ok() ? "" : workload.error().message);
+  return std::move(workload).value();
+}
+
+const std::string kShop = "1 50 5 1\n1 60 5 2\n1 70 5 3\n1 80 5 4\n2 90 5 1\n2 60 5 2\n2 50 5 3\n";
+
+TEST(SasrecWorkload, a_checkpoint_of_items_with_other_numbers_is_refused) {
+  const Json saved = made_of(kShop)->progress_state();
+  EXPECT_TRUE(made_of(kShop + "2 70 5 4\n")->restore_progress(saved).ok()) << "a line was appended";
+  const auto shifted = made_of("1 70 5 0\n" + kShop);  // as many items
+  const Status refused = shifted->restore_progress(saved);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(refused.error().message, ::testing::AllOf(HasSubstr("other item numbers than test data has now"),
+                                                        HasSubstr("Give the file that it was trained on")));
+  Json of_an_earlier_version = saved;
+  of_an_earlier_version.erase("items_sha256");
+  EXPECT_TRUE(shifted->restore_progress(of_an_earlier_version).ok());
+}
+
+TEST(SasrecWorkload, ranks_that_read_different_files_differ_in_a_fact) {
+  const Json facts = made_of(kShop)->shared_facts();
+  EXPECT_EQ(facts.at("number of samples"), 2);
+  EXPECT_EQ(facts.at("number of items"), 5);
+  EXPECT_EQ(made_of(kShop)->shared_facts(), facts);
+  const auto with = [](std::string text, const std::string& from, const std::string& to) {
+    return made_of(text.replace(text.find(from), from.size(), to))->shared_facts();
+  };
+  EXPECT_NE(with(kShop, "2 90 5 1", "2 90 5 0"), facts) << "another time";
+  EXPECT_NE(with(kShop, "2 60 5 2", "2 80 5 2"), facts) << "another item";
+  EXPECT_NE(with(kShop, "2 90 5 1", "2 91 5 1"), facts) << "another id";
 }
 
 TEST(SasrecWorkload, learning_rates_in_file_names_are_written_as_python_does) {

@@ -202,7 +202,7 @@ std::string ratings(const std::vector<std::vector<int64_t>>& times_of_users) {
 
 std::vector<int64_t> times_of_first(const std::vector<int64_t>& times, TimeUnit unit) {
   const Result<SasrecData> data =
-      SasrecData::create(dataset_from(ratings({times, {1, 2, 3, 4}})), {.has_times = true, .time_unit = unit});
+      SasrecData::create(dataset_from(ratings({times, times})), {.has_times = true, .time_unit = unit});
   EXPECT_TRUE(data.ok()) << data.error().message;
   if (!data.ok()) return {};
   const std::span<const int64_t> found = data->times_of(1);
@@ -257,6 +257,15 @@ TEST(TisasrecData, milliseconds_are_known_by_their_size) {
       dataset_from(ratings({{kNow, kNow + 5, kNow + 9, kNow + 10}, {kNow, kNow + 1}})), {.has_times = true});
   ASSERT_TRUE(data.ok());
   EXPECT_EQ(data->timestamp_unit(), "milliseconds");
+}
+
+TEST(TisasrecData, a_date_that_means_never_does_not_change_the_unit) {
+  constexpr int64_t kNever = 253'402'300'799;  // 9999-12-31 in seconds, which as milliseconds would be 1978
+  const Result<SasrecData> data = SasrecData::create(dataset_from(ratings({{0, 3600, 7200, kNever}, {1, 2, 3, 4}})),
+                                                     {.has_times = true, .time_unit = TimeUnit::kHour});
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->timestamp_unit(), "");
+  EXPECT_THAT(data->times_of(1), ElementsAre(1, 2, 3, (kNever + 1) / 3600 + 1));
 }
 
 TEST(TisasrecData, a_file_without_times_is_refused_with_the_ways_out) {

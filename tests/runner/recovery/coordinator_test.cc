@@ -485,7 +485,6 @@ TEST(Coordinator, places_all_when_all_are_ready_after_it_began_the_generation) {
   EXPECT_EQ(placements[0].second.first_rank, 0);
   EXPECT_EQ(placements[1].first, job.connections[1]);
   EXPECT_EQ(placements[1].second.first_rank, 4);
-  EXPECT_EQ(placements[1].second.node_index, 1);
   for (const auto& [connection, placement] : placements) {
     EXPECT_EQ(placement.generation, generation(1));
     EXPECT_EQ(placement.world_size, 8);
@@ -1916,10 +1915,10 @@ TEST(Coordinator, the_slowest_rank_is_known_and_forgotten_with_its_group) {
     }
     job.pass(1s);
   }
-  EXPECT_EQ(job.state.stragglers.slowest().rank, 1);
+  EXPECT_EQ(job.state.stragglers.slowest()->rank, 1);
   job.say(1, Broken{generation(1), 1, "Timeout", ""});
   job.all_ready(2);
-  EXPECT_EQ(job.state.stragglers.slowest().rank, -1);
+  EXPECT_FALSE(job.state.stragglers.slowest());
 }
 
 }  // namespace

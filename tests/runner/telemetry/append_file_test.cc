@@ -32,7 +32,7 @@ class FileSizeLimit {
 TEST(AppendFile, keeps_what_was_there) {
   const TemporaryFolder folder;
   std::ofstream(folder.file("log")) << "old\n";
-  auto file = AppendFile::open(folder.file("log"), AppendFile::Mode::kCreateOrAppend);
+  auto file = AppendFile::open(folder.file("log"), AppendFile::Mode::kMustExist);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->append("new\n").ok());
   EXPECT_EQ(contents(folder.file("log")), "old\nnew\n");
@@ -47,7 +47,7 @@ TEST(AppendFile, refuses_a_file_that_must_be_new) {
 }
 
 TEST(AppendFile, says_a_full_disk_once) {
-  auto file = AppendFile::open("/dev/full", AppendFile::Mode::kCreateOrAppend);
+  auto file = AppendFile::open("/dev/full", AppendFile::Mode::kMustExist);
   ASSERT_TRUE(file.ok());
   const Status first = file->append("line\n");
   ASSERT_FALSE(first.ok());
@@ -58,7 +58,7 @@ TEST(AppendFile, says_a_full_disk_once) {
 
 TEST(AppendFile, leaves_no_part_of_a_record_and_goes_on_when_there_is_space_again) {
   const TemporaryFolder folder;
-  auto file = AppendFile::open(folder.file("log"), AppendFile::Mode::kCreateOrAppend);
+  auto file = AppendFile::open(folder.file("log"), AppendFile::Mode::kMustBeNew);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->append("first\n").ok());
   {

@@ -1,10 +1,14 @@
 // What c10d and NCCL read in a worker, however it was started.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 
+#include "runner/contract/exit_code.h"
 #include "runner/contract/world.h"
 #include "runner/worker/worker.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -38,6 +42,27 @@ TEST(WorkerEnvironment, starts_no_thread_of_c10d_s_for_nccl_and_bounds_its_conne
                              {"TORCH_NCCL_PROPAGATE_ERROR", "0"},
                              {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"}};
   EXPECT_EQ(of_nccl(), expected);
+}
+
+// The data are prepared before the ranks meet.
+TEST(WorkerEnvironment, the_ranks_of_a_node_share_its_cores_and_memory_while_they_load_the_data) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("gaps.txt", "1 1\n1 2\n1 3\n2 1\n2 40000000\n");
+  at::set_num_threads(7);
+  testing::internal::CaptureStderr();
+  const int code = run_worker({.arguments = {"sasrec", "--dataset", path, "--hidden_units", "512", "--device", "cpu"},
+                               .environment = {{"RANK", "0"},
+                                               {"WORLD_SIZE", "4096"},
+                                               {"LOCAL_RANK", "0"},
+                                               {"LOCAL_WORLD_SIZE", "4096"},
+                                               {"MASTER_ADDR", "127.0.0.1"},
+                                               {"MASTER_PORT", "1"}},
+                               .host_name = "here"});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(code, static_cast<int>(ExitCode::kData)) << said;
+  EXPECT_NE(said.find("(4096 ranks: embedding"), std::string::npos) << said;
+  EXPECT_NE(said.find("they go up to 40000000: number them 1, 2, 3"), std::string::npos) << said;
+  EXPECT_EQ(at::get_num_threads(), 1) << "of a machine with fewer than 8192 cores";
 }
 
 }  // namespace
