@@ -55,6 +55,7 @@ void CrdCheck::wait(const std::stop_token& ended) {
       if (found->empty()) return;
       if (is_news) logger_.error(*found);
     } else if (found.error().code != ErrorCode::kRetry && looks >= kCrdChecksWithoutSchemaMax) {
+      trouble_.clear();
       logger_.warning("cannot tell whether the CRD is the one that this operator needs: " + found.error().message);
       return;
     }

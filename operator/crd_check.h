@@ -22,14 +22,14 @@ class CrdCheck {
 
   // Blocks until the CRD has all fields, the server turns out to publish no schema, or a stop is requested on `ended`.
   void wait(const std::stop_token& ended);
-  // What the newest check found wrong with the CRD; nullopt: nothing, or it has not been checked yet.
+  // What the newest check found wrong with the CRD, or that it has not been checked yet; nullopt: nothing.
   [[nodiscard]] std::optional<std::string> trouble() const;
 
  private:
   kube::Client& client_;
   const Logger logger_;
   mutable std::mutex mutex_;
-  std::string trouble_;  // protected by mutex_; empty: none
+  std::string trouble_ = "the CRD has not been checked yet";  // protected by mutex_; empty: none
 };
 
 }  // namespace lockstep

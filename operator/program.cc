@@ -100,7 +100,7 @@ struct OperatorProgram::Impl {
     controller = std::make_unique<control::Controller>(
         *queue, [this](const api::ObjectKey& key) { return reconciler->reconcile(key); },
         control::Controller::Options{.name = kController, .workers = options.workers, .logger = logger},
-        &metrics.controller(kController));
+        &metrics.controller());
   }
 
   bool leads() const { return elector == nullptr || elector->is_leader(); }
@@ -110,17 +110,16 @@ struct OperatorProgram::Impl {
     TRY_ASSIGN(token_key, read_token_key(options.token_key_file, connection->operator_namespace));
     events = std::make_unique<control::EventRecorder>(
         *connection->event_client, control::EventRecorder::Options{.instance = identity, .logger = logger});
-    queue = std::make_unique<control::Workqueue>(metrics.queue_options(kController));
-    queue_registration = metrics.watch_queue(kController, *queue);
+    queue = std::make_unique<control::Workqueue>(metrics.queue_options());
+    metrics.watch_queue(*queue);
     caches = std::make_unique<Caches>(*connection->client, *queue, options.ns, logger);
     crd_check = std::make_unique<CrdCheck>(*connection->client, logger);
     make_reconciler();
     if (options.leader_elect) make_elector();
     std::vector<control::HealthCheck> ready = caches->readiness();
     ready.insert(ready.begin(), {.name = "crd", .trouble = [this] { return crd_check->trouble(); }});
-    TRY_ASSIGN(server, control::HealthServer::start({.port = options.metrics_port,
+    TRY_ASSIGN(server, control::start_health_server({.port = options.metrics_port,
                                                      .metrics = [this] { return metrics.text(); },
-                                                     .healthy = {},
                                                      .ready = std::move(ready)}));
     return {};
   }
@@ -153,26 +152,25 @@ struct OperatorProgram::Impl {
                              {"namespace", options.ns.empty() ? "(all)" : options.ns},
                              {"identity", identity}});
     caches->start();
-    if (elector) {
-      elector->start();
-    } else {
-      begin();
-    }
+    starter = std::jthread([this](const std::stop_token& ended) { prepare(ended); });
     const int signal = wait_for_the_end();
     logger.info("stopping", {{"signal", signal}});
     end();
     return signal == kStopSignal ? code_of(ExitCode::kCrash) : code_of(ExitCode::kDone);
   }
 
-  // Reconcilers see whole caches only: a pod that is not there yet would be made again, or counted as lost.
+  // Reconcilers see whole caches only: a pod that is not there yet would be made again, or counted as lost. An operator
+  // that is not ready for work does not stand for election either: it would lead and do nothing.
+  void prepare(const std::stop_token& ended) {
+    caches->wait_until_synced(ended);
+    crd_check->wait(ended);
+    if (ended.stop_requested()) return;
+    elector ? elector->start() : begin();
+  }
+
   void begin() {
-    starter = std::jthread([this](const std::stop_token& ended) {
-      caches->wait_until_synced(ended);
-      crd_check->wait(ended);
-      if (ended.stop_requested()) return;
-      logger.info("caches are filled; reconciling", {{"jobs", caches->jobs().size()}, {"workers", options.workers}});
-      controller->start();
-    });
+    logger.info("caches are filled; reconciling", {{"jobs", caches->jobs().size()}, {"workers", options.workers}});
+    controller->start();
   }
 
   int wait_for_the_end() {
@@ -189,10 +187,8 @@ struct OperatorProgram::Impl {
 
   // Workers first, then the Lease: no other operator begins while this one may still be writing.
   void end() {
-    if (starter.joinable()) {
-      starter.request_stop();
-      starter.join();
-    }
+    starter.request_stop();
+    starter.join();
     connection->stop.request_stop();
     controller->stop_and_join();
     progress.reset();
@@ -211,11 +207,10 @@ struct OperatorProgram::Impl {
   const Logger logger;
   const std::string identity = make_identity();
   std::string token_key;
-  control::Metrics metrics;
+  control::Metrics metrics{kController};
   std::unique_ptr<Connection> connection;
   std::unique_ptr<control::EventRecorder> events;
   std::unique_ptr<control::Workqueue> queue;
-  control::Metrics::Registration queue_registration;
   std::unique_ptr<Caches> caches;
   std::unique_ptr<CrdCheck> crd_check;
   std::unique_ptr<train::ProgressReader> progress;
@@ -224,7 +219,7 @@ struct OperatorProgram::Impl {
   std::unique_ptr<train::CoordinatorAnnouncer> announcer;
   std::unique_ptr<train::Reconciler> reconciler;
   std::unique_ptr<control::Controller> controller;
-  std::unique_ptr<control::HealthServer> server;
+  std::unique_ptr<HttpServer> server;  // reads the queue's figures
   std::jthread starter;
 };
 

@@ -81,21 +81,21 @@ class Trial {
       made = client_->create(kube::train_jobs(), job_, strict);
     }
     if (!made.ok() && made.error().code == ErrorCode::kNotFound) {
-      return Error{ErrorCode::kNotFound, made.error().message +
-                                             ": has the cluster the CRD trainjobs.lockstep.dev, and " +
-                                             "the namespace " + key_.ns + "?"};
+      return Error{
+          ErrorCode::kNotFound,
+          made.error().message + ": check that the CRD trainjobs.lockstep.dev and the namespace " + key_.ns + " exist"};
     }
     return made;
   }
 
   Status remove_old() {
-    say(name_of(key_) + " of an earlier time is deleted");
+    say(name_of(key_) + ", left by an earlier test, is being deleted");
     const Status removed = client_->remove(kube::train_jobs(), key_);
     if (!removed.ok() && removed.error().code != ErrorCode::kNotFound) return removed;
     TRY_ASSIGN(const bool gone,
                follow(Clock::now() + options_.timeout, [](const Json* job) { return job == nullptr; }));
     if (gone) return {};
-    return Error{ErrorCode::kCancelled, name_of(key_) + " of an earlier time does not go away"};
+    return Error{ErrorCode::kCancelled, name_of(key_) + ", left by an earlier test, was not deleted in time"};
   }
 
   // Shows the job as it is now and at each change (nullptr: it is gone) until `look` says true. False: too late.

@@ -32,7 +32,8 @@ JOBS = [
     stat("Running", "TrainJobs that train.", "locale", 'sum(lockstep_trainjobs{<selector>, phase="Running"})'),
     stat("Recovering", "TrainJobs that lost something and do not train yet.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase="Recovering"})', thresholds=rising((1, ORANGE))),
-    stat("Waiting", "Pending or starting: for quota, nodes, images, data.", "locale",
+    stat("Waiting", "Pending or starting: for quota, nodes, images, data. Those that wait in a queue are "
+         "Suspended.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase=~"Pending|Starting"})'),
     stat("Failed", "TrainJobs that failed and are still there.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase="Failed"})', thresholds=rising((1, RED))),
@@ -43,7 +44,8 @@ JOBS = [
     gauge("Goodput", "Share of the runs' wall clock that was work, each run counted as much as any other.",
           "percentunit", f"avg({per_run('lockstep_goodput_ratio')})",
           thresholds=falling((0.7, ORANGE), (0.9, GREEN))),
-    graph("TrainJobs by phase", "Ended ones stay until they are deleted or their TTL is over.", "locale",
+    graph("TrainJobs by phase", "Ended ones stay until they are deleted or their TTL is over. The alert TrainJobNotRunning "
+          "comes when one is Pending, Starting or Recovering for 15 minutes.", "locale",
           [query("sum by (phase) (lockstep_trainjobs{<selector>})", "{{phase}}")], width=24, stacked=True, minimum=0,
           decimals=0),
 ]

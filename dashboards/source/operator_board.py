@@ -51,7 +51,7 @@ RECONCILE = [
     graph("Time of a reconcile", "From the queue's hand-out until its end, requests to the API server included.", "s",
           quantiles("controller_runtime_reconcile_time_seconds_bucket", CONTROLLER),
           thresholds=rising((5, ORANGE), (30, RED))),
-    graph("Errors and exceptions", "Both are tried again with a growing delay; the operator's log has their words.",
+    graph("Errors and exceptions", "Both are tried again with a growing delay; the operator's log has the messages.",
           "ops",
           [query(f"sum({rate('controller_runtime_reconcile_errors_total', CONTROLLER)})", "errors"),
            query(f"sum({rate('controller_runtime_reconcile_panics_total', CONTROLLER)})", "exceptions")],

@@ -85,8 +85,8 @@ THROUGHPUT = [
           [query('max(lockstep_throughput_samples_per_second{<selector>, rank="0"})', "samples/s")]),
     graph("Steps per second", "Optimizer steps that rank 0 commits.", "cps",
           [query('sum(rate(lockstep_steps_total{<selector>, rank="0"}[$__rate_interval]))', "steps/s")]),
-    graph("Time of a step", "Quantiles over all ranks. The last ones of a distribution far from the median: "
-          "stragglers, data that come late, checkpoints that hold the loop.", "s",
+    graph("Time of a step", "Quantiles over all ranks. p95 and p99 far above the median mean stragglers, late data, or "
+          "checkpoints that hold up the loop.", "s",
           [query(f"histogram_quantile({share}, sum by (le) "
                  "(rate(lockstep_step_duration_seconds_bucket{<selector>}[$__rate_interval])))", f"p{share * 100:.0f}")
            for share in (0.5, 0.95, 0.99)]),

@@ -29,7 +29,7 @@ struct CelRule {
   std::string rule;
   std::string field_path;  // ".trainer.numNodes", from the field that has the rule; empty: that one
   std::string message;
-  // Rules that compare with the stored object are run for updates only.
+  // Such rules are run for updates only, and by the API server only.
   [[nodiscard]] bool compares_with_stored() const { return rule.find("oldSelf") != std::string::npos; }
 };
 

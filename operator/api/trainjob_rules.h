@@ -1,4 +1,5 @@
-// The CEL rules of TrainJob's CRD, restated in C++. Pure.
+// The CEL rules of TrainJob's CRD, restated in C++, except those that compare with the stored object (oldSelf): only
+// the API server runs these. Pure.
 //
 // A rule is looked up by its CEL text. When the CRD's rule changes, the lookup fails until this file is changed, too; a
 // test finds such rules. Another test runs the same cases through this code and through a real API server. The messages
@@ -21,9 +22,8 @@ inline constexpr std::array kForeignNames = {env::kMasterAddr,      env::kMaster
                                              env::kPetNumNodes,     env::kPetNprocPerNode, env::kPetNodeRank,
                                              env::kPetMasterAddr,   env::kPetMasterPort};
 
-// `self` is the value of the field that has the rule, with defaults and of the right structure; `stored` is the value
-// that the API server has stored (null when there is none; then rules that compare with it are not run).
-using RuleHolds = bool (*)(const Json& self, const Json& stored);
+// `self` is the value of the field that has the rule, with defaults and of the right structure.
+using RuleHolds = bool (*)(const Json& self);
 
 // nullptr: no rule has this text.
 RuleHolds restated_rule(std::string_view rule);

@@ -81,34 +81,25 @@ class RuleCheck {
  public:
   explicit RuleCheck(std::vector<Problem>& problems) : problems_(problems) {}
 
-  // `stored`: nullptr when there is nothing to compare with.
-  void check(const Schema& schema, const Json& value, const Json* stored, const std::string& path) {
-    static const Json nothing;
+  void check(const Schema& schema, const Json& value, const std::string& path) {
     for (const CelRule& rule : schema.rules) {
-      if (rule.compares_with_stored() && stored == nullptr) continue;
+      if (rule.compares_with_stored()) continue;
       const RuleHolds holds = restated_rule(rule.rule);
       LOCKSTEP_CHECK(holds != nullptr, rule.rule.c_str());  // crd_test finds it first
-      if (!holds(value, stored != nullptr ? *stored : nothing)) add(rule, path);
+      if (!holds(value)) add(rule, path);
     }
     if (value.is_object()) {
       for (const auto& [name, entry] : value.items()) {
         const auto it = schema.properties.find(name);
         const Schema* below = it != schema.properties.end() ? &it->second : schema.additional.get();
-        if (below != nullptr) check(*below, entry, member(stored, name), field_below(path, name));
+        if (below != nullptr) check(*below, entry, field_below(path, name));
       }
     } else if (value.is_array()) {
-      // No rule of a list's entries compares with the stored object (crd_test), so no stored entry is looked up.
-      for (size_t i = 0; i < value.size(); ++i) check(*schema.items, value[i], nullptr, field_below(path, i));
+      for (size_t i = 0; i < value.size(); ++i) check(*schema.items, value[i], field_below(path, i));
     }
   }
 
  private:
-  static const Json* member(const Json* stored, const std::string& name) {
-    if (stored == nullptr || !stored->is_object()) return nullptr;
-    const auto it = stored->find(name);
-    return it == stored->end() ? nullptr : &*it;
-  }
-
   void add(const CelRule& rule, const std::string& path) {
     std::string field = path + rule.field_path;
     if (path.empty() && !field.empty()) field.erase(0, 1);  // ".metadata.name"
@@ -128,29 +119,18 @@ void check_own_structure(const Schema& schema, const Json& complete, std::vector
 
 }  // namespace
 
-std::vector<Problem> validate_by(const Schema& schema, const Json& trainjob, const Json* stored) {
+std::vector<Problem> validate_by(const Schema& schema, const Json& trainjob) {
   if (!trainjob.is_object()) return {{"", "a TrainJob is an object with apiVersion, kind, metadata and spec"}};
   std::vector<Problem> problems;
-  Json before;
-  if (stored != nullptr) {
-    before = *stored;
-    apply_defaults(schema, before);
-    check_own_structure(schema, before, problems);
-    if (!problems.empty()) return {{problems.front().field, "in the stored TrainJob: " + problems.front().message}};
-  }
   check_kind(trainjob, problems);
   check_metadata(trainjob, problems);
   Json complete = trainjob;
   apply_defaults(schema, complete);
   check_own_structure(schema, complete, problems);
-  if (problems.empty()) RuleCheck(problems).check(schema, complete, stored != nullptr ? &before : nullptr, "");
+  if (problems.empty()) RuleCheck(problems).check(schema, complete, "");
   return problems;
 }
 
-std::vector<Problem> validate(const Json& trainjob) { return validate_by(trainjob_schema(), trainjob, nullptr); }
-
-std::vector<Problem> validate_update(const Json& trainjob, const Json& stored) {
-  return validate_by(trainjob_schema(), trainjob, &stored);
-}
+std::vector<Problem> validate(const Json& trainjob) { return validate_by(trainjob_schema(), trainjob); }
 
 }  // namespace lockstep::api

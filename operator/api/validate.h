@@ -1,4 +1,4 @@
-// Checks a TrainJob as an API server would, without one. Pure.
+// Checks a TrainJob as an API server would when it is created, without one. Pure.
 //
 // Role: `lockstep validate -f`, and files that `lockstep run` reads. The CRD defines what is valid
 // (manifests/base/crd.yaml, compiled into this library); a test runs the same cases through this code and a real API
@@ -16,11 +16,7 @@ namespace lockstep::api {
 // itself is valid. `trainjob` is what the user wrote, without defaults.
 std::vector<Problem> validate(const Json& trainjob);
 
-// The same for an update of `stored`, as `kubectl apply` would find it: also runs the rules that compare the new object
-// with the stored one. If `stored` itself is invalid, that is the only problem returned.
-std::vector<Problem> validate_update(const Json& trainjob, const Json& stored);
-
-// The same with another schema. `stored`: nullptr for a new object, else as for validate_update.
-std::vector<Problem> validate_by(const Schema& schema, const Json& trainjob, const Json* stored);
+// The same with another schema.
+std::vector<Problem> validate_by(const Schema& schema, const Json& trainjob);
 
 }  // namespace lockstep::api

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "operator/api/schema.h"
+#include "runner/base/parse_number.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::api {
@@ -117,14 +118,6 @@ bool is_yaml11_number(std::string_view text) {
   return is_octal && digits.find_first_not_of('0') != std::string::npos;
 }
 
-template <typename Integer>
-std::optional<Integer> integer_of(std::string_view digits, int base) {
-  Integer value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
-
 OrderedJson integer_value(const YAML::Mark& mark, std::string_view text) {
   int base = 10;
   std::string_view digits = text;
@@ -134,8 +127,8 @@ OrderedJson integer_value(const YAML::Mark& mark, std::string_view text) {
   } else if (text.starts_with('+')) {
     digits = text.substr(1);
   }
-  if (const auto value = integer_of<int64_t>(digits, base)) return *value;
-  if (const auto value = integer_of<uint64_t>(digits, base)) return *value;
+  if (const auto value = parse_number<int64_t>(digits, base)) return *value;
+  if (const auto value = parse_number<uint64_t>(digits, base)) return *value;
   throw Refused{mark, in_quotes(text) + " does not fit into 64 bits; quote it if it is not meant as a number"};
 }
 

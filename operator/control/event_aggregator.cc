@@ -92,10 +92,7 @@ void EventAggregator::record(const ObjectReference& about, EventText text, Clock
     found = series_.end();
   }
   if (found == series_.end()) {
-    if (!take_token(about, now)) {
-      ++dropped_;
-      return;
-    }
+    if (!take_token(about, now)) return;
     make_room();
     const std::string began_in = std::to_string(wall / std::chrono::seconds(kEventWindow).count());
     Series series;
@@ -194,7 +191,6 @@ void EventAggregator::stop_waiting(Series& series, const std::string& id) {
 }
 
 void EventAggregator::drop(SeriesMap::iterator series) {
-  dropped_ += static_cast<uint64_t>(series->second.latest.count - series->second.count_stored);
   stop_waiting(series->second, series->first);
   series_.erase(series);
 }

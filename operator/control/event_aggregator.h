@@ -77,8 +77,6 @@ class EventAggregator {
   void failed(const EventWrite& write, std::optional<Clock::time_point> again);
 
   [[nodiscard]] size_t waiting() const { return queue_.size(); }
-  // Occurrences that were never written: no token, too many waiting, refused.
-  [[nodiscard]] uint64_t dropped() const { return dropped_; }
 
  private:
   struct Series {
@@ -112,7 +110,6 @@ class EventAggregator {
   std::map<std::string, TokenBucket> buckets_;  // by object
   std::set<Turn> queue_;
   uint64_t next_order_ = 0;
-  uint64_t dropped_ = 0;
 };
 
 }  // namespace lockstep::control

@@ -153,9 +153,4 @@ void EventRecorder::record(const ObjectReference& about, EventText text) {
   impl_->changed.notify_one();
 }
 
-uint64_t EventRecorder::dropped() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->aggregator.dropped();
-}
-
 }  // namespace lockstep::control

@@ -52,8 +52,6 @@ class EventRecorder {
   EventRecorder& operator=(const EventRecorder&) = delete;
 
   void record(const ObjectReference& about, EventText text);
-  // Occurrences that were never written: too many of one object, too many waiting, refused by the API server.
-  [[nodiscard]] uint64_t dropped() const;
 
  private:
   struct Impl;

@@ -6,33 +6,28 @@ namespace lockstep::control {
 
 namespace {
 
-HttpAnswer ask(const std::vector<const std::vector<HealthCheck>*>& lists) {
+HttpAnswer ask(const std::vector<HealthCheck>& checks) {
   HttpAnswer answer{200, kTextType, ""};
-  for (const std::vector<HealthCheck>* list : lists) {
-    for (const HealthCheck& check : *list) {
-      const std::optional<std::string> trouble = check.trouble();
-      if (trouble) answer.code = 503;
-      answer.body.append(trouble ? "[-] " : "[+] ").append(check.name).append(": ");
-      answer.body.append(trouble ? *trouble : "ok").append("\n");
-    }
+  for (const HealthCheck& check : checks) {
+    const std::optional<std::string> trouble = check.trouble();
+    if (trouble) answer.code = 503;
+    answer.body.append(trouble ? "[-] " : "[+] ").append(check.name).append(": ");
+    answer.body.append(trouble ? *trouble : "ok").append("\n");
   }
-  if (answer.body.empty()) answer.body = "ok\n";
   return answer;
 }
 
-HttpAnswer answer(const HealthServer::Options& options, const HttpRequest& request) {
+HttpAnswer answer(const HealthServerOptions& options, const HttpRequest& request) {
   if (request.method != "GET") return {405, kTextType, "only GET is supported\n"};
-  if (request.path == "/metrics") return {200, kPrometheusType, options.metrics ? options.metrics() : std::string()};
-  if (request.path == "/healthz") return ask({&options.healthy});
-  if (request.path == "/readyz") return ask({&options.healthy, &options.ready});
+  if (request.path == "/metrics") return {200, kPrometheusType, options.metrics()};
+  if (request.path == "/healthz") return {200, kTextType, "ok\n"};
+  if (request.path == "/readyz") return ask(options.ready);
   return {404, kTextType, "not found; there are /metrics, /healthz and /readyz\n"};
 }
 
 }  // namespace
 
-HealthServer::HealthServer(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
-
-Result<std::unique_ptr<HealthServer>> HealthServer::start(Options options) {
+Result<std::unique_ptr<HttpServer>> start_health_server(HealthServerOptions options) {
   const int port = options.port;
   if (port < 0 || port > 65535) {
     return invalid("port " + std::to_string(port) + " is no port: expected 0 to 65535");
@@ -41,12 +36,10 @@ Result<std::unique_ptr<HealthServer>> HealthServer::start(Options options) {
       HttpServer::start({.port = port, .handler = [options = std::move(options)](const HttpRequest& request) {
                            return answer(options, request);
                          }});
-  if (server.ok()) return std::unique_ptr<HealthServer>(new HealthServer(std::move(*server)));
+  if (server.ok()) return server;
   std::string message = "port " + std::to_string(port);
   message.append(" for metrics and health checks cannot be listened on: ").append(server.error().message);
   return Error{ErrorCode::kUnavailable, message.append("; choose another one")};
 }
-
-int HealthServer::port() const { return server_->port(); }
 
 }  // namespace lockstep::control

@@ -9,7 +9,6 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -61,22 +60,10 @@ const char* http_method(const std::string& verb) {
   return "GET";
 }
 
-// Figures of the queues, read from them at each scrape.
+// Figures of the queue, read from it at each scrape.
 class QueueFigures : public prometheus::Collectable {
  public:
-  using Handle = std::pair<std::string, const Workqueue*>;
-
-  std::shared_ptr<const Handle> add(const std::string& name, const Workqueue& queue) {
-    auto handle = std::make_shared<const Handle>(name, &queue);
-    const std::lock_guard lock(mutex_);
-    queues_.push_back(handle);
-    return handle;
-  }
-
-  void remove(const std::shared_ptr<const Handle>& handle) {
-    const std::lock_guard lock(mutex_);
-    std::erase(queues_, handle);
-  }
+  QueueFigures(std::string name, const Workqueue& queue) : name_(std::move(name)), queue_(queue) {}
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
     using Type = prometheus::MetricType;
@@ -94,28 +81,22 @@ class QueueFigures : public prometheus::Collectable {
          Type::Gauge,
          {}},
     };
-    // Held while the queues are read, so that none is destroyed meanwhile. No deadlock: a queue makes no calls while it
-    // holds its own lock.
-    const std::lock_guard lock(mutex_);
-    for (const auto& handle : queues_) {
-      const Workqueue::Statistics figures = handle->second->statistics();
-      const double values[] = {static_cast<double>(figures.depth), static_cast<double>(figures.adds),
-                               static_cast<double>(figures.retries), seconds(figures.unfinished_work),
-                               seconds(figures.longest_running)};
-      for (size_t i = 0; i < families.size(); ++i) {
-        prometheus::ClientMetric metric;
-        metric.label = {{"name", handle->first}, {"controller", handle->first}};
-        (families[i].type == Type::Counter ? metric.counter.value : metric.gauge.value) = values[i];
-        families[i].metric.push_back(std::move(metric));
-      }
+    const Workqueue::Statistics figures = queue_.statistics();
+    const double values[] = {static_cast<double>(figures.depth), static_cast<double>(figures.adds),
+                             static_cast<double>(figures.retries), seconds(figures.unfinished_work),
+                             seconds(figures.longest_running)};
+    for (size_t i = 0; i < families.size(); ++i) {
+      prometheus::ClientMetric metric;
+      metric.label = {{"name", name_}, {"controller", name_}};
+      (families[i].type == Type::Counter ? metric.counter.value : metric.gauge.value) = values[i];
+      families[i].metric.push_back(std::move(metric));
     }
     return families;
   }
 
  private:
-  mutable std::mutex mutex_;
-  // State below is protected by mutex_.
-  std::vector<std::shared_ptr<const Handle>> queues_;
+  const std::string name_;
+  const Workqueue& queue_;
 };
 
 }  // namespace
@@ -176,16 +157,18 @@ void ControllerMetrics::end(ReconcileOutcome outcome, Clock::duration took) {
 void ControllerMetrics::caught() { impl_->panics.Increment(); }
 
 struct Metrics::Impl {
+  explicit Impl(const std::string& controller) : name(controller) {}
+
+  const std::string name;
   prometheus::Registry registry;
-  std::shared_ptr<QueueFigures> queues = std::make_shared<QueueFigures>();
+  ControllerMetrics controller{registry, name};
 
   std::mutex mutex;
   // State below is protected by mutex.
-  std::vector<std::shared_ptr<const prometheus::Collectable>> others{queues, std::make_shared<ProcessMetrics>()};
-  std::map<std::string, std::unique_ptr<ControllerMetrics>> controllers;
+  std::vector<std::shared_ptr<const prometheus::Collectable>> others{std::make_shared<ProcessMetrics>()};
 };
 
-Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
+Metrics::Metrics(const std::string& controller) : impl_(std::make_unique<Impl>(controller)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::add(std::shared_ptr<const prometheus::Collectable> families) {
@@ -203,15 +186,10 @@ std::string Metrics::text() const {
   return prometheus::TextSerializer().Serialize(families);
 }
 
-ControllerMetrics& Metrics::controller(const std::string& name) {
-  const std::lock_guard lock(impl_->mutex);
-  std::unique_ptr<ControllerMetrics>& metrics = impl_->controllers[name];
-  if (metrics == nullptr) metrics = std::make_unique<ControllerMetrics>(impl_->registry, name);
-  return *metrics;
-}
+ControllerMetrics& Metrics::controller() { return impl_->controller; }
 
-Workqueue::Options Metrics::queue_options(const std::string& name) {
-  const prometheus::Labels labels{{"name", name}, {"controller", name}};
+Workqueue::Options Metrics::queue_options() {
+  const prometheus::Labels labels{{"name", impl_->name}, {"controller", impl_->name}};
   Histogram& queued = histograms(impl_->registry, "workqueue_queue_duration_seconds",
                                  "How long in seconds an item stays in workqueue before being requested")
                           .Add(labels, queue_buckets());
@@ -224,11 +202,7 @@ Workqueue::Options Metrics::queue_options(const std::string& name) {
   return options;
 }
 
-Metrics::Registration Metrics::watch_queue(const std::string& name, const Workqueue& queue) {
-  const std::shared_ptr<const QueueFigures::Handle> handle = impl_->queues->add(name, queue);
-  // Keeps the figures alive: metrics and registration may be destroyed in either order.
-  return {handle.get(), [handle, queues = impl_->queues](const void*) { queues->remove(handle); }};
-}
+void Metrics::watch_queue(const Workqueue& queue) { add(std::make_shared<QueueFigures>(impl_->name, queue)); }
 
 std::function<void(const kube::RequestReport&)> Metrics::request_counter(const std::string& host) {
   auto& requests = counters(impl_->registry, "rest_client_requests_total",

@@ -50,7 +50,8 @@ class ControllerMetrics {
 
 class Metrics {
  public:
-  Metrics();
+  // `controller`: the name of the one controller, and of its queue.
+  explicit Metrics(const std::string& controller);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -60,14 +61,12 @@ class Metrics {
   // Prometheus text format 0.0.4.
   [[nodiscard]] std::string text() const;
 
-  // One per name; they live as long as this.
-  ControllerMetrics& controller(const std::string& name);
+  ControllerMetrics& controller();
 
-  // The two durations of a queue: for its options. The metrics outlive the queue.
-  [[nodiscard]] Workqueue::Options queue_options(const std::string& name);
-  // The queue's other figures are read from it at every scrape, for as long as the returned value lives.
-  using Registration = std::shared_ptr<const void>;
-  [[nodiscard]] Registration watch_queue(const std::string& name, const Workqueue& queue);
+  // The two durations of the queue: for its options. The metrics outlive the queue.
+  [[nodiscard]] Workqueue::Options queue_options();
+  // The queue's other figures are read from it in every call of `text`; call none once the queue is gone.
+  void watch_queue(const Workqueue& queue);
 
   // For ClientOptions::on_request. `host` is the API server's, "10.96.0.1:443".
   [[nodiscard]] std::function<void(const kube::RequestReport&)> request_counter(const std::string& host);

@@ -8,9 +8,13 @@
 #include <optional>
 #include <string_view>
 
+#include "runner/base/parse_number.h"
+
 namespace lockstep::control {
 
 // Nothing when the version is opaque (or empty).
-std::optional<uint64_t> version_number(std::string_view resource_version);
+inline std::optional<uint64_t> version_number(std::string_view resource_version) {
+  return parse_number<uint64_t>(resource_version);
+}
 
 }  // namespace lockstep::control

@@ -51,7 +51,6 @@ struct Workqueue::Impl {
   uint64_t next_order = 0;
   uint64_t adds = 0;
   uint64_t retries = 0;
-  size_t in_flight = 0;
 
   // Of two deadlines the earlier one stays. A key that goes first is due now.
   void schedule(const api::ObjectKey& key, Clock::time_point due, bool goes_first) {
@@ -99,7 +98,6 @@ struct Workqueue::Impl {
     entry.due.reset();
     entry.goes_first = false;
     entry.started_at = now;
-    ++in_flight;
     return Taken{first.key, now - first.due};
   }
 
@@ -188,7 +186,6 @@ void Workqueue::done(const api::ObjectKey& key) {
     QueuedKey& entry = found->second;
     worked = impl_->options.now() - *entry.started_at;
     entry.started_at.reset();
-    --impl_->in_flight;
     if (entry.due) {
       impl_->pending.insert(Impl::pending_of(key, entry));
       ++impl_->next_order;  // makes waiting workers look again
@@ -203,8 +200,7 @@ Workqueue::Statistics Workqueue::statistics() const {
   const Clock::time_point now = impl_->options.now();
   Statistics result;
   const std::lock_guard lock(impl_->mutex);
-  for (const Pending& one : impl_->pending) ++(one.due <= now ? result.depth : result.delayed);
-  result.in_flight = impl_->in_flight;
+  for (const Pending& one : impl_->pending) result.depth += one.due <= now ? 1 : 0;
   result.adds = impl_->adds;
   result.retries = impl_->retries;
   for (const auto& [key, entry] : impl_->entries) {

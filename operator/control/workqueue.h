@@ -55,9 +55,7 @@ class Workqueue {
   void done(const api::ObjectKey& key);
 
   struct Statistics {
-    size_t depth = 0;  // due, not yet handed out
-    size_t delayed = 0;
-    size_t in_flight = 0;
+    size_t depth = 0;                   // due, not yet handed out
     uint64_t adds = 0;                  // keys that were asked for, equal ones collapsed
     uint64_t retries = 0;               // calls of add_after and add_with_backoff
     Clock::duration longest_running{};  // of the keys handed out

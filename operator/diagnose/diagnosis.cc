@@ -422,11 +422,13 @@ class Diagnoser {
     advise(advice_for_wait(wait.reason, job_, first_pod_not_ready()));
   }
 
-  // Two problems that PodsReady does not report: the pods are scheduled without a gang although one was asked for, or
-  // the gang waits until the pods of the earlier gang have ended.
+  // Problems that PodsReady does not report: the pods are scheduled without the gang or the topology that was asked
+  // for, or the gang waits until the pods of the earlier gang have ended.
   void add_gang() {
     const api::Condition* const gang = condition(api::condition::kGangScheduled);
-    if (gang == nullptr || (gang->reason != train::kNoGang && gang->reason != train::kEarlierGangEnding)) return;
+    if (gang == nullptr || (gang->reason != train::kNoGang && gang->reason != train::kTopologyIgnored &&
+                            gang->reason != train::kEarlierGangEnding))
+      return;
     out_.details.push_back(gang->reason + ": " + on_one_line(gang->message));
   }
 

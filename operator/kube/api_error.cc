@@ -1,8 +1,9 @@
 #include "operator/kube/api_error.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
+
+#include "runner/base/parse_number.h"
 
 namespace lockstep::kube {
 namespace {
@@ -116,10 +117,7 @@ Error error_of_answer(const HttpResponse& answer, const std::string& what) {
 std::optional<std::chrono::seconds> retry_after_of(const HttpResponse& answer) {
   std::optional<int64_t> seconds;
   if (const auto header = answer.headers.find("retry-after"); header != answer.headers.end()) {
-    const std::string& text = header->second;
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) seconds = value;
+    seconds = parse_number<int64_t>(header->second);
   }
   if (!seconds && answer.status >= 400) {
     const Result<Json> body = parse_json(answer.body, "the answer");

@@ -17,14 +17,12 @@
 namespace lockstep::kube {
 
 inline constexpr std::string_view kReasonAlreadyExists = "AlreadyExists";
-inline constexpr std::string_view kReasonConflict = "Conflict";
 inline constexpr std::string_view kReasonNamespaceTerminating = "NamespaceTerminating";
 inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";      // ours: the API has no reason for it
 inline constexpr std::string_view kReasonNoPriorityClass = "NoPriorityClass";  // likewise
 // Ours: the API server itself found the object invalid and names the field, so sending it again is useless. Refusals by
 // admission (webhooks, policies; any code of 4xx) never get this reason: a policy may accept the object later.
 inline constexpr std::string_view kReasonInvalidObject = "InvalidObject";
-inline constexpr std::string_view kReasonUnauthorized = "Unauthorized";
 
 // The server cannot have acted: there was no connection, or it broke before the whole request was written. Even a
 // request that is not idempotent may be sent again. Set by the transport.

@@ -332,11 +332,7 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
     Query query;
     query.add_if("labelSelector", list.label_selector).add_if("fieldSelector", list.field_selector);
     if (page_size > 0) query.add("limit", std::to_string(page_size));
-    if (continuation.empty()) {
-      query.add_if("resourceVersion", list.resource_version);
-    } else {
-      query.add("continue", continuation);
-    }
+    query.add_if("continue", continuation);
     call.http.query = query.text();
     Result<Json> answer = perform_for_object(call);
     if (!answer.ok()) return answer.error().code == ErrorCode::kNotFound ? unknown(resource, call) : answer.error();

@@ -42,8 +42,6 @@ struct ListOptions {
   int page_size = 500;  // `limit`; pages are fetched one after the other
   // Applied to each item as its page arrives: ten thousand untrimmed pods would take much memory.
   std::function<Json(Json)> trim;
-  // "" = the newest state (a quorum read); "0" = whatever the server's cache has
-  std::string resource_version;
 };
 
 struct ObjectList {

@@ -3,7 +3,8 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "runner/base/parse_number.h"
 
 namespace lockstep::kube {
 namespace {
@@ -80,12 +81,9 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
   parsed.port = parsed.https ? 443 : 80;
   if (!port.empty()) {
     port.remove_prefix(1);
-    uint16_t number = 0;
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-    if (error != std::errc() || end != port.data() + port.size() || number == 0) {
-      return invalid_server(url, "has no port from 1 to 65535");
-    }
-    parsed.port = number;
+    const auto number = parse_number<uint16_t>(port);
+    if (!number || *number == 0) return invalid_server(url, "has no port from 1 to 65535");
+    parsed.port = *number;
   }
   return parsed;
 }

@@ -1,5 +1,5 @@
 // Reads small files that people or Kubernetes provide: configuration, certificates, tokens. Follows symbolic links,
-// which mounted Secrets and service account tokens consist of (base/file_system.h refuses them on purpose).
+// which mounted Secrets and service account tokens consist of; unlike base/file_system.h never waits for a named pipe.
 #pragma once
 
 #include <string>

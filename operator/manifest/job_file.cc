@@ -129,7 +129,7 @@ JobInFile read_job(const Item& item, const CheckArgs& check_args) {
     if (!job.ok()) {
       findings.add_line(job.error().message);
     } else {
-      if (const Status good = train::check_queue_name(job->meta); !good.ok()) findings.add_line(good.error().message);
+      if (const Status good = train::check_queue_labels(job->meta); !good.ok()) findings.add_line(good.error().message);
       if (const Status good = train::check_pod_template(job->spec); !good.ok()) findings.add_line(good.error().message);
       for (const api::Problem& problem : check_pod_fields(job->spec)) findings.add(problem.field, problem.message);
       check_trainer_args(job->spec, check_args, findings);

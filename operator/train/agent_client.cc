@@ -47,12 +47,10 @@ class Exchange {
     });
     loop_.run();
     if (error_ == http::error::body_limit) {
-      return Error{
-          ErrorCode::kCorrupt,
-          where(ip_, port_, to_view(request_.target())) + ": the answer has more than " +
-              std::to_string(kAgentBodyMax >> 20) +
-              " MiB, as the full status of thousands of ranks has; an agent of this version of lockstep sends a "
-              "summary: use its image"};
+      return Error{ErrorCode::kCorrupt,
+                   where(ip_, port_, to_view(request_.target())) + ": the answer has more than " +
+                       std::to_string(kAgentBodyMax >> 20) +
+                       " MiB; an agent's summary is shorter: use an image of this version of lockstep"};
     }
     if (error_) {
       const bool is_garbage = error_.category() == http::make_error_code(http::error::bad_version).category();

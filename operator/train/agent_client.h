@@ -17,8 +17,7 @@ inline constexpr std::chrono::seconds kAgentTimeout{2};  // of a whole exchange
 // Of an answer: a summary of /status has about 100 bytes for each pod.
 inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 
-// `ip`: the pod's IPv4 or IPv6 address. An agent of an earlier version does not know the summary and answers with its
-// whole status, which has about 200 bytes for each rank.
+// `ip`: the pod's IPv4 or IPv6 address.
 Result<std::string> read_agent_status(const std::string& ip, int port);
 // POST /nodes, with the job's token: sets the number of agents (numNodes) that pod 0's coordinator aims for.
 Status send_num_nodes(const std::string& ip, int port, const std::string& token, int num_nodes);

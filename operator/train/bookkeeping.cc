@@ -105,6 +105,7 @@ Json to_json(const Bookkeeping& book) {
                          {"timesGivenBack", book.placement.times_given_back},
                          {"againAt", book.placement.again_at}};
   }
+  if (book.room_made_at != 0) json["roomMadeAt"] = book.room_made_at;
   if (book.suspending) json["suspending"] = true;
   if (book.held) {
     json["held"] = {
@@ -134,6 +135,7 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
       .short_since = number_field(json, {"placement", "shortSince"}).value_or(0),
       .times_given_back = static_cast<int>(number_field(json, {"placement", "timesGivenBack"}).value_or(0)),
       .again_at = number_field(json, {"placement", "againAt"}).value_or(0)};
+  book.room_made_at = number_field(json, {"roomMadeAt"}).value_or(0);
   book.suspending = bool_field(json, {"suspending"});
   if (const std::optional<int64_t> generation = number_field(json, {"held", "generation"})) {
     book.held = Hold{*generation, text_field(json, {"held", "reason"}), text_field(json, {"held", "message"})};

@@ -70,6 +70,7 @@ struct Bookkeeping {
   int pod_group = 0;               // number of the gang's PodGroup
   bool enough_were_ready = false;  // pods: elastic.minNodes, or all, at some time in the job's life
   Placement placement;
+  api::UnixSeconds room_made_at = 0;  // a pod was last deleted to free its node for pod 0; 0: pod 0 has a node since
 
   // of the current run, which begins when the job is made and on each resume
   bool suspending = false;

@@ -135,10 +135,13 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdic
   return std::nullopt;
 }
 
-// Does this end count for restartPolicy.noProgressRestarts? Only runs with launcher Lockstep report their steps.
-bool counts_for_no_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec) {
+// Does this end count for restartPolicy.noProgressRestarts? Only runs with launcher Lockstep report their steps. A pod
+// that gave up waiting for its peers counts, because peers that run and never find each other would be replaced for
+// ever. It does not count while a peer has not started: the job may wait for that one without a time limit.
+bool counts_for_no_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec,
+                            const FailureInput& input) {
   if (spec.trainer.launcher != api::Launcher::kLockstep || end.kind != EndKind::kExit) return false;
-  return verdict.is_counted || code_of(end) == ExitCode::kPeerLost;
+  return verdict.is_counted || (code_of(end) == ExitCode::kPeerLost && !input.waits_for_pods);
 }
 
 std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
@@ -186,6 +189,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     Verdict verdict = judge(end, spec);
     // When all pods restart, only the first end counts: the others ended because of it.
     const bool is_aftermath = outcome.is_gang;
+    if (input.queue_assigns_nodes) verdict.avoids_node = false;
     if (verdict.avoids_node) avoid(end, input.now, book);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
@@ -194,7 +198,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       return outcome;
     }
     int no_progress = 0;
-    if (!is_aftermath && counts_for_no_progress(end, verdict, spec)) {
+    if (!is_aftermath && counts_for_no_progress(end, verdict, spec, input)) {
       no_progress = note_progress(end, input.known_step, book);
     }
     if (!is_aftermath && verdict.is_counted) {

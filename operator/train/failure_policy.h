@@ -60,6 +60,8 @@ struct FailureOutcome {
 struct FailureInput {
   int64_t known_step = -1;  // the highest that pod 0 has reported
   api::UnixSeconds now = 0;
+  bool waits_for_pods = false;       // Capacity::waits_for_pods
+  bool queue_assigns_nodes = false;  // a pod goes where its predecessor was, so that no node can be avoided
 };
 // Counts each end once: the caller raises the attempts of the pods in the same write that keeps `book`.
 FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureInput& input,

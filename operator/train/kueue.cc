@@ -82,7 +82,8 @@ class StatusChange {
 
 // Gives the quota of an evicted job back. Called only after its last pod has ended, since others may use the quota at
 // once.
-WorkloadWrite give_back(const Workload& workload, api::UnixSeconds now) {
+WorkloadWrite give_back(const Workload& workload, const Json& object, const std::string& version,
+                        api::UnixSeconds now) {
   const api::Condition& evicted = *workload.conditions.find("Evicted");
   StatusChange change(workload, now);
   // After these two we ask Kueue to queue the job again at once; after any other reason Kueue does so itself, when it
@@ -91,7 +92,14 @@ WorkloadWrite give_back(const Workload& workload, api::UnixSeconds now) {
   change.set("Requeued", is_requeued ? ConditionStatus::kTrue : ConditionStatus::kFalse, evicted.reason,
              evicted.message);
   change.set("QuotaReserved", ConditionStatus::kFalse, "Pending", evicted.message);
-  if (workload.conditions.find("Admitted") != nullptr) {
+  if (const api::Condition* const admitted = workload.conditions.find("Admitted"); admitted != nullptr) {
+    if (admitted->status == ConditionStatus::kTrue) {
+      // What spec.maximumExecutionTimeSeconds is compared with. The older version spells it so.
+      const char* const total =
+          version == "v1beta1" ? "accumulatedPastExexcutionTimeSeconds" : "accumulatedPastExecutionTimeSeconds";
+      change.status()[total] = number_field(object, {"status", total}).value_or(0) +
+                               std::max<int64_t>(0, now - admitted->last_transition_time);
+    }
     change.set("Admitted", ConditionStatus::kFalse, "NoReservation", "The workload has no reservation");
   }
   change.set("PodsReady", ConditionStatus::kFalse, "WaitForStart", "Not all pods are ready or succeeded");
@@ -179,6 +187,9 @@ class Decision {
   [[nodiscard]] bool has_pods() const { return !input_.node_ranks_with_pods.empty(); }
   // A label of the job may name a Workload that is somebody else's.
   [[nodiscard]] bool is_ours(const Workload& workload) const { return is_controlled_by(workload.meta, job_.meta); }
+  // Was the Workload made for the job by somebody else? MultiKueue's copy of ours, in the cluster that it sends the job
+  // to, has our annotations, with the hash of perhaps another version of the operator.
+  [[nodiscard]] bool is_given() const { return workload_->is_prebuilt() || prebuilt_ == workload_->meta.name; }
 
   void wait(std::string reason, std::string message) {
     d_.may_run = false;
@@ -204,20 +215,25 @@ class Decision {
   }
 
   // Of a job that is suspended, held, or too large for its prebuilt Workload: its Workload is deleted (a prebuilt one
-  // is deactivated). When the job is resumed it queues anew, with the spec that it has then.
+  // is deactivated). When the job is resumed it queues anew, with the spec that it has then. A Workload that somebody
+  // else has deactivated is kept, because the next one would be active.
   void leave_queue(const std::string& why) {
     d_.may_run = false;
     if (!workload_ || has_pods() || !is_ours(*workload_)) return;
-    if (!workload_->is_prebuilt()) return delete_workload(why);
+    if (!workload_->is_prebuilt() && (workload_->is_active || workload_->meta.deletion_time)) {
+      return delete_workload(why);
+    }
     if (workload_->is_active) {
       Json body = with_version(*workload_);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), why}};
       body["spec"] = {{"active", false}};
       write(write_to(*workload_, Verb::kPatch, std::move(body), why));
     } else if (workload_->is_evicted() && workload_->is_reserved()) {
-      write(give_back(*workload_, input_.now));
+      give_back_all();
     }
   }
+
+  void give_back_all() { write(give_back(*workload_, *object_, kueue_.version, input_.now)); }
 
   // Kueue is gone. A running job goes on, because nobody could admit it again after a stop.
   void go_on_without_kueue() {
@@ -278,7 +294,8 @@ class Decision {
                                    "), though the job is not; delete it, and the job queues again.");
       return false;
     }
-    if (w.is_prebuilt() ? !fits_prebuilt() : is_outdated()) return false;
+    // A Workload that somebody has deactivated is replaced when it is active again: the next one would be active.
+    if (is_given() ? !fits_prebuilt() : w.is_active && is_outdated()) return false;
     if (!w.is_active && w.meta.annotations.count(std::string(kDeactivatedAnnotation)) > 0) {
       Json body = with_version(w);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), nullptr}};
@@ -354,7 +371,8 @@ class Decision {
     if (has_finalizer(w)) write(remove_finalizer(w, why));
   }
 
-  // Queue and priority class may be changed by the job's labels: the queue while nothing is reserved.
+  // Queue, priority class and time limit may be changed by the job's labels: the queue while nothing is reserved, the
+  // time limit until the admission.
   void follow_labels() {
     const Workload& w = *workload_;
     Json spec = Json::object();
@@ -377,6 +395,11 @@ class Decision {
         }
       }
     }
+    constexpr const char* kTimeLimit = "maximumExecutionTimeSeconds";
+    const std::optional<int64_t> seconds = max_execution_seconds(job_.meta);
+    if (!is_given() && !w.is_admitted() && seconds != number_field(*object_, {"spec", kTimeLimit})) {
+      spec[kTimeLimit] = seconds ? Json(*seconds) : Json(nullptr);
+    }
     if (spec.empty()) return;
     Json body = with_version(w);
     body["spec"] = std::move(spec);
@@ -394,7 +417,7 @@ class Decision {
         d_.reason = evicted.reason.empty() ? "Evicted" : evicted.reason;
         d_.message = "The job was evicted from queue " + in_quotes(queue_) + " (" + words_of(evicted) + ").";
       }
-      if (!has_pods() && w.is_reserved()) write(give_back(w, input_.now));
+      if (!has_pods() && w.is_reserved()) give_back_all();
       return;
     }
     if (!w.is_admitted()) {

@@ -1,6 +1,7 @@
 #include "operator/train/kueue_workload.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "operator/train/object_names.h"
@@ -22,6 +23,9 @@ constexpr std::string_view kUnconstrainedTopology = "kueue.x-k8s.io/podset-uncon
 constexpr std::string_view kTopologyGate = "kueue.x-k8s.io/topology";
 constexpr std::string_view kWorkloadAnnotation = "kueue.x-k8s.io/workload";
 constexpr std::string_view kPodSetLabel = "kueue.x-k8s.io/podset";
+constexpr std::string_view kHostNameLabel = "kubernetes.io/hostname";
+// Annotations of a job that begin so are parameters of a ProvisioningRequest, which Kueue makes of the Workload.
+constexpr std::string_view kProvisioningPrefix = "provreq.kueue.x-k8s.io/";
 
 // What a queue's decision depends on: what the containers ask for, and where they may run. Env and volumes are left
 // out: they hold secrets (LOCKSTEP_TOKEN), and more people may read Workloads than pods.
@@ -44,7 +48,7 @@ Json pod_template_of(const Json& pod) {
   }
   for (const char* name :
        {"nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName", "schedulerName",
-        "topologySpreadConstraints", "overhead", "resourceClaims", "restartPolicy"}) {
+        "topologySpreadConstraints", "overhead", "resources", "resourceClaims", "restartPolicy"}) {
     if (const Json* value = field(pod, {"spec", name})) spec[name] = *value;
   }
   return {{"spec", std::move(spec)}};
@@ -70,6 +74,19 @@ std::optional<Json> topology_request(const api::TrainJob& job) {
   }
   request["podIndexLabel"] = std::string(kNodeRankLabel);  // pods of neighbouring ranks are placed close together
   return request;
+}
+
+// Kueue removes the scheduling gate of pods that carry one of its three annotations and ignores all others;
+// "unconstrained" is for a queue that chooses nodes unasked.
+std::pair<std::string, std::string> topology_annotation(const Json& workload) {
+  for (const Json& set : list_field(workload, {"spec", "podSets"})) {
+    for (const auto& [field_name, name] :
+         {std::pair("required", kRequiredTopology), {"preferred", kPreferredTopology}}) {
+      const std::string level = text_field(set, {"topologyRequest", field_name});
+      if (!level.empty()) return {std::string(name), level};
+    }
+  }
+  return {std::string(kUnconstrainedTopology), "true"};
 }
 
 std::string template_hash(const Json& workload) { return sha256_hex(dump_line(*field(workload, {"spec", "podSets"}))); }
@@ -113,7 +130,9 @@ Workload workload_from_json(const Json& object) {
     if (const auto count = number_field(assignment, {"count"})) {
       w.admitted_count = w.admitted_count.value_or(0) + static_cast<int>(*count);
     }
-    w.has_topology = w.has_topology || field(assignment, {"topologyAssignment"}) != nullptr;
+    if (field(assignment, {"topologyAssignment"}) != nullptr) w.topology = topology_annotation(object);
+    const Json& levels = list_field(assignment, {"topologyAssignment", "levels"});
+    if (!levels.empty() && levels.back() == kHostNameLabel) w.assigns_nodes = true;
     const Json* const flavors = field(assignment, {"flavors"});
     if (flavors == nullptr || !flavors->is_object()) continue;
     for (const auto& [resource, flavor] : flavors->items()) {
@@ -146,7 +165,18 @@ bool has_its_priority(const api::TrainJob& job, const Workload& workload) {
   return workload.is_prebuilt() || workload.priority_group != kKueueGroup;
 }
 
-Status check_queue_name(const api::ObjectMeta& job) {
+std::optional<int64_t> max_execution_seconds(const api::ObjectMeta& job) {
+  const std::optional<int64_t> seconds = parse_number(label_of(job, kMaxExecutionLabel));
+  const bool is_possible = seconds && *seconds > 0 && *seconds <= std::numeric_limits<int32_t>::max();
+  return is_possible ? seconds : std::nullopt;
+}
+
+Status check_queue_labels(const api::ObjectMeta& job) {
+  if (job.labels.count(std::string(kMaxExecutionLabel)) > 0 && !max_execution_seconds(job)) {
+    return invalid(
+        "metadata.labels[" + std::string(kMaxExecutionLabel) + "]",
+        "is \"" + label_of(job, kMaxExecutionLabel) + "\"; expected a whole number of seconds from 1 to 2147483647");
+  }
   const std::string queue = label_of(job, kQueueLabel);
   const auto is_outer = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   const bool is_name =
@@ -177,7 +207,8 @@ const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
 
 Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, const KueueView& kueue) {
   Json set = {{"name", std::string(kPodSet)}, {"template", pod_template_of(pod)}};
-  if (const std::optional<Json> request = topology_request(job)) set["topologyRequest"] = *request;
+  const std::optional<Json> request = topology_request(job);
+  if (request) set["topologyRequest"] = *request;
   Json workload = {{"apiVersion", workload_api_version(kueue)},
                    {"kind", std::string(kWorkloadKind)},
                    {"metadata", owned_metadata(job.meta, workload_name(job.meta))},
@@ -186,8 +217,18 @@ Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, c
   metadata["finalizers"] = Json::array({std::string(kWorkloadFinalizer)});
   metadata["annotations"] = {{std::string(kTemplateHashAnnotation), template_hash(workload)}};
   metadata["labels"][std::string(kJobUidLabel)] = job.meta.uid;
+  for (const auto& [name, value] : job.meta.annotations) {
+    if (name.starts_with(kProvisioningPrefix)) metadata["annotations"][name] = value;
+  }
+  if (const auto seconds = max_execution_seconds(job.meta)) {
+    workload["spec"]["maximumExecutionTimeSeconds"] = *seconds;
+  }
   Json& made = workload["spec"]["podSets"][0];
   made["count"] = num_pods;
+  // A queue may choose nodes unasked. A Kueue that has v1beta1 only may take this for the wish for a topology.
+  if (!request && kueue.version != "v1beta1") {
+    made["topologyRequest"] = {{"podIndexLabel", std::string(kNodeRankLabel)}};
+  }
   if (job.spec.elastic && job.spec.elastic->min_nodes < num_pods) {
     made["minCount"] = job.spec.elastic->min_nodes;
   }
@@ -225,7 +266,9 @@ Result<Json> admitted_pod(const Workload& workload, const KueueView& kueue) {
       spec["tolerations"].push_back(toleration);
     }
   }
-  if (workload.has_topology) {
+  if (workload.topology) {
+    const auto& [name, value] = *workload.topology;
+    pod["metadata"]["annotations"][name] = value;
     spec["schedulingGates"] = Json::array({{{"name", std::string(kTopologyGate)}}});
   }
   for (const Json& check : workload.checks) {

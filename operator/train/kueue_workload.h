@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "operator/api/condition.h"
@@ -25,6 +26,7 @@ inline constexpr std::string_view kWorkloadCrd = "workloads.kueue.x-k8s.io";
 inline constexpr std::string_view kQueueLabel = "kueue.x-k8s.io/queue-name";
 inline constexpr std::string_view kPrebuiltWorkloadLabel = "kueue.x-k8s.io/prebuilt-workload-name";
 inline constexpr std::string_view kWorkloadPriorityLabel = "kueue.x-k8s.io/priority-class";
+inline constexpr std::string_view kMaxExecutionLabel = "kueue.x-k8s.io/max-exec-time-seconds";
 inline constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";    // of a Workload
 inline constexpr std::string_view kMultiKueue = "kueue.x-k8s.io/multikueue";  // spec.managedBy
 // As long as a Workload has it, Kueue keeps its reservation, also while it is being deleted.
@@ -68,8 +70,10 @@ struct Workload {
   std::string cluster_queue;
   std::optional<int> admitted_count;
   std::vector<std::string> flavors;  // each once
-  bool has_topology = false;         // Kueue itself gives each pod its place
-  Json checks = Json::array();       // status.admissionChecks
+  // The annotation, as name and value, by which Kueue knows pods whose nodes it chooses; nothing: it chooses none.
+  std::optional<std::pair<std::string, std::string>> topology;
+  bool assigns_nodes = false;   // the lowest level of that topology is the host name: each node rank has its node
+  Json checks = Json::array();  // status.admissionChecks
 
   [[nodiscard]] bool is_prebuilt() const { return template_hash.empty(); }
   [[nodiscard]] bool is_admitted() const { return conditions.is_true("Admitted"); }
@@ -91,8 +95,11 @@ bool may_have_workload(const api::TrainJob& job);
 // Has the Workload the priority class that the job's label names? Without the label: one that is not Kueue's. A
 // prebuilt Workload then keeps the one that it was made with.
 bool has_its_priority(const api::TrainJob& job, const Workload& workload);
-// kInvalid: the value of the label cannot be the name of a LocalQueue.
-Status check_queue_name(const api::ObjectMeta& job);
+// kInvalid: the value of a label cannot be the name of a LocalQueue, or no number of seconds.
+Status check_queue_labels(const api::ObjectMeta& job);
+// Of the label kMaxExecutionLabel; nothing when there is none, and, as for Kueue's own jobs, when it is no number above
+// 0.
+std::optional<int64_t> max_execution_seconds(const api::ObjectMeta& job);
 // "trainjob-sasrec-3f9a1", with a hash of the UID: another TrainJob of the same name gets another name.
 std::string workload_name(const api::ObjectMeta& job);
 // The job's Workload among those that are known; nullptr when there is none.

@@ -63,12 +63,6 @@ const PodView* Observed::pod(int node_rank, int attempt) const {
   return it == pods.end() || it->node_rank != node_rank || it->attempt != attempt ? nullptr : &*it;
 }
 
-std::map<std::string, NodeView> views_of_nodes(const std::vector<Json>& nodes) {
-  std::map<std::string, NodeView> views;
-  for (const Json& node : nodes) views.emplace(api::meta_of(node).name, view_of_node(node));
-  return views;
-}
-
 Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   Observed o;
   o.now = now;
@@ -99,9 +93,11 @@ void take_kueue(KueueView kueue, Observed& o) {
   o.job.spec.trainer.num_nodes = num_pods(o.job, o.kueue);
   const Json* const workload = workload_of(o.job, o.kueue);
   o.admitted_pod = Json::object();
+  o.queue_assigns_nodes = false;
   if (workload == nullptr) return;
   const Workload seen = workload_from_json(*workload);
   if (!seen.has_admission) return;
+  o.queue_assigns_nodes = seen.assigns_nodes;
   // A failure (a flavour is missing or cannot be read) is reported by apply_queue.
   if (Result<Json> added = admitted_pod(seen, o.kueue); added.ok()) o.admitted_pod = *std::move(added);
 }

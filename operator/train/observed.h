@@ -102,6 +102,7 @@ struct Observed {
   // spec.trainer.numNodes as it stands; job.spec.trainer.num_nodes is what a queue has admitted of it.
   int wanted_pods = 0;
   Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
+  bool queue_assigns_nodes = false;    // Workload::assigns_nodes
   // A pod 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
   // its last checkpoint may still come. Empty: none.
   std::string previous_pod0;
@@ -132,7 +133,6 @@ void take_kueue(KueueView kueue, Observed& observed);
 std::vector<std::string> kinds_needed(const api::TrainJob& job);
 
 NodeView view_of_node(const Json& node);
-std::map<std::string, NodeView> views_of_nodes(const std::vector<Json>& nodes);
 
 // Does `job` control the object?
 bool is_controlled_by(const api::ObjectMeta& object, const api::ObjectMeta& job);

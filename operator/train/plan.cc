@@ -86,6 +86,7 @@ void decide(PlanState& state) {
   if (state.is_over) return;
   if (state.book.done.empty()) enforce_placement_timeout(state, capacity);
   release_avoided_nodes(state);
+  if (!success.stops_replacing_pods) make_room_for_pod0(state);
   scale(state);
   plan_pods(state, success.stops_replacing_pods);
   end_recovery(state);

@@ -1,5 +1,7 @@
 #include "operator/train/plan_capacity.h"
 
+#include <algorithm>
+
 #include "operator/train/deadline.h"
 #include "operator/train/elastic.h"
 #include "operator/train/health.h"
@@ -11,6 +13,28 @@
 
 namespace lockstep::train {
 namespace {
+
+// The scheduler has this long to place pod 0, before another pod is deleted for it, and then before a further one is.
+constexpr api::UnixSeconds kMakeRoomSeconds = 5;
+constexpr api::UnixSeconds kMakeMoreRoomSeconds = 60;
+
+// The pod of the highest rank that the job can do without and whose node pod 0 may have; nullptr: there is none.
+const PodView* pod_to_give_way(const PlanState& state, const PodView& pod0) {
+  for (int node_rank = state.spec.trainer.num_nodes - 1; node_rank >= pods_needed(state.spec); --node_rank) {
+    const PodView* const pod = state.current[static_cast<size_t>(node_rank)];
+    if (pod != nullptr && pod->scheduled && state.book.done.count(node_rank) == 0 && pod0.avoids.count(pod->node) == 0)
+      return pod;
+  }
+  return nullptr;
+}
+
+// Does an earlier pod of the ranks that the job can do without still end, and keep its node?
+bool is_room_being_made(const PlanState& state) {
+  return std::any_of(state.observed.pods.begin(), state.observed.pods.end(), [&state](const PodView& pod) {
+    return pod.node_rank >= pods_needed(state.spec) && pod.attempt < state.attempt_of(pod.node_rank) && pod.scheduled &&
+           !has_ended(pod) && !is_lost(pod, state.observed);
+  });
+}
 
 bool are_enough_ready(const PlanState& state) {
   const api::NodeCounts counts = count_pods(state.status_input());
@@ -36,11 +60,16 @@ Capacity count_capacity(const PlanState& state) {
     const PodView* const pod = state.current[i];
     if (pod == nullptr) {
       const bool is_incomplete = !state.queue.no_new_pods.empty();  // the queue's admission
-      if (is_refused || is_given_back || is_incomplete || waits_for_earlier_job(node_rank)) ++capacity.waiting;
+      if (is_refused || is_given_back || is_incomplete || waits_for_earlier_job(node_rank)) {
+        ++capacity.waiting;
+      } else if (not_before(node_rank, state.book) <= state.now) {  // pods that fail at once are made to wait
+        ++capacity.starting;
+      }
       continue;
     }
     if (pod->scheduled || is_refused) ++capacity.holding;
     pod->scheduled ? ++capacity.placed : ++capacity.waiting;
+    if (pod->scheduled && !pod->started) ++capacity.starting;
     if (pod->scheduled && pod->waiting) capacity.is_at_fault = true;
   }
   return capacity;
@@ -85,6 +114,31 @@ void enforce_placement_timeout(PlanState& state, const Capacity& capacity) {
   const std::set<int> created = state.book.created;
   for (const int node_rank : created) state.raise_attempt(node_rank);
   next_pod_group(state);
+}
+
+void make_room_for_pod0(PlanState& state) {
+  const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
+  if (pod0 == nullptr) return;
+  if (pod0->scheduled) state.book.room_made_at = 0;
+  if (pod0->scheduled || pod0->unschedulable.empty() || !pod0->gates.empty()) return;
+  const PodView* const chosen = pod_to_give_way(state, *pod0);
+  if (chosen == nullptr || is_room_being_made(state)) return;
+  const api::UnixSeconds when =
+      std::max(pod0->meta.created + kMakeRoomSeconds,
+               state.book.room_made_at == 0 ? 0 : state.book.room_made_at + kMakeMoreRoomSeconds);
+  if (when > state.now) return state.look_again(when);
+  const std::string message = "Pod " + chosen->meta.name + " is deleted to free its node for pod " + pod0->meta.name +
+                              ", which finds none and without which the run cannot go on; its successor is created "
+                              "when pod 0 has a node.";
+  state.event(false, "RoomMadeForPod0", message, "MakeRoom");
+  state.plan.why = message;
+  state.book.room_made_at = state.now;
+  // Those that wait for a node go, too: they would take the one that gets free.
+  const int chosen_rank = chosen->node_rank;
+  for (int node_rank = pods_needed(state.spec); node_rank < state.spec.trainer.num_nodes; ++node_rank) {
+    const PodView* const pod = state.current[static_cast<size_t>(node_rank)];
+    if (node_rank == chosen_rank || (pod != nullptr && !pod->scheduled)) state.raise_attempt(node_rank);
+  }
 }
 
 }  // namespace lockstep::train

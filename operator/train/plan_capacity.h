@@ -11,5 +11,8 @@ Capacity count_capacity(const PlanState& state);
 void enforce_deadlines(PlanState& state, const Capacity& capacity);
 // Deletes all pods, to free their nodes, when too few of them are scheduled for too long.
 void enforce_placement_timeout(PlanState& state, const Capacity& capacity);
+// Pod 0 finds no node, perhaps because a pod that the elastic job can do without has got the one that pod 0 left:
+// deletes that pod. This is no failure and no restart.
+void make_room_for_pod0(PlanState& state);
 
 }  // namespace lockstep::train

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "operator/train/failure_policy.h"
+#include "operator/train/plan_capacity.h"
 #include "operator/train/plan_gang.h"
 #include "operator/train/plan_suspend.h"
 #include "operator/train/status.h"
@@ -52,8 +53,12 @@ void restart_gang(PlanState& state, const FailureOutcome& outcome) {
 void react_to_ends(PlanState& state) {
   if (state.ends.empty()) return;
   const int64_t known_step = state.status.progress ? state.status.progress->step : -1;
-  const FailureOutcome outcome =
-      apply_failure_policy(state.spec, state.ends, {.known_step = known_step, .now = state.now}, state.book);
+  const FailureOutcome outcome = apply_failure_policy(state.spec, state.ends,
+                                                      {.known_step = known_step,
+                                                       .now = state.now,
+                                                       .waits_for_pods = count_capacity(state).waits_for_pods(),
+                                                       .queue_assigns_nodes = state.observed.queue_assigns_nodes},
+                                                      state.book);
   for (const Replacement& r : outcome.replacements) {
     add_failure({.node = r.end.node_rank,
                  .rank = r.end.rank,

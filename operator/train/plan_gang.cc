@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "operator/train/elastic.h"
-#include "operator/train/plan_pods.h"
 #include "operator/train/pod_group.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
@@ -51,11 +50,21 @@ int members_needed(const PlanState& state) {
   return std::max(1, size - static_cast<int>(done));
 }
 
-// A group keeps its size while its members get done one by one, as long as no further pod has to join it.
+// Is there a pod, of any rank, that still has to be scheduled?
+bool is_any_unscheduled(const PlanState& state) {
+  for (size_t i = 0; i < state.current.size(); ++i) {
+    const PodView* const pod = state.current[i];
+    if (state.book.done.count(static_cast<int>(i)) == 0 && (pod == nullptr || !pod->scheduled)) return true;
+  }
+  return false;
+}
+
+// A group keeps its size while its members get done one by one, as long as no further pod has to be scheduled in it:
+// schedulers do not count members that have ended, and would wait for them.
 bool is_size_right(const PlanState& state, const Json& group) {
   const int size = pod_group_size(group);
   const int needed = members_needed(state);
-  return size == needed || (size > needed && size <= gang_size(state) && missing_node_ranks(state).empty());
+  return size == needed || (size > needed && size <= gang_size(state) && !is_any_unscheduled(state));
 }
 
 // Of the gang's pods, those that are scheduled or done.
@@ -120,7 +129,8 @@ const PodView* pod_without_group(const PlanState& state) {
 bool is_seen_by_scheduler(const Json& group) {
   const Json& conditions = list_field(group, {"status", "conditions"});
   return std::any_of(conditions.begin(), conditions.end(), [](const Json& condition) {
-    return text_field(condition, {"type"}) == "PodGroupInitiallyScheduled";
+    const std::string type = text_field(condition, {"type"});
+    return type == "PodGroupInitiallyScheduled" || type == "PodGroupScheduled";  // the second in Kubernetes 1.36
   });
 }
 
@@ -140,6 +150,13 @@ std::optional<api::UnixSeconds> ignored_from(const PlanState& state) {
 std::string without_full_stop(std::string text) {
   while (!text.empty() && text.back() == '.') text.pop_back();
   return text;
+}
+
+// What may be off where Kubernetes schedules no gangs.
+std::string gates_of(const PlanState& state) {
+  const OptionalKind* const kind = groups(state);
+  const bool needs_another = kind != nullptr && kind->api_version == kNativeAlpha;
+  return needs_another ? "feature gate GenericWorkload or GangScheduling" : "feature gate GenericWorkload";
 }
 
 ConditionState gang_scheduled(const PlanState& state) {
@@ -162,8 +179,18 @@ ConditionState gang_scheduled(const PlanState& state) {
     if (from && (was_ignored || *from <= state.now)) {
       return {api::ConditionStatus::kFalse, std::string(kNoGang),
               "There is no gang: the scheduler has bound the pods and says nothing of their group" + of_group +
-                  ", as one does whose feature gate GenericWorkload is off. The pods were scheduled one by one."};
+                  ", as one does whose " + gates_of(state) + " is off. The pods were scheduled one by one."};
     }
+  }
+  if (const Json* const group = current_group(state);
+      group != nullptr && has_lost_topology(state.observed.job, *group)) {
+    return {api::ConditionStatus::kFalse, std::string(kTopologyIgnored),
+            "There is no topology: the API server has dropped \"" + state.spec.scheduling.topology +
+                "\" (spec.scheduling.topology) from PodGroup " + current_name(state) +
+                ", as one does whose feature gate TopologyAwareWorkloadScheduling is off, so its pods may be anywhere. "
+                "Switch that gate on in the API server and the scheduler, then suspend and resume the job; or suspend "
+                "it and remove the topology.",
+            bound == size ? ignored_from(state) : std::nullopt};
   }
   if (bound == size) {
     return {
@@ -212,7 +239,8 @@ bool has_pod_group(PlanState& state) {
   // One that is being deleted goes when its pods have gone, and is then made again.
   if (const Json* const group = current_group(state); group != nullptr) {
     const bool is_going = api::meta_of(*group).deletion_time.has_value();
-    if (!is_going && !is_size_right(state, *group)) {
+    const bool is_fixed = groups(state)->api_version == kNativeAlpha;  // Kubernetes 1.36 refuses another size
+    if (!is_going && !is_fixed && !is_size_right(state, *group)) {
       state.act(ApplyObject{std::move(desired)}, "its size is not the gang's");
     }
     return true;
@@ -229,7 +257,8 @@ bool has_pod_group(PlanState& state) {
 
 std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing) {
   const int size = gang_size(state);
-  if (!wants_gang(state.spec) || count_bound(state) == size) return missing;
+  const bool waits_for_gang = wants_gang(state.spec) && count_bound(state) != size;
+  if (!waits_for_gang && state.book.room_made_at == 0) return missing;
   std::erase_if(missing, [size](int node_rank) { return node_rank >= size; });
   return missing;
 }
@@ -252,7 +281,8 @@ void write_gang_scheduled(PlanState& state) {
   ConditionState now{api::ConditionStatus::kFalse, "Suspended", "A suspended job has no gang."};
   if (!state.suspend.forbids_pods()) now = gang_scheduled(state);
   state.set(api::condition::kGangScheduled, now);
-  if (now.reason == kNoGang && reason_before != now.reason) state.event(true, now.reason, now.message, "MakePods");
+  const bool is_trouble = now.reason == kNoGang || now.reason == kTopologyIgnored;
+  if (is_trouble && reason_before != now.reason) state.event(true, now.reason, now.message, "MakePods");
 }
 
 }  // namespace lockstep::train

@@ -48,10 +48,13 @@ void delete_old_pods(PlanState& state) {
 }
 
 PodParameters pod_parameters(const PlanState& state, int node_rank) {
-  return {.node_rank = node_rank,
-          .attempt = state.attempt_of(node_rank),
-          .pod_group = state.book.pod_group,
-          .avoided_nodes = avoided_nodes(state.book, state.spec.restart_policy.window_seconds, state.now)};
+  PodParameters parameters{
+      .node_rank = node_rank, .attempt = state.attempt_of(node_rank), .pod_group = state.book.pod_group};
+  // A pod that Kueue sends to one node, and that avoids this node, would wait for the whole window.
+  if (!state.observed.queue_assigns_nodes) {
+    parameters.avoided_nodes = avoided_nodes(state.book, state.spec.restart_policy.window_seconds, state.now);
+  }
+  return parameters;
 }
 
 bool has_had_pods(const PlanState& state) {

@@ -1,5 +1,7 @@
 #include "operator/train/plan_queue.h"
 
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "operator/train/desired_pod.h"
@@ -46,6 +48,25 @@ void report_priority_problem(PlanState& state, const api::Condition* before) {
   const std::string& problem = state.queue.priority_problem;
   if (problem.empty() || (before != nullptr && before->message.find(problem) != std::string::npos)) return;
   state.event(true, std::string(kPriorityClassMissing), problem, "Queue");
+}
+
+// Seconds that Kueue may take to pass an eviction on to the other cluster and to copy the job's status back.
+constexpr api::UnixSeconds kCopyMarginSeconds = 60;
+
+// A dispatched job that is evicted stops in the other cluster, with a checkpoint. Until its copied status counts no
+// pods, its quota is kept, but only until this time: from a cluster that is lost no status comes. Nothing: it has
+// stopped, or is not evicted.
+std::optional<api::UnixSeconds> stops_elsewhere_until(const PlanState& state, const Workload& workload,
+                                                      const Result<Json>& pod) {
+  const bool has_stopped =
+      state.status.nodes.active == 0 || state.status.conditions.is_true(api::condition::kSuspended);
+  if (!workload.is_evicted() || !workload.is_reserved() || has_stopped) return std::nullopt;
+  constexpr int64_t kKubernetesDefault = 30;
+  const std::optional<int64_t> grace =
+      pod.ok() ? number_field(*pod, {"spec", "terminationGracePeriodSeconds"}) : std::nullopt;
+  const api::UnixSeconds until = workload.conditions.find("Evicted")->last_transition_time +
+                                 grace.value_or(kKubernetesDefault) + kCopyMarginSeconds;
+  return until > state.now ? std::optional(until) : std::nullopt;
 }
 
 bool is_complete(const PlanState& state) { return state.status.conditions.is_true(api::condition::kComplete); }
@@ -116,7 +137,10 @@ void plan_dispatched(PlanState& state) {
   const Json* const object = workload_of(state.observed.job, state.observed.kueue);
   const Workload workload = object == nullptr ? Workload() : workload_from_json(*object);
   const bool is_there = workload.is_admitted();
-  apply(state, {.was_stopped = !is_there,
+  const std::optional<api::UnixSeconds> stops_until = stops_elsewhere_until(state, workload, pod);
+  if (stops_until) state.look_again(*stops_until);
+  apply(state, {.node_ranks_with_pods = stops_until ? std::set<int>{0} : std::set<int>(),
+                .was_stopped = !is_there,
                 .wants_to_run = !state.spec.suspend,
                 .wanted_pods = is_there ? workload.count - workload.reclaimable : state.observed.wanted_pods,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
@@ -126,7 +150,12 @@ void plan_dispatched(PlanState& state) {
   // It has no conditions of ours: Kueue copies its whole status.
   if (state.queue.reason == kPriorityClassMissing) state.event(true, state.queue.reason, state.queue.message, "Queue");
   report_priority_problem(state, nullptr);
+  const bool says_more = !state.queue.writes.empty();
   add(state, std::exchange(state.queue.writes, {}));
+  if (says_more || !state.queue.is_queued || !state.queue.may_run || !is_there) return;
+  if (auto write = say_pods_ready(workload, state.status.conditions.is_true(api::condition::kPodsReady), state.now)) {
+    add(state, {*std::move(write)});
+  }
 }
 
 }  // namespace lockstep::train

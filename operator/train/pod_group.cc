@@ -13,7 +13,6 @@ namespace {
 using api::Gang;
 
 constexpr const char* kPodGroup = "PodGroup";
-constexpr std::string_view kNativeAlpha = "scheduling.k8s.io/v1alpha2";
 constexpr const char* kDefaultScheduler = "default-scheduler";
 constexpr const char* kVolcanoScheduler = "volcano";
 // Of scheduler-plugins' chart. It may also be built into a scheduler of another name, so the template may say one.
@@ -29,9 +28,12 @@ Json native_spec(const api::TrainJobSpec& spec, const std::string& api_version, 
   if (!spec.scheduling.topology.empty()) {
     group["schedulingConstraints"]["topology"] = Json::array({{{"key", spec.scheduling.topology}}});
   }
-  // Kubernetes 1.36 refuses both where a feature gate of its own is off.
-  if (api_version == kNativeAlpha) return group;
-  group["disruptionMode"][is_disrupted_whole(spec) ? "all" : "single"] = Json::object();
+  // Kubernetes 1.36 drops this and the priority class where its feature gate WorkloadAwarePreemption is off.
+  if (api_version == kNativeAlpha) {
+    group["disruptionMode"] = is_disrupted_whole(spec) ? "PodGroup" : "Pod";
+  } else {
+    group["disruptionMode"][is_disrupted_whole(spec) ? "all" : "single"] = Json::object();
+  }
   if (!spec.scheduling.priority_class_name.empty()) group["priorityClassName"] = spec.scheduling.priority_class_name;
   return group;
 }
@@ -161,6 +163,12 @@ Json desired_pod_group(const api::TrainJob& job, const std::string& api_version,
           {"kind", kPodGroup},
           {"metadata", owned_metadata(job.meta, pod_group_name(job.meta, number))},
           {"spec", std::move(spec)}};
+}
+
+bool has_lost_topology(const api::TrainJob& job, const Json& group) {
+  return job.spec.scheduling.gang == Gang::kNative && !job.spec.scheduling.topology.empty() &&
+         job.meta.labels.count(std::string(kQueueLabel)) == 0 &&
+         field(group, {"spec", "schedulingConstraints"}) == nullptr;
 }
 
 int pod_group_size(const Json& group) {

@@ -23,6 +23,8 @@
 namespace lockstep::train {
 
 inline constexpr std::string_view kVolcanoGroupAnnotation = "scheduling.k8s.io/group-name";
+// The apiVersion of Kubernetes 1.36's PodGroup, whose size never changes.
+inline constexpr std::string_view kNativeAlpha = "scheduling.k8s.io/v1alpha2";
 inline constexpr std::string_view kCoschedulingGroupLabel = "scheduling.x-k8s.io/pod-group";
 
 // The priority class that the spec gives to the pods and their group, and the field that names it; a pod with a class
@@ -51,6 +53,8 @@ bool is_disrupted_whole(const api::TrainJobSpec& spec);
 // `api_version`: one of pod_group_versions; `size`: so many pods must be scheduled together.
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size);
 int pod_group_size(const Json& group);
+// Has the API server dropped the topology that the group was made with?
+bool has_lost_topology(const api::TrainJob& job, const Json& group);
 
 // Makes the pod a member, and hands it to the gang's scheduler.
 void join_pod_group(const api::TrainJob& job, int number, Json& pod);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
 
 #include "runner/base/json.h"
 #include "runner/base/utf8.h"
@@ -40,12 +39,12 @@ std::optional<double> real_field(const Json& object, std::string_view name) {
   return value->get<double>();
 }
 
-int int_field(const Json& object, std::initializer_list<std::string_view> path) {
-  return static_cast<int>(number_field(object, path).value_or(0));
+int int_field(const Json& object, std::initializer_list<std::string_view> path, int default_value = 0) {
+  return static_cast<int>(number_field(object, path).value_or(default_value));
 }
 
-ReportedProgress read_progress(const Json& from) {
-  ReportedProgress p;
+api::JobProgress read_progress(const Json& from) {
+  api::JobProgress p;
   p.step = number_field(from, {"step"}).value_or(0);
   p.total_steps = number_field(from, {"totalSteps"}).value_or(0);
   p.epoch = number_field(from, {"epoch"}).value_or(0);
@@ -101,15 +100,6 @@ Result<RunReport> parse_run_report(const std::string& body) {
   for (const Json& node : list_field(json, {"nodes"})) {
     report.agents.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
-  // Agents of earlier versions report only in `workers` in which pod a rank is.
-  std::map<int, int> node_rank_of_worker;
-  for (const Json& worker : list_field(json, {"workers"})) {
-    node_rank_of_worker[int_field(worker, {"rank"})] = int_field(worker, {"node"});
-  }
-  const auto node_rank_of = [&](int rank) -> std::optional<int> {
-    const auto it = node_rank_of_worker.find(rank);
-    return it == node_rank_of_worker.end() ? std::nullopt : std::optional<int>(it->second);
-  };
   if (const Json* progress = field(json, {"progress"}); progress != nullptr && progress->is_object()) {
     report.progress = read_progress(*progress);
   }
@@ -118,20 +108,15 @@ Result<RunReport> parse_run_report(const std::string& body) {
   report.checkpoint_step = number_field(json, {"lastCheckpoint", "step"});
   report.process_restarts = std::clamp<int64_t>(number_field(json, {"restarts"}).value_or(0), 0, kRestartsMax);
   for (const Json& failure : list_field(json, {"recentFailures"})) {
-    const int rank = int_field(failure, {"rank"});
-    const auto node = number_field(failure, {"node"});
-    report.failures.push_back({.rank = rank,
-                               .node_rank = node ? std::optional<int>(static_cast<int>(*node)) : node_rank_of(rank),
+    report.failures.push_back({.node = int_field(failure, {"node"}, -1),
+                               .rank = int_field(failure, {"rank"}),
                                .exit_code = int_field(failure, {"exitCode"}),
                                .reason = short_text(failure, "reason"),
                                .message = short_text(failure, "message"),
                                .time = time_in(failure)});
   }
   if (const auto slowest = number_field(json, {"slowest", "rank"}); slowest && *slowest >= 0) {
-    const auto rank = static_cast<int>(*slowest);
-    const auto node = number_field(json, {"slowest", "node"});
-    report.slowest =
-        SlowestRank{rank, node && *node >= 0 ? std::optional<int>(static_cast<int>(*node)) : node_rank_of(rank)};
+    report.slowest = SlowestRank{static_cast<int>(*slowest), int_field(json, {"slowest", "node"}, -1)};
   }
   return report;
 }

@@ -25,30 +25,9 @@ struct ReportedAgent {
   bool operator==(const ReportedAgent&) const = default;
 };
 
-struct ReportedFailure {
-  int rank = 0;
-  std::optional<int> node_rank;  // nullopt: the worker of that rank is not known any more
-  int exit_code = 0;
-  std::string reason;
-  std::string message;
-  api::UnixSeconds time = 0;
-  bool operator==(const ReportedFailure&) const = default;
-};
-
-struct ReportedProgress {
-  int64_t step = 0;
-  int64_t total_steps = 0;
-  int64_t epoch = 0;
-  int percent = 0;
-  std::optional<int64_t> estimated_remaining_seconds;
-  std::string loss;
-  std::string samples_per_second;
-  bool operator==(const ReportedProgress&) const = default;
-};
-
 struct SlowestRank {
   int rank = 0;
-  std::optional<int> node_rank;
+  int node_rank = -1;  // -1: not known
   bool operator==(const SlowestRank&) const = default;
 };
 
@@ -72,11 +51,11 @@ struct RunReport {
   std::optional<int> wanted_nodes;
   std::vector<ReportedAgent> agents;
   std::optional<ReportedLoading> loading;
-  std::optional<ReportedProgress> progress;
+  std::optional<api::JobProgress> progress;  // without metrics, the last checkpoint's step and the time
   std::vector<api::MetricValue> metrics;
   std::optional<int64_t> checkpoint_step;
-  int64_t process_restarts = 0;  // by the agent that said it, since its start
-  std::vector<ReportedFailure> failures;
+  int64_t process_restarts = 0;              // by the agent that said it, since its start
+  std::vector<api::RecentFailure> failures;  // without attempt and host; node -1: not known
   std::optional<SlowestRank> slowest;
 
   bool operator==(const RunReport&) const = default;

@@ -249,9 +249,9 @@ ConditionState degraded_condition(const StatusInput& input, const ConditionState
   }
   if (report->slowest) {
     std::string who = "Rank " + std::to_string(report->slowest->rank);
-    if (const std::optional<int> node_rank = report->slowest->node_rank) {
-      const PodView* const pod = pod_at(input.current, *node_rank);
-      who += " in pod " + name_of(pod, *node_rank);
+    if (const int node_rank = report->slowest->node_rank; node_rank >= 0) {
+      const PodView* const pod = pod_at(input.current, node_rank);
+      who += " in pod " + name_of(pod, node_rank);
       if (pod != nullptr && !pod->node.empty()) who += " on " + pod->node;
     }
     return {ConditionStatus::kTrue, "Straggler", who + " is slower than the others, which wait for it in every step."};
@@ -299,21 +299,13 @@ void summarise(const StatusInput& input, api::TrainJobStatus& status) {
 
 void take_progress(const RunReport& report, api::TrainJobStatus& status) {
   if (!report.progress && !report.checkpoint_step) return;
-  api::JobProgress progress = status.progress.value_or(api::JobProgress{});
-  if (report.progress) {
-    const ReportedProgress& p = *report.progress;
-    progress.step = p.step;
-    progress.total_steps = p.total_steps;
-    progress.epoch = p.epoch;
-    progress.percent = p.percent;
-    progress.estimated_remaining_seconds = p.estimated_remaining_seconds;
-    progress.loss = p.loss;
-    progress.samples_per_second = p.samples_per_second;
-  }
-  if (!report.metrics.empty()) progress.metrics = report.metrics;
+  const api::JobProgress before = status.progress.value_or(api::JobProgress{});
+  api::JobProgress progress = report.progress.value_or(before);
+  progress.metrics = report.metrics.empty() ? before.metrics : report.metrics;
   // A new pod 0 has written no checkpoint yet; those of its predecessor still exist.
-  if (report.checkpoint_step) progress.last_checkpoint_step = report.checkpoint_step;
-  if (status.progress && progress == *status.progress) return;
+  progress.last_checkpoint_step = report.checkpoint_step ? report.checkpoint_step : before.last_checkpoint_step;
+  progress.last_updated_time = before.last_updated_time;
+  if (status.progress == progress) return;
   progress.last_updated_time = report.read_at;
   status.progress = std::move(progress);
 }
@@ -333,24 +325,18 @@ void take_process_failures(const RunReport& report, const std::vector<const PodV
   // Failures older than the newest known one were added before, or have dropped out of the list since.
   api::UnixSeconds newest = 0;
   for (const api::RecentFailure& known : status.recent_failures) newest = std::max(newest, known.time);
-  for (const ReportedFailure& f : report.failures) {
-    if (!f.node_rank || f.time < newest) continue;
+  for (api::RecentFailure f : report.failures) {
+    if (f.time < newest) continue;
     const bool is_known =
         std::any_of(status.recent_failures.begin(), status.recent_failures.end(), [&](const api::RecentFailure& known) {
           return known.time == f.time && known.rank == f.rank && known.exit_code == f.exit_code;
         });
     if (is_known) continue;
-    const PodView* const pod = pod_at(current, *f.node_rank);
+    const PodView* const pod = pod_at(current, f.node);
     if (pod == nullptr) continue;
-    add_failure({.node = *f.node_rank,
-                 .rank = f.rank,
-                 .attempt = pod->attempt,
-                 .host = pod->node,
-                 .exit_code = f.exit_code,
-                 .reason = f.reason,
-                 .message = f.message,
-                 .time = f.time},
-                status);
+    f.attempt = pod->attempt;
+    f.host = pod->node;
+    add_failure(std::move(f), status);
   }
 }
 

@@ -58,6 +58,8 @@ inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
 inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
 // The reason of GangScheduled when the pods of the gang are scheduled one by one.
 inline constexpr std::string_view kNoGang = "NoGang";
+// The reason of GangScheduled when the PodGroup has lost the topology.
+inline constexpr std::string_view kTopologyIgnored = "TopologyIgnored";
 // The reason of GangScheduled while pods of the previous gang have not ended.
 inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
 // Is this reason of PodsReady a problem, and not part of the normal start and end of pods?

@@ -237,7 +237,7 @@ def test_the_notes_say_what_to_do_next(plane, cluster_helm):
         return done.stdout[done.stdout.index("NOTES:"):]
     said = notes()
     for line in (f"kubectl rollout status deployment/lockstep-operator -n {NAMESPACE}", f"helm test lockstep -n {NAMESPACE}",
-                 "kind: TrainJob", f"kubectl delete -n {NAMESPACE} crd/{CRD_NAME} secret/lockstep-token-key",
+                 "kind: TrainJob", "kubectl delete tj -A --all", f"kubectl delete -n {NAMESPACE} crd/{CRD_NAME} secret/lockstep-token-key",
                  "all namespaces"):
         assert line in said, said
     assert "kubectl create secret generic mine" in notes("--set", "tokenKey.existingSecret=mine")

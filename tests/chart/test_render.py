@@ -125,7 +125,15 @@ def test_a_wrong_or_unknown_value_is_named(helm, values, says):
 def test_several_replicas_without_an_election_are_refused(helm):
     assert "there are 3 replicas" in refusal(helm, {"leaderElection": False, "replicas": 3})
     assert "leaderElection is false" in refusal(helm, {"leaderElection": False, "highAvailability": True})
-    assert container(helm.objects({"leaderElection": False}))["args"].count("--leader_elect=false") == 1
+    objects = helm.objects({"leaderElection": False})
+    assert container(objects)["args"].count("--leader_elect=false") == 1
+
+
+def test_without_an_election_an_upgrade_ends_the_old_operator_before_the_new_one_begins(helm):
+    def strategy(values):
+        return by_name(helm.objects(values))[OPERATOR]["spec"].get("strategy")
+    assert strategy({"leaderElection": False}) == {"type": "Recreate"}
+    assert strategy({}) is None, "rolling: the old one goes on until the new one is ready"
 
 
 def test_a_service_account_of_ones_own_must_be_named(helm):

@@ -89,7 +89,7 @@ def test_a_job_of_an_earlier_time_is_replaced_on_demand(release, operator, start
     assert code == 1 and "exists already: delete it, or give --replace" in err
     code, out, err = end(start(0, "--replace"))
     assert code == 0, out + err
-    assert "of an earlier time is deleted" in out
+    assert "left by an earlier test, is being deleted" in out
 
 
 def test_without_an_operator_it_says_that_nobody_looked(release, start):

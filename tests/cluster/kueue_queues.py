@@ -127,6 +127,7 @@ class Queues:
     def __init__(self, api, controller):
         self.api, self.controller = api, controller
         self.name = f"cq-{api.namespace}"
+        self.checks = []
 
     @property
     def is_real(self):
@@ -135,16 +136,22 @@ class Queues:
     def cluster(self, resource, body):
         return self.api.client.create(f"{GROUP}/{resource}", {"apiVersion": GROUP, **body})
 
-    def make(self, pods=4, queue="team", preempts=False, checks=(), labels=None):
-        """A LocalQueue whose quota holds so many pods of our test jobs (one CPU each)."""
+    def make(self, pods=4, queue="team", preempts=False, checks=(), labels=None, topology=None):
+        """A LocalQueue whose quota holds so many pods of our test jobs (one CPU each). topology: the node label of the only
+        level of a Topology that the queue's flavor has."""
         if not self.api.control_plane.exists(f"{GROUP}/resourceflavors", None, self.name):
-            self.cluster("resourceflavors", {"kind": "ResourceFlavor", "metadata": {"name": self.name},
-                                             "spec": {"nodeLabels": labels or {"kubernetes.io/os": "linux"}}})
+            spec = {"nodeLabels": labels or {"kubernetes.io/os": "linux"}}
+            if topology:
+                self.cluster("topologies", {"kind": "Topology", "metadata": {"name": self.name},
+                                            "spec": {"levels": [{"nodeLabel": topology}]}})
+                spec["topologyName"] = self.name
+            self.cluster("resourceflavors", {"kind": "ResourceFlavor", "metadata": {"name": self.name}, "spec": spec})
         spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
             {"name": self.name, "resources": [{"name": "cpu", "nominalQuota": str(pods)}]}]}]}
         if preempts:
             spec["preemption"] = {"withinClusterQueue": "LowerPriority"}
         if checks:
+            self.checks = list(checks)
             for check in checks:
                 self.cluster("admissionchecks", {"kind": "AdmissionCheck", "metadata": {"name": check},
                                                  "spec": {"controllerName": "lockstep.dev/test"}})
@@ -167,16 +174,31 @@ class Queues:
                                                      "value": value})
 
     def remove(self):
-        for resource in ("clusterqueues", "resourceflavors"):
+        for resource, name in (("clusterqueues", self.name), ("resourceflavors", self.name), ("topologies", self.name),
+                               *(("admissionchecks", check) for check in self.checks)):
             try:
-                self.api.client.delete(f"{GROUP}/{resource}", None, self.name)
+                self.api.client.delete(f"{GROUP}/{resource}", None, name)
             except ApiError:
                 pass
+
+    def pass_check(self, check, **more):
+        """Plays the check's controller: it says Ready. more: podSetUpdates."""
+        self.api.client.patch(WORKLOADS, {"status": {"admissionChecks": [
+            {"name": check, "state": "Ready", "message": "it is there", "lastTransitionTime": "2026-01-01T00:00:00Z",
+             **more}]}}, self.api.namespace, self.workload()["metadata"]["name"], "status")
 
     # --- Workloads
 
     def workloads(self):
         return self.api.list(WORKLOADS)
+
+    def are_served(self):
+        """Not at once when the API server has started again: its storage of a CRD's objects comes later (429)."""
+        try:
+            self.workloads()
+        except ApiError:
+            return False
+        return True
 
     def workload(self, job="job"):
         """The job's, or None."""

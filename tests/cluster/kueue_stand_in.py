@@ -1,6 +1,7 @@
 """Plays Kueue's controller as far as our tests need it: admission within a quota (whole or partial), preemption,
-deactivation, admission checks, queues that do not exist. It reads the same objects, and writes Workloads' status with
-server-side apply as its field manager does; it decides only what Kueue's documentation promises.
+deactivation, admission checks, a node for all pods where a topology is asked for, queues that do not exist. It reads
+the same objects, and writes Workloads' status with server-side apply as its field manager does; it decides only what
+Kueue's documentation promises.
 """
 import datetime
 import threading
@@ -10,6 +11,7 @@ from kube_api import APPLY_PATCH, NO_ANSWER, ApiError, path_of
 from waiting import pause
 
 GROUP = "kueue.x-k8s.io/v1beta2"
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
 # The conditions that the real one applies; PodsReady is the job's.
 ITS_OWN = ("QuotaReserved", "Admitted", "Evicted", "Preempted", "Requeued", "Finished")
 
@@ -71,6 +73,9 @@ class StandIn:
         queues = {(q["metadata"]["namespace"], q["metadata"]["name"]): q for q in self.api.list(f"{GROUP}/localqueues")}
         clusters = {q["metadata"]["name"]: q for q in self.api.list(f"{GROUP}/clusterqueues")}
         open_ones = [w for w in workloads if not is_true(w, "Finished")]
+        for workload in open_ones:
+            if self.host_of(workload) and is_true(workload, "Admitted"):
+                self.remove_gates(workload)
         waiting = []
         for workload in open_ones:
             if self.keep(workload):
@@ -131,6 +136,9 @@ class StandIn:
         admission = {"clusterQueue": mine, "podSetAssignments": [
             {"name": pod_set["name"], "count": fitting[0], "flavors": {"cpu": flavor["name"]},
              "resourceUsage": {"cpu": f"{int(fitting[0] * each * 1000)}m"}}]}
+        if any(word in pod_set.get("topologyRequest", {}) for word in ("required", "preferred", "unconstrained")):
+            admission["podSetAssignments"][0]["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": [
+                {"domainCount": 1, "podCounts": {"universal": fitting[0]}, "valuesPerLevel": [{"universal": "fake-1"}]}]}
         states = {"QuotaReserved": ("True", "QuotaReserved", f"Quota reserved in ClusterQueue {mine}")}
         if "Evicted" in conditions_of(workload):
             states["Evicted"] = ("False", "QuotaReserved", "Previously: evicted")
@@ -140,6 +148,24 @@ class StandIn:
             {"name": name, "state": "Pending", "message": "it is looked at", "lastTransitionTime": now()}
             for name in checks])
         return True
+
+    @staticmethod
+    def host_of(workload):
+        """Of all its pods; None when it asks for no topology."""
+        for assignment in workload.get("status", {}).get("admission", {}).get("podSetAssignments", []):
+            for part in assignment.get("topologyAssignment", {}).get("slices", []):
+                return part["valuesPerLevel"][0]["universal"]
+        return None
+
+    def remove_gates(self, workload):
+        """Like the real one it sees only pods that carry the Workload's name and an annotation about the topology."""
+        for pod in self.api.list("pods", workload["metadata"]["namespace"]):
+            annotations, gates = pod["metadata"].get("annotations", {}), pod["spec"].get("schedulingGates", [])
+            if annotations.get("kueue.x-k8s.io/workload") == workload["metadata"]["name"] and \
+                    any(name.endswith("-topology") for name in annotations) and gates == [{"name": TOPOLOGY_GATE}]:
+                self.api.patch("pods", {"spec": {"schedulingGates": None, "nodeSelector": {
+                    **pod["spec"].get("nodeSelector", {}), "kubernetes.io/hostname": self.host_of(workload)}}},
+                    pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     @staticmethod
     def usage(workload):

@@ -101,7 +101,7 @@ def run_through(plane, jobs, nodes, timeout, **flags):
 
         def told():
             seen = f"{len(arrivals.seen_at)} of {pods} pods; jobs: {phases(plane, namespace)}"
-            return f"{seen}\n{operator.process.log_tail()}"
+            return f"{seen}\n{operator.log_tail()}"
         wait_until(lambda: len(arrivals.seen_at) >= pods, f"{pods} pods", timeout, told)
         wait_until(lambda: phases(plane, namespace) == {"Complete": jobs}, f"{jobs} complete jobs", timeout, told)
         ended = time.monotonic()

@@ -21,7 +21,7 @@ def operator_binary():
     return pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/dev/bin")) / "lockstep-operator"
 
 
-class OperatorProcess:
+class OperatorProcess(Process):
     """start() … stop(); `with` does both. A second start() is a new process with the same flags and port.
 
     namespace: None for all; flags: name → value, given as --name=value (True: --name=true). Its kubeconfig is the
@@ -29,22 +29,20 @@ class OperatorProcess:
 
     def __init__(self, control_plane, namespace=None, kubeconfig=None, name="operator", token_key=bytes(range(32)),
                  leader_elect=False, **flags):
-        self.name = name
         self.port = control_plane.ports.take()
         key_file = control_plane.folder / f"{name}.key"
         key_file.write_bytes(token_key)
-        self.flags = {"kubeconfig": kubeconfig or control_plane.kubeconfig, "token_key_file": key_file,
-                      "metrics_port": self.port, "leader_elect": leader_elect, **flags}
+        flags = {"kubeconfig": kubeconfig or control_plane.kubeconfig, "token_key_file": key_file,
+                 "metrics_port": self.port, "leader_elect": leader_elect, **flags}
         if namespace:
-            self.flags["namespace"] = namespace
+            flags["namespace"] = namespace
         # Nothing of the environment of the tests reaches it.
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(control_plane.folder)}
-        self.process = Process(name, self.argv(), control_plane.folder, environment)
 
-    def argv(self):
         def text(value):
             return str(value).lower() if isinstance(value, bool) else str(value)
-        return [operator_binary(), *(f"--{name}={text(value)}" for name, value in self.flags.items())]
+        argv = [operator_binary(), *(f"--{flag}={text(value)}" for flag, value in flags.items())]
+        super().__init__(name, argv, control_plane.folder, environment)
 
     def __enter__(self):
         return self.start()
@@ -54,17 +52,17 @@ class OperatorProcess:
 
     def start(self, wait=True):
         """wait: until /readyz answers 200."""
-        self.process.start()
+        super().start()
         if wait:
             self.wait_until_ready()
         return self
 
     def wait_until_ready(self, timeout=60):
-        self.process.wait_until(lambda: self.answers("readyz"), "answer to /readyz", timeout)
+        self.wait_until(lambda: self.answers("readyz"), "answer to /readyz", timeout)
 
     def wait_until_alive(self):
         """/healthz answers; fails at once when the operator has ended."""
-        self.process.wait_until(lambda: self.answers("healthz"), "answer to /healthz")
+        self.wait_until(lambda: self.answers("healthz"), "answer to /healthz")
 
     def answers(self, path):
         """Is the answer to this path a 200?"""
@@ -86,7 +84,7 @@ class OperatorProcess:
 
     def metrics(self):
         """name{labels} → value of /metrics, as soon as it answers."""
-        lines = self.process.wait_until(self.lines_of_metrics, "answer to /metrics")
+        lines = self.wait_until(self.lines_of_metrics, "answer to /metrics")
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
@@ -101,36 +99,16 @@ class OperatorProcess:
 
     def kill(self):
         """SIGKILL. An operator that was built with a sanitizer must have had nothing to report."""
-        code = self.process.stop(signal.SIGKILL)
+        code = self.stop(signal.SIGKILL)
         report = SANITIZER_REPORT.search(self.log())
         assert report is None, self.log()[report.start():][:4000]
         return code
 
     def terminate(self, timeout=60):
         """SIGTERM; the exit code."""
-        return self.process.stop(signal.SIGTERM, timeout)
-
-    def wait(self, timeout=60):
-        """The exit code, when it ends by itself (--exit_after_writes)."""
-        return self.process.wait(timeout)
-
-    def pause(self):
-        self.process.pause()
-
-    def go_on(self):
-        self.process.go_on()
-
-    def is_running(self):
-        return self.process.is_running()
-
-    @property
-    def pid(self):
-        return self.process.pid
+        return self.stop(signal.SIGTERM, timeout)
 
     # --- its log
-
-    def log(self):
-        return self.process.log()
 
     def records(self):
         """The lines of its log, which are JSON objects, as long as the last one is whole. Lines of sanitizers and the

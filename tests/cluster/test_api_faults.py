@@ -311,7 +311,7 @@ def test_an_operator_without_rights_says_which_verb_on_what_and_goes_on_once_it_
     kubeconfig = api.control_plane.kubeconfig_of_service_account(api.namespace, "default")
     process = operator(wait=False, kubeconfig=kubeconfig)
     missing = 'cannot list resource "trainjobs" in API group "lockstep.dev" in the namespace "' + api.namespace
-    process.process.wait_until(lambda: missing in process.readyz(), "the missing right in /readyz")
+    process.wait_until(lambda: missing in process.readyz(), "the missing right in /readyz")
     process.wait_until_alive()
     assert not process.answers("readyz")
     assert any("cannot list resource" in json.dumps(record) for record in process.records())
@@ -327,7 +327,7 @@ def test_an_operator_whose_credentials_are_refused_says_so(api, operator):
     plane = api.control_plane
     kubeconfig = plane.write_kubeconfig(plane.folder / f"nobody-{plane.number()}.kubeconfig", {"token": "nobody's"})
     process = operator(wait=False, kubeconfig=kubeconfig)
-    process.process.wait_until(lambda: "Unauthorized" in process.readyz(), "the refusal in /readyz")
+    process.wait_until(lambda: "Unauthorized" in process.readyz(), "the refusal in /readyz")
     assert not process.answers("readyz")
 
 

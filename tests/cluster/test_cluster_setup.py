@@ -9,7 +9,7 @@ from fake_kubelet import FakeKubelet
 from namespace import fresh_namespace
 from operator_process import OperatorProcess
 from train_jobs import Jobs, TRAIN_JOBS, train_job
-from waiting import wait_until
+from waiting import pause, wait_until
 
 CRD = yaml.safe_load((BASE / "crd.yaml").read_text(encoding="utf-8"))
 CRD_NAME = CRD["metadata"]["name"]
@@ -86,6 +86,34 @@ def test_with_an_older_crd_it_names_what_is_missing_and_does_nothing_until_it_is
         operator.wait_until_ready()
     finally:
         operator.kill()
+
+
+def test_an_operator_newer_than_the_crd_leaves_the_lead_to_the_one_that_works(plane, api):
+    apply_crd(plane, CRD)
+    with OperatorProcess(plane, namespace=api.namespace, name="operator-old", leader_elect=True) as old:
+        wait_until(lambda: leads(old), "leader")
+        # From here on the CRD is too old for an operator that begins; the one that leads has seen a whole one.
+        apply_crd(plane, older("spec.podCleanup"))
+        newer = OperatorProcess(plane, namespace=api.namespace, name="operator-new", leader_elect=True)
+        newer.start(wait=False)
+        try:
+            wait_until_it_says(newer, "it does not have spec.podCleanup;")
+            assert old.answers("readyz") and leads(old) and not newer.answers("readyz")
+            api.create(TRAIN_JOBS, train_job(nodes=1))
+            wait_until(lambda: api.list("pods"), "a pod of the old one", 60)
+            old.terminate()  # it gives the Lease up, and the new one may not take it
+            for _ in range(200):
+                assert not leads(newer)
+                pause()
+            apply_crd(plane, CRD)
+            newer.wait_until_ready()
+            wait_until(lambda: leads(newer), "new leader", 60)
+        finally:
+            newer.kill()
+
+
+def leads(operator):
+    return operator.metrics()['leader_election_master_status{name="lockstep-operator"}'] == 1
 
 
 def test_a_newer_crd_is_no_reason_to_wait(plane, api):

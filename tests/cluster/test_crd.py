@@ -1,6 +1,6 @@
 """The CRD on a real API server: what it refuses, what it fills in, and how kubectl shows it.
 
-The cases are those of tests/operator/api/cases, which our own validation (lockstep validate) answers alike."""
+The cases are those of tests/operator/api/cases. Our own validation (lockstep validate) answers those of new objects alike."""
 import json
 import os
 import pathlib

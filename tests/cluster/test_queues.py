@@ -7,6 +7,7 @@ import pytest
 from fake_kubelet import Behaviour, Exit
 from fault_proxy import FaultProxy
 from kueue_queues import GROUP, MANAGED, WORKLOADS, Queues, crd_folder, install_crds, kueue_binary, start_controller
+from test_gang_kinds import COSCHEDULING, OWN_SCHEDULER, crds  # pylint: disable=unused-import
 from test_operator_dies import ScenarioRun, try_each_death  # pylint: disable=unused-import
 from train_jobs import TRAIN_JOBS, Jobs, environment_of, train_job
 from waiting import wait_until
@@ -14,6 +15,7 @@ from waiting import wait_until
 ONE_CPU = {"resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
 CHECKPOINT = {"volume": {"emptyDir": {}}}
 QUEUE = "kueue.x-k8s.io/queue-name"
+POD_GROUPS = "scheduling.x-k8s.io/v1alpha1/podgroups"
 needs_stand_in = pytest.mark.skipif(kueue_binary() is not None, reason="it changes CRDs beneath a controller that runs")
 
 
@@ -242,6 +244,38 @@ def test_an_edit_while_it_waits_replaces_the_workload(jobs, queues):
     assert jobs.pods()["job-0-0"]["spec"]["containers"][0]["image"] == "registry.example/runner:2"
 
 
+def test_a_deactivated_job_stays_so_when_it_is_edited_or_suspended_and_resumed(jobs, queues):
+    queues.make(1)
+    jobs.create(nodes=2)
+    jobs.wait_for_words("waits in queue", "insufficient")
+    first = queues.workload()["metadata"]["uid"]
+    queues.deactivate()
+    jobs.wait_for_condition("Admitted", "False", "Deactivated")
+    jobs.patch({"spec": {"suspend": True, "trainer": {"numNodes": 1}}})
+    jobs.wait_for_condition("Suspended", "True", "Suspended")
+    jobs.patch({"spec": {"suspend": False}})
+    jobs.wait_for_condition("Admitted", "False", "Deactivated")
+    assert queues.workload()["metadata"]["uid"] == first and jobs.pods() == {}
+    queues.deactivate(active=True)
+    jobs.wait_for_pods("job-0-0")
+    assert queues.workload()["metadata"]["uid"] != first
+
+
+def test_a_time_limit_and_the_parameters_of_a_check_are_in_the_workload(api, jobs, queues):
+    queues.make(1)
+    parameter = "provreq.kueue.x-k8s.io/ValidUntilSeconds"
+    body = train_job(nodes=1, trainer=ONE_CPU)
+    body["metadata"] |= {"labels": {QUEUE: "team", "kueue.x-k8s.io/max-exec-time-seconds": "600"},
+                         "annotations": {parameter: "0"}}
+    api.create(TRAIN_JOBS, body)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    made = queues.workload()
+    assert made["spec"]["maximumExecutionTimeSeconds"] == 600 and made["metadata"]["annotations"][parameter] == "0"
+    queues.deactivate()
+    wait_until(lambda: not queues.reserved(), "released reservation")
+    assert queues.workload()["status"]["accumulatedPastExecutionTimeSeconds"] >= 0
+
+
 def test_growth_queues_again_and_shrinking_makes_room(jobs, queues):
     queues.make(3)
     jobs.create(nodes=2, elastic={"minNodes": 1, "maxNodes": 3})
@@ -275,16 +309,26 @@ def test_admission_checks_are_waited_for_and_add_to_the_pods(api, jobs, queues):
     jobs.create(nodes=1)
     jobs.wait_for_words("quota is reserved", check)
     assert jobs.pods() == {}
-    name = queues.workload()["metadata"]["name"]
-    api.client.patch(WORKLOADS, {"status": {"admissionChecks": [
-        {"name": check, "state": "Ready", "message": "it is there", "lastTransitionTime": "2026-01-01T00:00:00Z",
-         "podSetUpdates": [{"name": "main", "labels": {"booked": "yes"}, "tolerations": [
-             {"key": "booked", "operator": "Exists", "effect": "NoSchedule"}]}]}]}}, api.namespace, name, "status")
+    queues.pass_check(check, podSetUpdates=[{"name": "main", "labels": {"booked": "yes"}, "tolerations": [
+        {"key": "booked", "operator": "Exists", "effect": "NoSchedule"}]}])
     jobs.wait_for_pods("job-0-0")
     pod = jobs.pods()["job-0-0"]
     assert pod["metadata"]["labels"]["booked"] == "yes"
     assert "booked" in [toleration.get("key") for toleration in pod["spec"]["tolerations"]]
-    api.client.delete(f"{GROUP}/admissionchecks", None, check)
+
+
+def test_pods_of_a_topology_wait_for_the_nodes_that_the_queue_chooses(api, kubelet, jobs, queues):
+    """Also a pod that replaces one."""
+    queues.make(2, topology="kubernetes.io/hostname")
+    jobs.create(nodes=2, scheduling={"topology": "kubernetes.io/hostname"})
+    jobs.wait_for_condition("PodsReady")
+    kubelet.exit(api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for_pods("job-0-0", "job-1-1")
+    jobs.wait_for_condition("PodsReady")
+    nodes = {pod["spec"]["nodeName"] for name, pod in jobs.pods().items() if name != "job-1-0"}
+    assert len(nodes) == 1, "the level that all share is the host"
+    for name in ("job-0-0", "job-1-1"):
+        assert jobs.pods()[name]["spec"]["nodeSelector"]["kubernetes.io/hostname"] in nodes
 
 
 def workload_made_before():
@@ -372,6 +416,19 @@ def test_a_dispatched_job_gets_a_workload_and_no_pods(api, jobs, queues):
     jobs.create("beside", nodes=1, queue="nobody")
     jobs.wait_for_words("nobody", name="beside")  # the operator has looked at all there is
     assert jobs.pods() == {} and jobs.status() == {}
+    queues.wait_for_condition("PodsReady", "False", "WaitForStart")
+    ready = {"type": "PodsReady", "status": "True", "reason": "AllPodsReady", "message": "2 of 2 pods are ready.",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"nodes": {"active": 2}, "conditions": [ready]}  # as Kueue copies it from the other cluster
+    api.client.patch(TRAIN_JOBS, {"status": status}, api.namespace, "job", "status")
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    queues.deactivate()
+    queues.wait_for_condition("Evicted")
+    jobs.create("later", nodes=1, queue="nobody")
+    jobs.wait_for_words("nobody", name="later")
+    assert queues.reserved(), "its pods write a checkpoint in the other cluster"
+    api.client.patch(TRAIN_JOBS, {"status": {"nodes": {"active": 0}}}, api.namespace, "job", "status")
+    wait_until(lambda: not queues.reserved(), "released reservation")
     jobs.delete()
     wait_until(lambda: queues.workload() is None, "end of the Workload")
 
@@ -443,8 +500,11 @@ def test_eviction_while_a_checkpoint_is_written(api, kubelet, jobs, queues):
     queues.wait_for_condition("Evicted")
     assert jobs.pods()["job-0-0"]["metadata"]["uid"] == uid and queues.reserved()
     kubelet.exit(api.namespace, "job-0-0", Exit(143))
-    wait_until(lambda: queues.workload() is None, "end of the Workload")
+    wait_until(lambda: not queues.reserved(), "released reservation")
     jobs.wait_for_condition("Suspended", "True", "Suspended")
+    assert queues.workload()["spec"]["active"] is False, "the next one would be active"
+    queues.deactivate(active=True)
+    wait_until(lambda: queues.workload() is None, "end of the Workload")
 
 
 @pytest.mark.long
@@ -485,6 +545,7 @@ def test_writes_to_workloads_that_are_refused_at_first_are_done_in_the_end(contr
         wait_until(lambda: not queues.reserved(), "released reservation")
         control_plane.stop_component("kube-apiserver")
         control_plane.restart_component("kube-apiserver")
+        wait_until(queues.are_served, "list of Workloads")
         queues.deactivate(active=True)
         jobs.wait_for_pods("job-0-1")
         kubelet.exit(api.namespace, "job-0-1", Exit(0))
@@ -617,6 +678,30 @@ def queue_preempt_and_finish(s):
     s.finish("job-0-1", "job-1-1")
 
 
+def queue_wait_for_a_check_and_finish(s):
+    check = f"check-{s.api.namespace}"
+    s.queues.make(2, checks=[check])
+    s.jobs.create(nodes=2)
+    s.until(lambda: s.queues.condition("QuotaReserved").get("status") == "True", "reserved quota")
+    s.queues.pass_check(check, podSetUpdates=[{"name": "main", "labels": {"booked": "yes"}}])
+    s.until_started("job-0-0", "job-1-0")
+    assert {pod["metadata"]["labels"]["booked"] for pod in s.jobs.pods().values()} == {"yes"}
+    s.finish("job-0-0", "job-1-0")
+
+
+def queue_evict_a_gang_and_finish(s):
+    """In a queue and in a gang: one after the other. Another reservation is another PodGroup."""
+    s.queues.make(2)
+    s.jobs.create(nodes=2, scheduling={"gang": "Coscheduling"}, trainer=OWN_SCHEDULER)
+    s.until_started("job-0-0", "job-1-0")
+    s.queues.deactivate()
+    s.until(lambda: not s.queues.reserved() and s.api.list(POD_GROUPS) == [], "released reservation, and no group")
+    s.queues.deactivate(active=True)
+    s.until_started("job-0-1", "job-1-1")
+    s.until_condition("GangScheduled")
+    s.finish("job-0-1", "job-1-1")
+
+
 def queue_adopt_suspend_and_finish(s):
     s.queues.make(2)
     s.api.create(WORKLOADS, workload_made_before())
@@ -649,7 +734,13 @@ def queue_dispatch_and_finish(s):
 
 @pytest.mark.parametrize("scenario", [
     queue_evict_and_finish, queue_suspend_and_delete, queue_grow_and_shrink, queue_edit_while_it_waits_and_finish,
-    queue_admit_in_part_and_finish, queue_preempt_and_finish, queue_adopt_suspend_and_finish, queue_dispatch_and_finish],
+    queue_admit_in_part_and_finish, queue_wait_for_a_check_and_finish, queue_preempt_and_finish,
+    queue_adopt_suspend_and_finish, queue_dispatch_and_finish],
     ids=lambda s: s.__name__)
 def test_the_end_is_the_same_wherever_the_operator_died(scenario, kueue, try_each_death):
     try_each_death(scenario, functools.partial(QueueRun, kueue))
+
+
+def test_the_end_of_a_queued_gang_is_the_same_wherever_the_operator_died(kueue, crds, try_each_death):
+    crds.install(COSCHEDULING)
+    try_each_death(queue_evict_a_gang_and_finish, functools.partial(QueueRun, kueue))

@@ -94,12 +94,10 @@ def environment_of(pod):
 
 
 def run_report(step=0, total=100, nodes=2, generation=1, checkpoint=None, **more):
-    """What node 0's agent answers under /status."""
-    workers = [{"rank": rank, "node": rank, "pid": 1, "state": "joined", "step": step, "activity": "training",
-                "phase": "forward", "secondsUnchanged": 0.0} for rank in range(nodes)]
+    """What node 0's agent answers under /status?view=summary."""
     return {"job": "job", "workload": "sasrec", "node": 0, "coordinator": "", "generation": generation,
             "phase": "Running", "reason": "", "startTime": 0, "worldSize": nodes, "nnodes": nodes,
-            "wantedNodes": nodes, "nodes": [], "workers": workers,
+            "wantedNodes": nodes, "nodes": [],
             "progress": {"step": step, "totalSteps": total, "epoch": 1, "numEpochs": 2, "percent": step * 100 // total,
                          "loss": 0.5, "learningRate": 0.001,
                          "gradientNorm": 1.0, "samplesPerSecond": 123.4, "estimatedRemainingSeconds": 42.0,

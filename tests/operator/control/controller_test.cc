@@ -24,13 +24,13 @@ class ControllerTest : public ::testing::Test {
     const Controller::Options options{.name = "widget",
                                       .workers = workers,
                                       .logger = Logger({.sink = [this](const auto& line) { said_.write(line); }})};
-    return std::make_unique<Controller>(queue_, std::move(reconcile), options, &metrics_.controller("widget"));
+    return std::make_unique<Controller>(queue_, std::move(reconcile), options, &metrics_.controller());
   }
   // "controller_runtime_reconcile_total{controller="widget",result="error"} 3" is there.
   bool has_metric(const std::string& line) const { return metrics_.text().find(line + "\n") != std::string::npos; }
 
-  Metrics metrics_;
-  Workqueue queue_{metrics_.queue_options("widget")};
+  Metrics metrics_{"widget"};
+  Workqueue queue_{metrics_.queue_options()};
   Journal said_;
   Journal done_;
 };
@@ -144,7 +144,7 @@ TEST_F(ControllerTest, stopping_lets_workers_finish_the_key_they_hold) {
   go_on.count_down();
   stopper.join();
   EXPECT_EQ(done_.lines(), (Journal::Lines{"done", "stopped"}));
-  EXPECT_EQ(queue_.statistics().in_flight, 0U);
+  EXPECT_EQ(queue_.statistics().unfinished_work, Clock::duration::zero());
 }
 
 TEST_F(ControllerTest, a_cancelled_reconcile_is_no_error_and_its_key_comes_back) {

@@ -112,10 +112,11 @@ TEST_F(EventRecorderTest, what_is_refused_is_said_once_and_dropped) {
   server_->intercept([](const kube::HttpRequest&) -> Answer {
     return MemoryApiServer::status(403, "Forbidden", "the namespace is being terminated");
   });
-  EventRecorder recorder(client_, options());
-  recorder.record(kJob, text("it runs"));
-  ASSERT_TRUE(said_.wait_until([](const auto& lines) { return !lines.empty(); }));
-  ASSERT_TRUE(server_->wait_until([&](const MemoryApiServer&) { return recorder.dropped() == 1; }));
+  {
+    EventRecorder recorder(client_, options());
+    recorder.record(kJob, text("it runs"));
+    ASSERT_TRUE(said_.wait_until([](const auto& lines) { return !lines.empty(); }));
+  }  // writes what still waits
   EXPECT_NE(said_.lines()[0].find("an event was refused"), std::string::npos) << said_.lines()[0];
   EXPECT_NE(said_.lines()[0].find("being terminated"), std::string::npos) << said_.lines()[0];
   EXPECT_EQ(server_->count("POST /api/v1/namespaces/ns/events"), 1);

@@ -41,24 +41,22 @@ std::string body(const std::string& answer) { return answer.substr(answer.find("
 class HealthServerTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    HealthServer::Options options;
+    HealthServerOptions options;
     options.port = 0;
     options.metrics = [] { return std::string("widgets_total 3\n"); };
-    options.healthy = {
-        {"queue", [] { return alive_ ? std::nullopt : std::optional<std::string>("a worker is stuck for 900 s"); }}};
     options.ready = {
+        {"crd", [] { return std::nullopt; }},
         {"caches", [] { return ready_ ? std::nullopt : std::optional<std::string>("pods: no list yet"); }}};
-    Result<std::unique_ptr<HealthServer>> server = HealthServer::start(std::move(options));
+    Result<std::unique_ptr<HttpServer>> server = start_health_server(std::move(options));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(*server);
   }
   static void TearDownTestSuite() { server_.reset(); }
-  void SetUp() override { alive_ = ready_ = true; }
+  void SetUp() override { ready_ = true; }
 
   static std::string get(const std::string& path) { return ask(server_->port(), path); }
 
-  static inline std::unique_ptr<HealthServer> server_;
-  static inline std::atomic<bool> alive_{true};
+  static inline std::unique_ptr<HttpServer> server_;
   static inline std::atomic<bool> ready_{true};
 };
 
@@ -71,23 +69,16 @@ TEST_F(HealthServerTest, serves_metrics_as_prometheus_reads_them) {
 
 TEST_F(HealthServerTest, is_healthy_and_ready_while_no_check_fails) {
   EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
-  EXPECT_EQ(body(get("/healthz")), "[+] queue: ok\n");
+  EXPECT_EQ(body(get("/healthz")), "ok\n");
   EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 200 OK");
-  EXPECT_EQ(body(get("/readyz")), "[+] queue: ok\n[+] caches: ok\n");
+  EXPECT_EQ(body(get("/readyz")), "[+] crd: ok\n[+] caches: ok\n");
 }
 
 TEST_F(HealthServerTest, what_is_not_ready_says_why_and_stays_healthy) {
   ready_ = false;
   EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 503 Service Unavailable");
-  EXPECT_EQ(body(get("/readyz")), "[+] queue: ok\n[-] caches: pods: no list yet\n");
+  EXPECT_EQ(body(get("/readyz")), "[+] crd: ok\n[-] caches: pods: no list yet\n");
   EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
-}
-
-TEST_F(HealthServerTest, what_is_not_healthy_is_not_ready_either) {
-  alive_ = false;
-  EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 503 Service Unavailable");
-  EXPECT_EQ(body(get("/healthz")), "[-] queue: a worker is stuck for 900 s\n");
-  EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 503 Service Unavailable");
 }
 
 TEST_F(HealthServerTest, an_unknown_path_is_answered_with_the_known_ones) {
@@ -128,9 +119,9 @@ TEST_F(HealthServerTest, answers_while_many_peers_say_half_a_request) {
 }
 
 TEST_F(HealthServerTest, a_port_in_use_is_named_with_the_reason) {
-  HealthServer::Options options;
+  HealthServerOptions options;
   options.port = server_->port();
-  const Result<std::unique_ptr<HealthServer>> second = HealthServer::start(std::move(options));
+  const Result<std::unique_ptr<HttpServer>> second = start_health_server(std::move(options));
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(second.error().message, "port " + std::to_string(server_->port()) +
@@ -140,21 +131,13 @@ TEST_F(HealthServerTest, a_port_in_use_is_named_with_the_reason) {
 
 TEST(HealthServer, an_invalid_port_is_refused) {
   for (const int port : {-1, 65536}) {
-    HealthServer::Options options;
+    HealthServerOptions options;
     options.port = port;
-    const Result<std::unique_ptr<HealthServer>> server = HealthServer::start(std::move(options));
+    const Result<std::unique_ptr<HttpServer>> server = start_health_server(std::move(options));
     ASSERT_FALSE(server.ok());
     EXPECT_EQ(server.error().code, ErrorCode::kInvalid);
     EXPECT_NE(server.error().message.find("expected 0 to 65535"), std::string::npos);
   }
-}
-
-TEST(HealthServer, without_checks_it_is_healthy) {
-  Result<std::unique_ptr<HealthServer>> server = HealthServer::start({.port = 0});
-  ASSERT_TRUE(server.ok()) << server.error().message;
-  EXPECT_EQ(body(ask((*server)->port(), "/healthz")), "ok\n");
-  EXPECT_EQ(body(ask((*server)->port(), "/readyz")), "ok\n");
-  EXPECT_EQ(first_line(ask((*server)->port(), "/metrics")), "HTTP/1.1 200 OK");
 }
 
 }  // namespace

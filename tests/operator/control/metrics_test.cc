@@ -20,8 +20,7 @@ bool has(const Metrics& metrics, const std::string& line) {
 }
 
 TEST(Metrics, a_controllers_series_are_there_from_the_start) {
-  Metrics metrics;
-  metrics.controller("widget");
+  Metrics metrics("widget");
   for (const char* line : {R"(controller_runtime_reconcile_total{controller="widget",result="success"} 0)",
                            R"(controller_runtime_reconcile_total{controller="widget",result="error"} 0)",
                            R"(controller_runtime_reconcile_total{controller="widget",result="requeue_after"} 0)",
@@ -34,12 +33,11 @@ TEST(Metrics, a_controllers_series_are_there_from_the_start) {
                            "# TYPE controller_runtime_reconcile_time_seconds histogram"}) {
     EXPECT_TRUE(has(metrics, line)) << line << "\n" << metrics.text();
   }
-  EXPECT_EQ(&metrics.controller("widget"), &metrics.controller("widget"));
 }
 
 TEST(Metrics, reconciles_are_counted_by_their_outcome) {
-  Metrics metrics;
-  ControllerMetrics& controller = metrics.controller("widget");
+  Metrics metrics("widget");
+  ControllerMetrics& controller = metrics.controller();
   for (const ReconcileOutcome outcome : {ReconcileOutcome::kSuccess, ReconcileOutcome::kError,
                                          ReconcileOutcome::kRequeueAfter, ReconcileOutcome::kCancelled}) {
     controller.begin();
@@ -57,12 +55,12 @@ TEST(Metrics, reconciles_are_counted_by_their_outcome) {
 }
 
 TEST(Metrics, a_queues_figures_are_read_at_every_scrape) {
-  Metrics metrics;
+  Metrics metrics("widget");
   TestClock clock;
-  Workqueue::Options options = metrics.queue_options("widget");
+  Workqueue::Options options = metrics.queue_options();
   options.now = clock.source();
   Workqueue queue(options);
-  const Metrics::Registration registration = metrics.watch_queue("widget", queue);
+  metrics.watch_queue(queue);
   queue.add(kA);
   queue.add({"ns", "b"});
   queue.add_after({"ns", "c"}, seconds(60));
@@ -86,29 +84,8 @@ TEST(Metrics, a_queues_figures_are_read_at_every_scrape) {
   EXPECT_TRUE(has_value("workqueue_unfinished_work_seconds", "0"));
 }
 
-TEST(Metrics, a_queue_that_is_gone_is_no_longer_asked) {
-  Metrics metrics;
-  {
-    Workqueue queue;
-    const Metrics::Registration registration = metrics.watch_queue("widget", queue);
-    EXPECT_NE(metrics.text().find("workqueue_depth{"), std::string::npos);
-  }
-  EXPECT_EQ(metrics.text().find("workqueue_depth{"), std::string::npos);
-}
-
-TEST(Metrics, a_registration_may_outlive_the_metrics) {
-  Workqueue queue;
-  Metrics::Registration registration;
-  {
-    Metrics metrics;
-    registration = metrics.watch_queue("widget", queue);
-  }
-  registration.reset();
-  SUCCEED() << "the sanitizers would say otherwise";
-}
-
 TEST(Metrics, requests_are_counted_by_code_method_and_host) {
-  Metrics metrics;
+  Metrics metrics("widget");
   const auto count = metrics.request_counter("10.0.0.1:443");
   struct Case {
     const char* verb;
@@ -131,7 +108,7 @@ TEST(Metrics, requests_are_counted_by_code_method_and_host) {
 }
 
 TEST(Metrics, says_who_leads) {
-  Metrics metrics;
+  Metrics metrics("widget");
   metrics.set_leader("lock", false);
   EXPECT_TRUE(has(metrics, R"(leader_election_master_status{name="lock"} 0)"));
   metrics.set_leader("lock", true);
@@ -139,7 +116,7 @@ TEST(Metrics, says_who_leads) {
 }
 
 TEST(Metrics, other_rooms_add_their_own) {
-  Metrics metrics;
+  Metrics metrics("widget");
   const auto registry = std::make_shared<prometheus::Registry>();
   prometheus::BuildCounter().Name("widgets_total").Help("Widgets.").Register(*registry).Add({}).Increment(3);
   metrics.add(registry);
@@ -147,7 +124,7 @@ TEST(Metrics, other_rooms_add_their_own) {
 }
 
 TEST(ProcessMetrics, tell_of_this_process) {
-  Metrics metrics;
+  Metrics metrics("widget");
   const std::string text = metrics.text();
   for (const char* name : {"process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes",
                            "process_virtual_memory_bytes", "process_start_time_seconds"}) {

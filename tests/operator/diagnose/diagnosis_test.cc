@@ -365,6 +365,8 @@ TEST(Gang, a_missing_gang_is_reported_while_the_job_trains) {
   FactsBuilder builder;
   builder.condition("GangScheduled", "False", "NoGang", "There is no gang: a gate is off.");
   EXPECT_THAT(diagnose(builder.facts).details, Contains("NoGang: There is no gang: a gate is off"));
+  builder.condition("GangScheduled", "False", "TopologyIgnored", "There is no topology: a gate is off.");
+  EXPECT_THAT(diagnose(builder.facts).details, Contains("TopologyIgnored: There is no topology: a gate is off"));
 }
 
 TEST(Gang, that_starts_anew_says_what_it_waits_for) {

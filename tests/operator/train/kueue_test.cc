@@ -151,6 +151,64 @@ TEST(Kueue, a_prebuilt_workload_that_fits_again_is_activated) {
   EXPECT_EQ(decision.writes[0].body["spec"], (Json{{"active", true}}));
 }
 
+// An operator of another version may have made it, in the cluster that dispatches the job.
+TEST(Kueue, the_copy_of_a_workload_that_multikueue_sends_with_a_job_is_not_replaced) {
+  for (const bool is_sent : {false, true}) {
+    api::TrainJob job = queued_job(2);
+    Json workload = admitted(2, 2);
+    workload["metadata"]["annotations"]["lockstep.dev/pod-template-hash"] = "of another version";
+    if (is_sent) {
+      workload["metadata"]["name"] = "trainjob-sasrec-99999";  // with the UID of the job in the other cluster
+      job.meta.labels[std::string(kPrebuiltWorkloadLabel)] = "trainjob-sasrec-99999";
+    }
+    QueueInput input = queue_input(2, {});
+    input.was_stopped = true;
+    const QueueDecision decision = apply_queue(job, kueue_with(workload), input);
+    EXPECT_EQ(decision.reason, is_sent ? "Admitted" : "Requeued");
+    EXPECT_EQ(decision.writes.empty(), is_sent);
+  }
+}
+
+TEST(Kueue, a_workload_that_somebody_has_deactivated_is_neither_deleted_nor_replaced) {
+  struct Row {
+    const char* what;
+    bool is_active, is_reserved, wants_to_run;
+    int wanted;
+    std::string reason;
+    std::string write;  // "": none
+  };
+  const Row rows[] = {
+      {"it is edited", true, false, true, 3, "Requeued", "deletes"},
+      {"it is deactivated, then edited", false, false, true, 3, "Deactivated", ""},
+      {"it is suspended", true, false, false, 2, "", "deletes"},
+      {"it is deactivated, then suspended", false, false, false, 2, "", ""},
+      {"the same while it ran", false, true, false, 2, "", "gives back"},
+      {"deactivated while it ran, then edited", false, true, true, 3, "Deactivated", "gives back"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    Json workload = admitted(2, 2);
+    workload["spec"]["active"] = row.is_active;
+    if (!row.is_reserved) workload["status"] = {{"conditions", Json::array()}};
+    if (!row.is_active) {
+      workload["status"]["conditions"].push_back({{"type", "Evicted"}, {"status", "True"}, {"reason", "Deactivated"}});
+    }
+    QueueInput input = queue_input(row.wanted, {});
+    input.was_stopped = true;
+    input.wants_to_run = row.wants_to_run;
+    const QueueDecision decision = apply_queue(queued_job(row.wanted), kueue_with(workload), input);
+    EXPECT_FALSE(decision.may_run);
+    EXPECT_EQ(decision.reason, row.reason) << decision.message;
+    std::string written;
+    for (const WorkloadWrite& write : decision.writes) {
+      written += write.verb == WorkloadWrite::Verb::kDelete        ? "deletes"
+                 : write.verb == WorkloadWrite::Verb::kPatchStatus ? "gives back"
+                                                                   : "?";
+    }
+    EXPECT_EQ(written, row.write);
+  }
+}
+
 TEST(Kueue, a_priority_label_that_is_removed_changes_only_our_own_workload_while_it_waits) {
   struct Row {
     const char* what;
@@ -248,6 +306,23 @@ TEST(Kueue, pods_ready_has_kueues_reasons) {
   }
 }
 
+TEST(Kueue, the_time_that_a_job_was_admitted_is_added_up) {
+  for (const auto& [version, field_name] : {std::pair("v1beta2", "accumulatedPastExecutionTimeSeconds"),
+                                            {"v1beta1", "accumulatedPastExexcutionTimeSeconds"}}) {
+    Json workload = admitted(2, 2);
+    workload["status"][field_name] = 100;
+    workload["status"]["conditions"][1]["lastTransitionTime"] = api::format_time(kNow - 30);
+    workload["status"]["conditions"].push_back({{"type", "Evicted"}, {"status", "True"}, {"reason", "Preempted"}});
+    KueueView kueue = kueue_with(workload);
+    kueue.version = version;
+    QueueInput input = queue_input(2, {});
+    input.was_stopped = true;
+    const QueueDecision decision = apply_queue(queued_job(2), kueue, input);
+    ASSERT_EQ(decision.writes.size(), 1U) << version;
+    EXPECT_EQ(decision.writes[0].body["status"][field_name], 130) << version;
+  }
+}
+
 TEST(Kueue, only_preemption_and_lost_nodes_requeue_at_once) {
   for (const auto& [reason, requeued] : std::vector<std::pair<std::string, std::string>>{
            {"Preempted", "True"}, {"NodeFailures", "True"}, {"PodsReadyTimeout", "False"}, {"Deactivated", "False"}}) {
@@ -321,20 +396,72 @@ TEST(Kueue, topology_is_kueues_to_assign) {
   EXPECT_EQ((*pod)["spec"]["schedulingGates"], Json::array({{{"name", "kueue.x-k8s.io/topology"}}}));
   EXPECT_EQ((*pod)["metadata"]["annotations"]["kueue.x-k8s.io/workload"], api::meta_of(workload).name);
   EXPECT_EQ((*pod)["metadata"]["labels"]["kueue.x-k8s.io/podset"], "main");
+  EXPECT_EQ((*pod)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"], "true")
+      << "nobody asked";
+
+  for (const auto& [asked, annotation] : {std::pair("required", "kueue.x-k8s.io/podset-required-topology"),
+                                          {"preferred", "kueue.x-k8s.io/podset-preferred-topology"}}) {
+    workload["spec"]["podSets"][0]["topologyRequest"] = {{asked, "rack"}};
+    const Result<Json> placed = admitted_pod(workload_from_json(workload), {.version = "v1beta2"});
+    ASSERT_TRUE(placed.ok());
+    EXPECT_EQ((*placed)["metadata"]["annotations"],
+              (Json{{"kueue.x-k8s.io/workload", api::meta_of(workload).name}, {annotation, "rack"}}));
+  }
+}
+
+TEST(Kueue, ranks_are_placed_in_order_also_where_a_queue_chooses_nodes_unasked) {
+  const Json index = {{"podIndexLabel", std::string(kNodeRankLabel)}};
+  EXPECT_EQ(desired_workload(queued_job(2), 2, kPod, {.version = "v1beta2"})["spec"]["podSets"][0]["topologyRequest"],
+            index);
+  EXPECT_FALSE(desired_workload(queued_job(2), 2, kPod, {.version = "v1beta1"})["spec"]["podSets"][0].contains(
+      "topologyRequest"))
+      << "an older Kueue may take it for the wish for a topology";
+}
+
+TEST(Kueue, a_workload_has_what_the_job_says_to_kueue) {
+  api::TrainJob job = queued_job(2);
+  job.meta.annotations = {{"provreq.kueue.x-k8s.io/ValidUntilSeconds", "0"}, {"other", "x"}};
+  job.meta.labels[std::string(kMaxExecutionLabel)] = "600";
+  Json pod = kPod;
+  pod["spec"]["resources"] = {{"requests", {{"cpu", "4"}}}};
+  Json workload = desired_workload(job, 2, pod, {.version = "v1beta2"});
+  EXPECT_EQ(workload["metadata"]["annotations"]["provreq.kueue.x-k8s.io/ValidUntilSeconds"], "0");
+  EXPECT_FALSE(workload["metadata"]["annotations"].contains("other"));
+  EXPECT_EQ(workload["spec"]["maximumExecutionTimeSeconds"], 600);
+  EXPECT_EQ(workload["spec"]["podSets"][0]["template"]["spec"]["resources"], pod["spec"]["resources"]);
+
+  job.meta.labels[std::string(kMaxExecutionLabel)] = "900";
+  QueueDecision decision = apply_queue(job, kueue_with(workload), queue_input(2, {}));
+  ASSERT_EQ(decision.writes.size(), 1U);
+  EXPECT_EQ(decision.writes[0].body["spec"], (Json{{"maximumExecutionTimeSeconds", 900}}));
+  workload["status"] = admitted(2, 2)["status"];
+  decision = apply_queue(job, kueue_with(workload), queue_input(2, {}));
+  EXPECT_TRUE(decision.writes.empty()) << "the API server allows no change now";
+}
+
+TEST(Kueue, a_time_limit_that_is_no_number_of_seconds_is_refused) {
+  for (const char* bad : {"", "0", "-1", "10m", "2147483648"}) {
+    api::ObjectMeta meta;
+    meta.labels[std::string(kMaxExecutionLabel)] = bad;
+    EXPECT_FALSE(max_execution_seconds(meta)) << bad;
+    const Status status = check_queue_labels(meta);
+    ASSERT_FALSE(status.ok()) << bad;
+    EXPECT_THAT(status.error().message, HasSubstr("metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]"));
+  }
 }
 
 TEST(Kueue, a_name_that_no_queue_can_have_is_refused) {
   for (const char* bad : {"Team", "team_a", "-team", "team."}) {
     api::ObjectMeta meta;
     meta.labels[std::string(kQueueLabel)] = bad;
-    const Status status = check_queue_name(meta);
+    const Status status = check_queue_labels(meta);
     ASSERT_FALSE(status.ok()) << bad;
     EXPECT_THAT(status.error().message, HasSubstr(bad));
   }
   api::ObjectMeta meta;
-  EXPECT_TRUE(check_queue_name(meta).ok());
+  EXPECT_TRUE(check_queue_labels(meta).ok());
   meta.labels[std::string(kQueueLabel)] = "team-a.b2";
-  EXPECT_TRUE(check_queue_name(meta).ok());
+  EXPECT_TRUE(check_queue_labels(meta).ok());
 }
 
 TEST(Kueue, another_job_of_the_name_has_another_workload) {

@@ -47,7 +47,8 @@ class ModelOperator {
       if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
     }
     objects.service = cluster_.service();
-    objects.nodes = views_of_nodes(cluster_.nodes());
+    objects.nodes.emplace();
+    for (const Json& node : cluster_.nodes()) objects.nodes->emplace(api::meta_of(node).name, view_of_node(node));
     Result<Observed> o = observe(std::move(objects), cluster_.now());
     EXPECT_TRUE(o.ok());
     o->settings.token_key = "key";

@@ -74,6 +74,20 @@ TEST(FailurePolicy, counts_exit_code_10_of_an_image_that_is_not_ours) {
   EXPECT_TRUE(judge(exit_with(10), spec).is_counted);
 }
 
+TEST(FailurePolicy, peers_that_never_find_each_other_end_the_job_but_not_while_one_has_not_started) {
+  const auto fails = [](bool waits_for_pods) {
+    Bookkeeping book;
+    bool has_failed = false;
+    for (int i = 0; i < 10 && !has_failed; ++i) {
+      const FailureInput input{.known_step = 7, .now = 1000 + i * 300, .waits_for_pods = waits_for_pods};
+      has_failed = apply_failure_policy({}, {exit_with(10)}, input, book).failure.has_value();
+    }
+    return has_failed;
+  };
+  EXPECT_TRUE(fails(false));
+  EXPECT_FALSE(fails(true));
+}
+
 TEST(FailurePolicy, allows_exactly_max_restarts_in_a_window) {
   api::TrainJobSpec spec;
   spec.trainer.launcher = api::Launcher::kTorchrun;
@@ -169,6 +183,7 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.avoided = {{"node-b", 5}};
   book.enough_were_ready = true;
   book.placement = {.short_since = 5, .times_given_back = 2, .again_at = 77};
+  book.room_made_at = 78;
   book.suspending = true;
   book.held = Hold{4, "ConfigurationChanged", "words"};
   book.waiting_since = 44;
