@@ -28,11 +28,11 @@ const PodView* pod_to_give_way(const PlanState& state, const PodView& pod0) {
   return nullptr;
 }
 
-// Does an earlier pod of the ranks that the job can do without still end, and keep its node?
+// Does an earlier pod of some rank still end, and keep its node?
 bool is_room_being_made(const PlanState& state) {
   return std::any_of(state.observed.pods.begin(), state.observed.pods.end(), [&state](const PodView& pod) {
-    return pod.node_rank >= pods_needed(state.spec) && pod.attempt < state.attempt_of(pod.node_rank) && pod.scheduled &&
-           !has_ended(pod) && !is_lost(pod, state.observed);
+    return pod.attempt < state.attempt_of(pod.node_rank) && pod.scheduled && !has_ended(pod) &&
+           !is_lost(pod, state.observed);
   });
 }
 
@@ -48,6 +48,7 @@ Capacity count_capacity(const PlanState& state) {
   const CreateProblem* const refusal = refusal_of_all_pods(state);
   const bool is_refused = refusal != nullptr && refusal->reason == kQuotaExceeded;
   const bool is_given_back = state.book.placement.again_at > state.now;
+  const int num_creatable = num_creatable_pods(state);
   const auto waits_for_earlier_job = [&state](int node_rank) {
     if (node_rank == 0 && !state.observed.previous_pod0.empty()) return true;
     return !state.observed.previous_pods.empty() &&
@@ -60,7 +61,8 @@ Capacity count_capacity(const PlanState& state) {
     const PodView* const pod = state.current[i];
     if (pod == nullptr) {
       const bool is_incomplete = !state.queue.no_new_pods.empty();  // the queue's admission
-      if (is_refused || is_given_back || is_incomplete || waits_for_earlier_job(node_rank)) {
+      if (is_refused || is_given_back || is_incomplete || node_rank >= num_creatable ||
+          waits_for_earlier_job(node_rank)) {
         ++capacity.waiting;
       } else if (not_before(node_rank, state.book) <= state.now) {  // pods that fail at once are made to wait
         ++capacity.starting;
@@ -119,6 +121,8 @@ void enforce_placement_timeout(PlanState& state, const Capacity& capacity) {
 void make_room_for_pod0(PlanState& state) {
   const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
   if (pod0 == nullptr) return;
+  // Kueue sends pod 0 to a node of its own choice, and without an admission the deleted pods could not come back.
+  if (state.observed.queue_assigns_nodes || !state.queue.no_new_pods.empty()) return;
   if (pod0->scheduled) state.book.room_made_at = 0;
   if (pod0->scheduled || pod0->unschedulable.empty() || !pod0->gates.empty()) return;
   const PodView* const chosen = pod_to_give_way(state, *pod0);

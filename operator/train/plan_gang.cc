@@ -182,15 +182,16 @@ ConditionState gang_scheduled(const PlanState& state) {
                   ", as one does whose " + gates_of(state) + " is off. The pods were scheduled one by one."};
     }
   }
+  // In a queue's time it is Kueue that is asked for the topology.
   if (const Json* const group = current_group(state);
-      group != nullptr && has_lost_topology(state.observed.job, *group)) {
+      bound == size && !state.queue.is_queued && group != nullptr && has_lost_topology(state.observed.job, *group)) {
     return {api::ConditionStatus::kFalse, std::string(kTopologyIgnored),
             "There is no topology: the API server has dropped \"" + state.spec.scheduling.topology +
                 "\" (spec.scheduling.topology) from PodGroup " + current_name(state) +
                 ", as one does whose feature gate TopologyAwareWorkloadScheduling is off, so its pods may be anywhere. "
                 "Switch that gate on in the API server and the scheduler, then suspend and resume the job; or suspend "
                 "it and remove the topology.",
-            bound == size ? ignored_from(state) : std::nullopt};
+            ignored_from(state)};
   }
   if (bound == size) {
     return {
@@ -255,12 +256,10 @@ bool has_pod_group(PlanState& state) {
   return !is_refused;
 }
 
-std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing) {
+int num_creatable_pods(const PlanState& state) {
   const int size = gang_size(state);
   const bool waits_for_gang = wants_gang(state.spec) && count_bound(state) != size;
-  if (!waits_for_gang && state.book.room_made_at == 0) return missing;
-  std::erase_if(missing, [size](int node_rank) { return node_rank >= size; });
-  return missing;
+  return waits_for_gang || state.book.room_made_at != 0 ? size : state.spec.trainer.num_nodes;
 }
 
 void retire_pod_groups(PlanState& state) {

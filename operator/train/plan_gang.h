@@ -14,9 +14,9 @@ bool is_pod_group_made(const PlanState& state);
 void next_pod_group(PlanState& state);
 // Is there a PodGroup that pods can join, or one that is made in this pass? If not, PlanState::gang_obstacle says why.
 bool has_pod_group(PlanState& state);
-// Of the ranks whose pods are missing, those whose pods may be made now: the ranks beyond those that the job needs wait
-// until all pods of the gang are scheduled, and, after make_room_for_pod0, until pod 0 is.
-std::vector<int> creatable_node_ranks(const PlanState& state, std::vector<int> missing);
+// Pods of the ranks below this one may be created now. The ranks beyond those that the job needs wait until all pods of
+// the gang are scheduled, and, after make_room_for_pod0, until pod 0 is.
+int num_creatable_pods(const PlanState& state);
 // Deletes the PodGroups of earlier numbers, once their pods have ended.
 void retire_pod_groups(PlanState& state);
 // The condition GangScheduled.

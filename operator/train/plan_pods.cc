@@ -211,7 +211,7 @@ const CreateProblem* refusal_of_all_pods(const PlanState& state) {
 }
 
 void plan_pods(PlanState& state, bool stops_replacing_pods) {
-  const std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_node_ranks(state);
+  std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_node_ranks(state);
   const bool is_valid = missing.empty() || is_template_valid(state);
   if (state.is_over) return;
   if (is_valid) take_answer_to_first_pod(state);
@@ -220,7 +220,8 @@ void plan_pods(PlanState& state, bool stops_replacing_pods) {
       !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_prerequisites(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
   stop_serving(state);
-  if (may_create) create_pods(state, creatable_node_ranks(state, missing));
+  std::erase_if(missing, [end = num_creatable_pods(state)](int node_rank) { return node_rank >= end; });
+  if (may_create) create_pods(state, missing);
   delete_old_pods(state);
   retire_pod_groups(state);
 }

@@ -153,7 +153,11 @@ void plan_dispatched(PlanState& state) {
   const bool says_more = !state.queue.writes.empty();
   add(state, std::exchange(state.queue.writes, {}));
   if (says_more || !state.queue.is_queued || !state.queue.may_run || !is_there) return;
-  if (auto write = say_pods_ready(workload, state.status.conditions.is_true(api::condition::kPodsReady), state.now)) {
+  // After another admission the copied status speaks of the pods of the earlier one, until Kueue copies a newer one.
+  const api::Condition* const ready = state.status.conditions.find(api::condition::kPodsReady);
+  const bool are_ready = ready != nullptr && ready->status == api::ConditionStatus::kTrue &&
+                         ready->last_transition_time >= workload.conditions.find("Admitted")->last_transition_time;
+  if (auto write = say_pods_ready(workload, are_ready, state.now)) {
     add(state, {*std::move(write)});
   }
 }

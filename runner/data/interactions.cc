@@ -448,19 +448,22 @@ KeysByNumber renumber(std::vector<RawEvent>& events, bool with_users) {
   return {with_users ? users.ids() : std::vector<KeyMap::Id>(), items.ids()};
 }
 
+std::string text_of(const KeyMap::Id& id) {
+  return id.token.empty() ? std::to_string(id.number) : std::string(id.token);
+}
+
 OriginalIds original_ids(const std::vector<KeyMap::Id>& keys_by_number, const std::vector<KeyMap::Id>& ids_by_key) {
   OriginalIds originals;
   for (const KeyMap::Id& key : keys_by_number) {
-    const KeyMap::Id& id = ids_by_key[static_cast<size_t>(key.number)];
-    originals.add(id.token.empty() ? std::to_string(id.number) : id.token);
+    originals.add(text_of(ids_by_key[static_cast<size_t>(key.number)]));
   }
   return originals;
 }
 
-std::string digest_of(const OriginalIds& ids) {
+std::string digest_of(const std::vector<KeyMap::Id>& keys_by_number, const std::vector<KeyMap::Id>& ids_by_key) {
   Sha256 digest;
-  for (int64_t number = 1; number <= ids.size(); ++number) {
-    const std::string line = std::string(ids.of(number)) + "\n";  // no id has a line break
+  for (const KeyMap::Id& key : keys_by_number) {
+    const std::string line = text_of(ids_by_key[static_cast<size_t>(key.number)]) + "\n";  // no id has a line break
     digest.update(line.data(), line.size());
   }
   return digest.hex_digest();
@@ -638,11 +641,10 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   on_progress();
   if (!layout.keeps_ids()) {
     const KeysByNumber keys = renumber(events, options.original_ids);
-    OriginalIds items = original_ids(keys.items, reader.items());
-    dataset.items_sha256 = digest_of(items);
+    dataset.items_sha256 = digest_of(keys.items, reader.items());
     if (options.original_ids) {
       dataset.users = original_ids(keys.users, reader.users());
-      dataset.items = std::move(items);
+      dataset.items = original_ids(keys.items, reader.items());
     }
   }
   on_progress();

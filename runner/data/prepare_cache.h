@@ -6,10 +6,6 @@
 // from there. That name is hidden from listings (found_files.h): the source's folder may be cache_folder too, and
 // another process may list it just when this one removes its parts. Files are written under temporary names, fsynced
 // and renamed, so a file with its final name is complete.
-// A piece that cannot be read is skipped, and the cache says so. The fingerprint of ProteinMPNN's training set does not
-// cover its half million files, and its archive may still be unpacked while the cache is made. So each start looks
-// again for pieces that were skipped because a file was missing, and if one can be read now, the cache is made anew.
-//
 // Several processes, on nodes that share a volume, may prepare the same source at the same time: they start at
 // different parts and use the parts that others have finished. None waits for another, and all produce the same bytes.
 //
@@ -35,9 +31,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -82,22 +76,6 @@ Error cannot_write(const Error& error, const std::string& many, const std::strin
 Error volume_failed(const Error& error, const std::string& piece);
 Error stopped(const std::string& many, const std::string& parts_folder);  // no folder: in memory
 Error nothing_read(const std::string& summary, const std::vector<SkippedFile>& skipped);
-
-// SkippedFile::reason begins with this where a file was missing.
-inline constexpr std::string_view kMissing = "missing: ";
-
-// Whether a piece that `cache` lacks because a file was missing can be read by now.
-template <typename Source, typename Cache>
-bool has_found_missing(const Source& source, const Cache& cache) {
-  std::set<std::string> missing;
-  for (const SkippedFile& skipped : cache.skipped()) {
-    if (skipped.reason.starts_with(kMissing)) missing.insert(skipped.file);
-  }
-  for (int64_t i = 0; i < source.size() && !missing.empty(); ++i) {
-    if (missing.erase(source.name(i)) > 0 && source.read(i).ok()) return true;
-  }
-  return false;
-}
 }  // namespace preparation
 
 // One preparation: its threads take one part after the other and make a cache of each, in a file or in memory.
@@ -193,8 +171,7 @@ class Preparation {
   Status do_part(size_t part) {
     if (!in_memory()) {
       Result<Cache> there = Cache::open(part_path(part));
-      // Made by an earlier preparation or by another process.
-      if (there.ok() && !preparation::has_found_missing(kind_.source, *there)) {
+      if (there.ok()) {  // made by an earlier preparation or by another process
         parts_[part] = std::move(*there);
         count_pieces(end_of(part) - begin_of(part));
         return {};
@@ -211,8 +188,7 @@ class Preparation {
         // The volume failed, not the file. Skipping the piece now would leave it out of the cache for good.
         return preparation::volume_failed(read.error(), kind_.source.name(i));
       } else {
-        const std::string reason(read.error().code == ErrorCode::kNotFound ? preparation::kMissing : "");
-        skipped.push_back({kind_.source.name(i), reason + read.error().message});
+        skipped.push_back({kind_.source.name(i), read.error().message});
       }
       count_pieces(1);
     }
@@ -286,12 +262,12 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
   if (!cache_folder.empty()) {
     prepared.path = preparation::cache_path(cache_folder, Kind::kMany, Kind::kVersion, kind.source.fingerprint());
     Result<Cache> there = Cache::open(prepared.path);
-    if (there.ok() && !preparation::has_found_missing(kind.source, *there)) {
+    if (there.ok()) {
       prepared.cache = std::move(*there);
       prepared.was_there = true;
       return prepared;
     }
-    // A cache that is damaged, or lacks what is there now, is made again and replaced.
+    // A damaged cache is made again and replaced.
   }
   Preparation<Kind> preparation(fs, kind, prepared.path, options);
   Result<Cache> made = preparation.run();

@@ -132,7 +132,7 @@ def test_several_replicas_without_an_election_are_refused(helm):
 def test_without_an_election_an_upgrade_ends_the_old_operator_before_the_new_one_begins(helm):
     def strategy(values):
         return by_name(helm.objects(values))[OPERATOR]["spec"].get("strategy")
-    assert strategy({"leaderElection": False}) == {"type": "Recreate"}
+    assert strategy({"leaderElection": False}) == {"type": "Recreate", "rollingUpdate": None}
     assert strategy({}) is None, "rolling: the old one goes on until the new one is ready"
 
 

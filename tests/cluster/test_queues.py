@@ -7,6 +7,7 @@ import pytest
 from fake_kubelet import Behaviour, Exit
 from fault_proxy import FaultProxy
 from kueue_queues import GROUP, MANAGED, WORKLOADS, Queues, crd_folder, install_crds, kueue_binary, start_controller
+from kueue_stand_in import now
 from test_gang_kinds import COSCHEDULING, OWN_SCHEDULER, crds  # pylint: disable=unused-import
 from test_operator_dies import ScenarioRun, try_each_death  # pylint: disable=unused-import
 from train_jobs import TRAIN_JOBS, Jobs, environment_of, train_job
@@ -418,7 +419,7 @@ def test_a_dispatched_job_gets_a_workload_and_no_pods(api, jobs, queues):
     assert jobs.pods() == {} and jobs.status() == {}
     queues.wait_for_condition("PodsReady", "False", "WaitForStart")
     ready = {"type": "PodsReady", "status": "True", "reason": "AllPodsReady", "message": "2 of 2 pods are ready.",
-             "lastTransitionTime": "2026-01-01T00:00:00Z"}
+             "lastTransitionTime": now()}
     status = {"nodes": {"active": 2}, "conditions": [ready]}  # as Kueue copies it from the other cluster
     api.client.patch(TRAIN_JOBS, {"status": status}, api.namespace, "job", "status")
     queues.wait_for_condition("PodsReady", "True", "Started")

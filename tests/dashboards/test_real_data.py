@@ -67,10 +67,11 @@ def hurt_run(run):
 
 
 def hurt_train_jobs(api, kubelet):
-    """`lucky` loses a pod and trains again; `broken` has an error that no new pod would mend."""
+    """`lucky` loses a pod and trains again; `broken` has an error that no new pod would mend; `waiting` finds no node."""
     jobs = Jobs(api)
     jobs.create("lucky", nodes=2)
     jobs.create("broken", nodes=1)
+    jobs.create("waiting", nodes=1, trainer={"resourcesPerNode": {"limits": {"nvidia.com/gpu": 1000}}})
     jobs.wait_for_condition("PodsReady", name="lucky")
     agent = kubelet.serve_status(api.namespace, "lucky-0-0", run_report(step=5))
     jobs.wait_for_condition("Running", name="lucky")

@@ -312,59 +312,6 @@ TEST_F(PrepareStructures, a_cache_on_a_read_only_volume_is_opened) {
   EXPECT_EQ(read_only.calls(), 0);
 }
 
-// Like ProteinMPNN's training set while its archive is unpacked: the fingerprint does not depend on the files.
-class BeingUnpacked final : public StructureSource {
- public:
-  explicit BeingUnpacked(FileSystem& fs) : all_(*find_structures(fs, "generated:70:20", SplitLists::kIgnored)) {}
-  [[nodiscard]] std::string summary() const override { return all_->summary(); }
-  [[nodiscard]] int64_t size() const override { return all_->size(); }
-  [[nodiscard]] std::string name(int64_t i) const override { return all_->name(i); }
-  [[nodiscard]] std::string fingerprint() const override { return "lists"; }
-  [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
-    if (i < missing) return Error{ErrorCode::kNotFound, "No such file or directory"};
-    return all_->read(i);
-  }
-
-  int64_t missing = 0;  // the first pieces
-
- private:
-  std::unique_ptr<StructureSource> all_;
-};
-
-TEST_F(PrepareStructures, reads_again_when_a_file_that_was_missing_is_there) {
-  BeingUnpacked source(fs_);
-  const auto prepare_it = [&](FileSystem& fs) {
-    return prepare_structures(fs, source, folder_.file("cache"), {.threads = 1});
-  };
-  source.missing = 3;
-  Result<PreparedStructures> prepared = prepare_it(fs_);
-  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
-  EXPECT_EQ(prepared->cache.size(), 67);
-  ASSERT_EQ(prepared->cache.skipped().size(), 3U);
-  EXPECT_EQ(prepared->cache.skipped()[0].reason, "missing: No such file or directory");
-  EXPECT_TRUE(prepare_it(fs_)->was_there) << "it is as it was";
-  source.missing = 1;
-  prepared = prepare_it(fs_);
-  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
-  EXPECT_FALSE(prepared->was_there);
-  EXPECT_EQ(prepared->cache.size(), 69);
-  EXPECT_TRUE(prepare_it(fs_)->was_there);
-}
-
-TEST_F(PrepareStructures, does_not_go_on_from_parts_that_lack_what_is_there_now) {
-  BeingUnpacked source(fs_);
-  const auto prepare_it = [&](FileSystem& fs) {
-    return prepare_structures(fs, source, folder_.file("cache"), {.threads = 1});
-  };
-  source.missing = 60;
-  FillingDisk filling(fs_, 20);
-  ASSERT_FALSE(prepare_it(filling).ok());
-  source.missing = 0;
-  const Result<PreparedStructures> prepared = prepare_it(fs_);
-  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
-  EXPECT_EQ(prepared->cache.size(), 70);
-}
-
 // A network volume fails to give one file, and later it gives it.
 TEST_F(PrepareStructures, does_not_leave_out_for_good_what_the_volume_fails_to_give_now) {
   write_files(folder_);
