@@ -182,7 +182,7 @@ ConditionState gang_scheduled(const PlanState& state) {
                   ", as one does whose " + gates_of(state) + " is off. The pods were scheduled one by one."};
     }
   }
-  // In a queue's time it is Kueue that is asked for the topology.
+  // A job in a queue asks Kueue for the topology, and its PodGroup has none.
   if (const Json* const group = current_group(state);
       bound == size && !state.queue.is_queued && group != nullptr && has_lost_topology(state.observed.job, *group)) {
     return {api::ConditionStatus::kFalse, std::string(kTopologyIgnored),

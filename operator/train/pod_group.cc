@@ -167,7 +167,6 @@ Json desired_pod_group(const api::TrainJob& job, const std::string& api_version,
 
 bool has_lost_topology(const api::TrainJob& job, const Json& group) {
   return job.spec.scheduling.gang == Gang::kNative && !job.spec.scheduling.topology.empty() &&
-         job.meta.labels.count(std::string(kQueueLabel)) == 0 &&
          field(group, {"spec", "schedulingConstraints"}) == nullptr;
 }
 

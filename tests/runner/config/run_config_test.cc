@@ -536,11 +536,11 @@ TEST(OutputFolder, is_the_given_one_in_an_image_and_the_volume_s_in_a_pod) {
       if (!flag.is_train_dir) continue;
       const Words words = {workload.name, "--" + workload.demo.data_flag, workload.demo.generated, "--" + flag.name};
       Words with_path = words;
-      with_path.emplace_back("/work/out/");
+      with_path.emplace_back("/data/out/");
       const Result<RunConfig> config = parse_run_config(with_path, all_workload_flags());
       ASSERT_TRUE(config.ok()) << config.error().message;
       EXPECT_EQ(config->train_dir_flag, flag.name);
-      EXPECT_EQ(output_folder(*config, "/checkpoints", ""), "/work/out") << flag.name;
+      EXPECT_EQ(output_folder(*config, "/checkpoints", ""), "/data/out") << flag.name;
       EXPECT_EQ(output_folder(*config, "/checkpoints", "job7"), "/checkpoints/job7") << flag.name;
     }
   }
