@@ -105,7 +105,7 @@ WorkloadWrite give_back(const Workload& workload, const Json& object, const std:
   change.set("PodsReady", ConditionStatus::kFalse, "WaitForStart", "Not all pods are ready or succeeded");
   change.status()["admission"] = nullptr;
   change.status()["reclaimablePods"] = nullptr;
-  return change.write("it was evicted (" + words_of(evicted) + "), and its last pod has ended");
+  return change.write("it was evicted (" + words_of(evicted) + "): its quota is given back");
 }
 
 // Why a Workload that is not admitted waits, in Kueue's words.
