@@ -80,8 +80,8 @@ class StatusChange {
   Json status_ = Json::object();
 };
 
-// Gives the quota of an evicted job back. Called only after its last pod has ended, since others may use the quota at
-// once.
+// Gives the quota of an evicted job back. Called after its last pod has ended, because others may use the quota at
+// once; of a job that runs in another cluster, also when its status has not come from there in time.
 WorkloadWrite give_back(const Workload& workload, const Json& object, const std::string& version,
                         api::UnixSeconds now) {
   const api::Condition& evicted = *workload.conditions.find("Evicted");
