@@ -210,6 +210,29 @@ def test_no_trainjob_notices_an_upgrade_a_rollback_an_uninstall_and_a_new_instal
     wait_until(lambda: plane.api.list(TRAIN_JOBS) == [], "end of the witness")
 
 
+def strategy(plane):
+    return plane.api.get("apps/v1/deployments", NAMESPACE, "lockstep-operator")["spec"]["strategy"]
+
+
+def test_without_an_election_an_upgrade_ends_the_old_operator_before_the_new_one_begins(plane, cluster_helm):
+    install(cluster_helm)
+    rolling = strategy(plane)
+    assert rolling == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    cluster_helm("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--set", "leaderElection=false", "--wait")
+    assert strategy(plane) == {"type": "Recreate"}
+    cluster_helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--wait")
+    assert strategy(plane) == rolling
+
+
+def test_a_server_side_upgrade_to_no_election_is_accepted(plane, helm):
+    """As Helm 4 and Argo CD apply it: fields that nobody wrote are kept, and Recreate allows no such field."""
+    for election in (True, False):
+        text = helm.template({"leaderElection": election}, "-s", "templates/deployment.yaml").stdout
+        plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    assert strategy(plane) == {"type": "Recreate"}
+    plane.api.delete("apps/v1/deployments", NAMESPACE, "lockstep-operator")
+
+
 def test_without_keep_nothing_at_all_is_left(plane, cluster_helm):
     before = inventory(plane.api)
     install(cluster_helm, "--set", "crds.keep=false,tokenKey.keep=false,highAvailability=true,networkPolicy.enabled=true,"

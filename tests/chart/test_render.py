@@ -129,13 +129,6 @@ def test_several_replicas_without_an_election_are_refused(helm):
     assert container(objects)["args"].count("--leader_elect=false") == 1
 
 
-def test_without_an_election_an_upgrade_ends_the_old_operator_before_the_new_one_begins(helm):
-    def strategy(values):
-        return by_name(helm.objects(values))[OPERATOR]["spec"].get("strategy")
-    assert strategy({"leaderElection": False}) == {"type": "Recreate", "rollingUpdate": None}
-    assert strategy({}) is None, "rolling: the old one goes on until the new one is ready"
-
-
 def test_a_service_account_of_ones_own_must_be_named(helm):
     assert "serviceAccount.name" in refusal(helm, {"serviceAccount.create": False})
     objects = helm.objects({"serviceAccount.create": False, "serviceAccount.name": "mine"})
