@@ -59,12 +59,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const BytePairEncoding tokenizer =
       BytePairEncoding::parse({.vocabulary = vocabulary, .merges = "a b\nt h\nth e\nab ab\na a\n"}).value();
   const size_t zero = rest.find('\0');
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0:
       check_text(tokenizer, rest);
       break;
     case 1:
       check_files(vocabulary, rest);
+      break;
+    case 2:
+      if (const auto parts = BytePairEncoding::split_tokenizer_json(rest, "tokenizer.json"); parts.ok()) {
+        check_files(parts->first, parts->second);
+      }
       break;
     default:
       check_files(rest.substr(0, zero), zero == std::string_view::npos ? std::string_view() : rest.substr(zero + 1));

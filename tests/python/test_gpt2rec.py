@@ -185,6 +185,34 @@ def test_training_starts_from_a_model_file_of_ours_or_the_guides(run, lockstep, 
         assert done.returncode == 2 and words in said and f"--state_dict_path {tmp_path / 'wrapped.pth'}: " in said, said
 
 
+def test_a_model_file_of_a_resumed_cached_run_has_adapters_that_can_be_trained(run, lockstep, tmp_path):
+    """The adapters, which no phase trains, are in no checkpoint. With A = B = 0 no gradient would ever reach them."""
+    flags = [*SMALL, "--batch_size", "3000"]
+    for epochs in (1, 3):
+        train(run, lockstep, tmp_path / "run", *flags, "--num_epochs", epochs)
+        assert "epoch" in (tmp_path / "run/test_results_standard.json").read_text()
+        state = torch.load(tmp_path / "run/model.pth", weights_only=True)
+        (tmp_path / "run/model.pth").unlink()
+        assert all(tensor.abs().max() > 0.01 for name, tensor in state.items() if "lora_A" in name), epochs
+
+
+def test_a_run_goes_on_with_its_own_ratings_alone(run, lockstep, tmp_path):
+    """Other ratings would be split otherwise, and the run be tested on ratings that it was trained on."""
+    data = tmp_path / "data"
+    write_1m(data)
+    train(run, lockstep, tmp_path / "run", *SMALL, "--num_epochs", "1", data=data)
+    ratings = (data / "ratings.dat").read_text()
+    words = "was trained with another version of the ratings (sha256"
+    for changed in ("1::2::5::1\n" + ratings, "".join(reversed(ratings.splitlines(keepends=True)))):
+        (data / "ratings.dat").write_text(changed)
+        done = run([lockstep, "run", "gpt2rec", "--data_path", data, "--train_dir", tmp_path / "run", *QUICK, *SMALL,
+                    "--num_epochs", "2"])
+        assert done.returncode == 2 and words in " ".join(text(done).split()), text(done)
+        assert words in " ".join(recommend(run, lockstep, tmp_path / "run", code=2).split())
+    (data / "ratings.dat").write_text(ratings)
+    train(run, lockstep, tmp_path / "run", *SMALL, "--num_epochs", "2", data=data)
+
+
 def test_nothing_of_the_frozen_gpt2_is_in_a_checkpoint_and_peft_opens_its_adapters(run, lockstep, small_1m, tmp_path):
     train(run, lockstep, tmp_path / "run", "--use_cache", "false", "--gpt2_config", "2x64", "--max_steps", "1", data=small_1m)
     names = set(weights(tmp_path / "run"))

@@ -29,6 +29,9 @@ def test_each_phase_has_its_own_rate_from_its_first_step_on(run, lockstep, small
     assert re.search(r"learning rate +0\.0003, then 7e-05, plateau", done.stdout), done.stdout
     assert "now phase 2: 2 epochs, lr 7e-05, clip 0.5, from step 3" in " ".join(text(done).split())
     assert "(with a higher --phase2_epochs)" in " ".join(text(done).split())
+    flags[flags.index("--phase2_epochs") + 1] = "3"
+    train(run, lockstep, tmp_path / "run", *flags, data=small_1m)
+    assert rates(tmp_path / "run") == {1: 3e-4, 2: 3e-4, 3: 7e-5, 4: 7e-5, 5: 7e-5}
 
 
 def test_adapters_rest_in_phase_1_and_are_trained_in_phase_2(run, lockstep, tmp_path):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from gpt2rec_runs import QUICK, SMALL, TrainedTwin, recommend, texts_of, train, write_1m
 from programs import text
@@ -85,6 +85,24 @@ def test_gpt2_and_tokenizer_come_from_their_folders(run, lockstep, films, tokeni
     (tmp_path / "elsewhere").mkdir()
     shutil.move(tmp_path / "gpt2", tmp_path / "elsewhere/gpt2")
     assert recommend(run, lockstep, tmp_path / "run", "--topk", "3", "--gpt2_path", tmp_path / "elsewhere/gpt2") == rows
+
+
+def test_what_save_pretrained_writes_is_enough(run, lockstep, films, tokenizer, tmp_path):
+    """From version 5 on Python's transformers writes tokenizer.json alone."""
+    folder = tmp_path / "gpt2"
+    save_gpt2(folder, seed=1)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer[1], eos_token=END_OF_TEXT).save_pretrained(folder)
+    assert (folder / "tokenizer.json").exists() and not (folder / "vocab.json").exists()
+    flags = [*WHOLE, "--max_steps", "2"]
+    train(run, lockstep, tmp_path / "one", *flags, "--gpt2_path", folder, data=films[0])
+    train(run, lockstep, tmp_path / "two", *flags, "--gpt2_path", folder, "--tokenizer_path", tokenizer[0], data=films[0])
+    assert losses(tmp_path / "one") == losses(tmp_path / "two")
+
+
+def test_a_model_of_the_hub_is_not_downloaded(run, lockstep, films, tmp_path):
+    done = run([lockstep, "run", "gpt2rec", "--data_path", films[0], "--train_dir", tmp_path / "run", "--gpt2_path", "openai/gpt2"])
+    assert done.returncode == 3, text(done)
+    assert "--gpt2_path openai/gpt2: there is no such folder" in " ".join(text(done).split())
 
 
 def test_a_run_goes_on_with_its_own_gpt2_alone(run, lockstep, films, tokenizer, tmp_path):

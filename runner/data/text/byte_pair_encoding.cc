@@ -25,8 +25,10 @@ constexpr size_t kTokenExcerpt = 60;
 
 constexpr std::array<const char*, 2> kVocabularyNames = {"vocab.json", "encoder.json"};
 constexpr std::array<const char*, 2> kMergesNames = {"merges.txt", "vocab.bpe"};
+constexpr std::array<const char*, 1> kConfigName = {"tokenizer_config.json"};
+constexpr std::array<const char*, 1> kWholeName = {"tokenizer.json"};
 constexpr std::string_view kBothFiles =
-    "GPT-2's tokenizer is two files: vocab.json and merges.txt, or encoder.json and vocab.bpe";
+    "GPT-2's tokenizer is two files, vocab.json and merges.txt, or encoder.json and vocab.bpe; or one, tokenizer.json";
 
 std::string shown(std::string_view token) {
   return "\"" + one_line(std::string(token.substr(0, kTokenExcerpt))) + "\"";
@@ -115,6 +117,9 @@ Result<TokenizerConfig> read_config(std::string_view text, const std::string& na
   };
   const auto class_name = json.find("tokenizer_class");
   if (class_name != json.end() && text_of(*class_name).starts_with("Qwen2")) config.words = WordRule::kQwen2;
+  if (bool_field(json, {"add_prefix_space"})) {
+    return bad_config(name, "add_prefix_space is true, and texts are encoded as they are; expected false");
+  }
   const auto end = json.find("eos_token");
   if (end != json.end()) config.end_of_text = text_of(*end);
   const auto added = json.find("added_tokens_decoder");
@@ -208,28 +213,69 @@ size_t end_of_word(std::string_view text, size_t at, WordRule rule) {
 }
 
 Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
+  using NamedText = std::pair<std::string, std::string>;  // content, path
   PosixFileSystem files;
-  const auto read_one = [&](const auto& names) -> Result<std::pair<std::string, std::string>> {
+  // The first of the files that exists; empty: none does.
+  const auto read_one = [&](const auto& names) -> Result<NamedText> {
     for (const char* name : names) {
       std::string path = join_path(folder, name);
       Result<std::string> text = read_file(files, path, kTokenizerFileBytesMax);
       if (!text.ok() && text.error().code == ErrorCode::kNotFound) continue;
       if (!text.ok()) return text.error();
-      return std::pair{std::move(text).value(), std::move(path)};
+      return NamedText{std::move(text).value(), std::move(path)};
     }
-    return Error{ErrorCode::kNotFound,
-                 folder + " holds neither " + names.front() + " nor " + names.back() + "; " + std::string(kBothFiles)};
+    return NamedText{};
   };
-  TRY_ASSIGN(const auto vocabulary, read_one(kVocabularyNames));
-  TRY_ASSIGN(const auto merges, read_one(kMergesNames));
-  const auto config = read_one(std::array<const char*, 1>{"tokenizer_config.json"});
-  if (!config.ok() && config.error().code != ErrorCode::kNotFound) return config.error();
+  TRY_ASSIGN(NamedText vocabulary, read_one(kVocabularyNames));
+  TRY_ASSIGN(NamedText merges, read_one(kMergesNames));
+  TRY_ASSIGN(const NamedText config, read_one(kConfigName));
+  const bool has_vocabulary = !vocabulary.second.empty();
+  if (!has_vocabulary && merges.second.empty()) {
+    TRY_ASSIGN(const NamedText whole, read_one(kWholeName));
+    if (!whole.second.empty()) {
+      TRY_ASSIGN(auto parts, split_tokenizer_json(whole.first, whole.second));
+      vocabulary = {std::move(parts.first), whole.second + ": model.vocab"};
+      merges = {std::move(parts.second), whole.second + ": model.merges"};
+    }
+  }
+  if (vocabulary.second.empty() || merges.second.empty()) {
+    const auto& names = has_vocabulary ? kMergesNames : kVocabularyNames;
+    return Error{ErrorCode::kNotFound, folder + " holds neither " + names.front() + " nor " + names.back() +
+                                           (has_vocabulary ? "" : " nor tokenizer.json") + "; " +
+                                           std::string(kBothFiles)};
+  }
   return parse({.vocabulary = vocabulary.first,
                 .merges = merges.first,
                 .vocabulary_name = vocabulary.second,
                 .merges_name = merges.second,
-                .config = config.ok() ? std::string_view(config->first) : std::string_view(),
-                .config_name = config.ok() ? config->second : std::string()});
+                .config = config.first,
+                .config_name = config.second});
+}
+
+Result<std::pair<std::string, std::string>> BytePairEncoding::split_tokenizer_json(std::string_view text,
+                                                                                   const std::string& name) {
+  TRY_ASSIGN(const Json json, parse_json(text, name));
+  const Json* const model = field(json, {"model"});
+  const Json* const vocabulary = field(json, {"model", "vocab"});
+  const Json* const merges = field(json, {"model", "merges"});
+  if (model == nullptr || vocabulary == nullptr || merges == nullptr || !merges->is_array() ||
+      text_field(*model, {"type"}) != "BPE") {
+    return Error{ErrorCode::kInvalid, name +
+                                          ": expected a model of the type BPE with vocab and merges; is this another "
+                                          "model's tokenizer?"};
+  }
+  std::string lines;
+  for (const Json& pair : *merges) {
+    if (pair.is_string()) {  // as tokenizers before 0.20 wrote it
+      lines += pair.get<std::string>() + "\n";
+    } else if (pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_string()) {
+      lines += pair[0].get<std::string>() + " " + pair[1].get<std::string>() + "\n";
+    } else {
+      return Error{ErrorCode::kInvalid, name + ": model.merges holds " + shown(dump_line(pair)) +
+                                            "; expected pairs of tokens, [\"a\", \"b\"] or \"a b\""};
+    }
+  }
+  return std::pair{dump_line(*vocabulary), std::move(lines)};
 }
 
 Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {

@@ -29,10 +29,10 @@ enum class WordRule {
 
 class BytePairEncoding {
  public:
-  // Reads two files of a folder, vocab.json and merges.txt, or encoder.json and vocab.bpe (their original names); and
-  // tokenizer_config.json, if it exists. That names the token that ends texts, which may be one outside the vocabulary,
-  // and the tokenizer class, which selects the word rule.
-  // Errors: kNotFound, kInvalid, kCorrupt name the file and the line or token, and say what to do.
+  // Reads two files of a folder, vocab.json and merges.txt, or encoder.json and vocab.bpe (their original names), or
+  // tokenizer.json, which holds both; and tokenizer_config.json, if it exists. That names the token that ends texts,
+  // which may be one outside the vocabulary, and the tokenizer class, which selects the word rule. Errors: kNotFound,
+  // kInvalid, kCorrupt name the file and the line or token, and say what to do.
   static Result<BytePairEncoding> load(const std::string& folder);
   // The contents of the two files; the names are for errors.
   struct Files {
@@ -44,6 +44,10 @@ class BytePairEncoding {
     std::string config_name = "tokenizer_config.json";
   };
   static Result<BytePairEncoding> parse(const Files& files);
+  // The contents of vocab.json and merges.txt, from those of tokenizer.json, which Python's tokenizers and transformers
+  // (from version 5 on: alone) write.
+  static Result<std::pair<std::string, std::string>> split_tokenizer_json(std::string_view text,
+                                                                          const std::string& name);
   // Tokens 0 … 255 are the bytes, 256 ends texts.
   static BytePairEncoding of_bytes();
 

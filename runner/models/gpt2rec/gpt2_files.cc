@@ -46,7 +46,7 @@ Result<Json> read_object(const std::string& folder, const std::string& name) {
     return Error{ErrorCode::kNotFound,
                  shown +
                      " is not there; --gpt2_path is a folder that save_pretrained of Python's "
-                     "transformers wrote: config.json, model.safetensors, vocab.json, merges.txt"};
+                     "transformers wrote: config.json, model.safetensors, and the tokenizer's files"};
   }
   PosixFileSystem files;
   TRY_ASSIGN(const std::string text, read_file(files, *path, kConfigBytesMax));

@@ -78,12 +78,13 @@ void add_gpt2_flags(FlagTableBuilder& table) {
   table.group("GPT-2");
   Flag& path =
       table.text("gpt2_path", kMaths, "a folder", OPTION(gpt2_path),
-                 "GPT-2 in Hugging Face's layout: config.json, model.safetensors, vocab.json, merges.txt; empty: a "
+                 "GPT-2 in Hugging Face's layout: config.json, model.safetensors, the tokenizer's files; empty: a "
                  "small random one (--gpt2_config)");
   path.names_path = NamesPath::kFolder;
   path.identity = [](const std::string& value) { return value.empty() ? value : dataset_name(value); };
-  Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
-                               "folder of vocab.json and merges.txt; empty: --gpt2_path, or else bytes are tokens");
+  Flag& tokenizer = table.text(
+      "tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
+      "folder of vocab.json and merges.txt, or tokenizer.json; empty: --gpt2_path, or else bytes are tokens");
   tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = path.identity;
   Flag& size = table.custom("gpt2_config", kMaths, "LAYERSxWIDTH, as 2x64, or auto",
@@ -135,7 +136,7 @@ void add_phase_flags(FlagTableBuilder& table) {
   const auto phase_flag = [](Flag& flag) { flag.missing_need = needs_two_phases; };
   phase_flag(table.integer("phase1_epochs", kMaths, 1, kCountMax, OPTION(phase1.num_epochs),
                            "epochs of the first phase, with cached texts"));
-  phase_flag(table.integer("phase2_epochs", kMaths, 1, kCountMax, OPTION(phase2.num_epochs),
+  phase_flag(table.integer("phase2_epochs", kAllRanks, 1, kCountMax, OPTION(phase2.num_epochs),
                            "epochs of the second phase, which trains LoRA"));
   phase_flag(table.real("phase1_lr", kMaths, 0.0, 1e6, false, OPTION(phase1.lr), "learning rate of the first phase"));
   phase_flag(table.real("phase2_lr", kMaths, 0.0, 1e6, false, OPTION(phase2.lr), "learning rate of the second phase"));

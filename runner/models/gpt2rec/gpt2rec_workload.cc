@@ -12,6 +12,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/file_system.h"
+#include "runner/base/sha256.h"
 #include "runner/data/sampler.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 #include "runner/models/gpt2rec/guide_names.h"
@@ -100,6 +101,13 @@ at::Tensor encode_groups(const TextEncoder& encoder, const DeviceBatch& batch) {
   }
 }
 
+std::string digest_of(const std::vector<Rating>& ratings) {
+  static_assert(sizeof(Rating) == 2 * sizeof(int32_t), "without padding");
+  Sha256 digest;
+  digest.update(ratings.data(), ratings.size() * sizeof(Rating));
+  return digest.hex_digest();
+}
+
 }  // namespace
 
 TextEncoderOptions text_encoder_options(const Gpt2recOptions& options) {
@@ -135,6 +143,7 @@ Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& rati
       data_text_(ratings.path + " (" + ratings.form + ")"),
       data_(std::move(data)),
       encoder_(std::move(encoder)),
+      frozen_(encoder_->frozen()),
       texts_(*encoder_, texts_of_users(ratings), texts_of_films(ratings)),
       user_texts_U_(numbers_of_texts(data_.num_users(), device, [this](int64_t i) { return texts_.of_user(i); })),
       film_texts_I_(numbers_of_texts(data_.num_items(), device, [this](int64_t i) { return texts_.of_film(i); })),
@@ -144,7 +153,10 @@ Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& rati
               .text_width = encoder_->width(),
               .use_attention = options_.use_attention,
               .dropout = options_.dropout},
-             device) {}
+             device) {
+  frozen_.push_back({.name = "the ratings", .sha256 = digest_of(ratings.ratings)});
+  encoder_->initialize(seed_);  // a run that is resumed without adapters in its state writes them into model files, too
+}
 
 void Gpt2recWorkload::initialize(uint64_t seed) {
   model_.initialize(seed);

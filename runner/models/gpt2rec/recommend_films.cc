@@ -275,8 +275,8 @@ std::optional<Failure> recommend_films(const TaskInput& input) {
   Result<std::unique_ptr<Gpt2recWorkload>> workload =
       Gpt2recWorkload::create(input.config, *ratings, std::move(encoder).value(), input.device);
   if (!workload.ok()) return data_failure(workload.error().message);
-  const Status is_same_gpt2 = check_frozen(input.progress, **workload, input.weights_path);
-  if (!is_same_gpt2.ok()) return usage_failure(is_same_gpt2.error().message);
+  const Status has_same_inputs = check_frozen(input.progress, **workload, input.weights_path);
+  if (!has_same_inputs.ok()) return usage_failure(has_same_inputs.error().message);
   (*workload)->initialize(input.config.training.seed);
   const Status copied = copy_weights(input, **workload);
   if (!copied.ok()) return usage_failure(copied.error().message);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 
 #include "runner/base/check.h"
 #include "runner/base/sha256.h"
@@ -93,6 +94,13 @@ Result<BytePairEncoding> tokenizer_of(const TextEncoderOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::make(const TextEncoderOptions& options, at::Device device) {
+  if (!options.gpt2_folder.empty() && !std::filesystem::is_directory(options.gpt2_folder)) {
+    return Error{
+        ErrorCode::kNotFound,
+        "--gpt2_path " + options.gpt2_folder +
+            ": there is no such folder. Expected one that save_pretrained of Python's transformers wrote, or a "
+            "download from its hub: a model's name alone is not downloaded"};
+  }
   TRY_ASSIGN(BytePairEncoding tokenizer, tokenizer_of(options));
   TRY_ASSIGN(const Gpt2Shape shape, shape_of(options, tokenizer));
   if (options.max_length < 1 || options.max_length > shape.context) {

@@ -1,7 +1,7 @@
 // TextEncoder: texts → vectors, by a frozen GPT-2 with trained low-rank adapters.
 //
 // Role: makes the input of the recommender from the texts of users and films. Tokenizer and weights come from a folder
-// in Hugging Face's layout (--gpt2_path: config.json, model.safetensors, vocab.json and merges.txt). Without a folder,
+// in Hugging Face's layout (--gpt2_path: config.json, model.safetensors, and the tokenizer's). Without a folder,
 // GPT-2 has a given size and random weights; without tokenizer files, the tokens are the bytes.
 // Determinism: except for rounding, a text's vector depends only on the text, the adapters and its draws, not on the
 // other texts of the batch; with --pool padded it also depends on the length of the batch.

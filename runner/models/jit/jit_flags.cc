@@ -80,7 +80,7 @@ void add_jit_data_flags(FlagTableBuilder& table) {
               "model for them; auto: by what --data_path holds")
       .identity = [](const std::string& value) { return value == "auto" ? std::string("images") : value; };
   Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
-                               "tokenizer of GPT-2 or Qwen2: vocab.json, merges.txt, tokenizer_config.json; empty: "
+                               "tokenizer of GPT-2 or Qwen2: vocab.json and merges.txt, or tokenizer.json; empty: "
                                "bytes are tokens");
   tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = dataset_name;

@@ -96,7 +96,7 @@ TEST(BytePairEncoding, takes_the_token_that_ends_texts_from_the_configuration) {
             300);
   EXPECT_NE(with("").value().digest(), with(R"({"eos_token": "ab"})").value().digest());
   for (const char* bad : {R"({"eos_token": "gone"})", "[]", "{", R"({"added_tokens_decoder": {"-1": {}}})",
-                          R"({"added_tokens_decoder": {"99999999999": {}}})"}) {
+                          R"({"added_tokens_decoder": {"99999999999": {}}})", R"({"add_prefix_space": true})"}) {
     EXPECT_FALSE(with(bad).ok()) << bad;
   }
 }
@@ -188,12 +188,43 @@ TEST(BytePairEncoding, reads_both_pairs_of_names_and_lines_that_end_as_on_window
   }
 }
 
+TEST(BytePairEncoding, reads_one_file_that_holds_both_with_pairs_as_lists_or_texts) {
+  const Pairs pairs = {{"a", "b"}};
+  const BytePairEncoding wanted = made(pairs);
+  for (const char* merges : {R"([["a", "b"]])", R"(["a b"])"}) {
+    const TemporaryFolder folder;
+    folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": )" + vocabulary_text(vocabulary_of(pairs)) +
+                                       R"(, "merges": )" + merges + "}}");
+    const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ(loaded->encode("abba"), wanted.encode("abba"));
+    EXPECT_EQ(loaded->end_of_text(), wanted.end_of_text());
+  }
+}
+
+TEST(BytePairEncoding, the_single_file_of_another_kind_of_tokenizer_is_refused) {
+  const auto refusal = [](const char* text) {
+    const TemporaryFolder folder;
+    folder.write("tokenizer.json", text);
+    const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+    return loaded.ok() ? "" : loaded.error().message;
+  };
+  for (const char* text : {R"({"model": {"type": "WordPiece", "vocab": {}, "merges": []}})", R"({"model": {}})", "[]",
+                           R"({"model": {"type": "BPE", "vocab": {}}})"}) {
+    EXPECT_NE(refusal(text).find("tokenizer.json: expected a model of the type BPE"), std::string::npos) << text;
+  }
+  EXPECT_NE(refusal(R"({"model": {"type": "BPE", "vocab": {}, "merges": [["a"]]}})").find("model.merges holds"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"model": {"type": "BPE", "vocab": {}, "merges": []}})").find("tokenizer.json: model.vocab"),
+            std::string::npos);
+}
+
 TEST(BytePairEncoding, says_which_file_is_missing) {
   const TemporaryFolder folder;
   const Result<BytePairEncoding> none = BytePairEncoding::load(folder.path());
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ErrorCode::kNotFound);
-  EXPECT_NE(none.error().message.find("neither vocab.json nor encoder.json"), std::string::npos);
+  EXPECT_NE(none.error().message.find("neither vocab.json nor encoder.json nor tokenizer.json"), std::string::npos);
   folder.write("encoder.json", vocabulary_text(vocabulary_of({})));
   const Result<BytePairEncoding> half = BytePairEncoding::load(folder.path());
   ASSERT_FALSE(half.ok());
