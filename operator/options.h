@@ -19,7 +19,7 @@ struct OperatorOptions {
   std::string token_key_file = "/etc/lockstep/token-key/key";
   int metrics_port = 8080;
   bool leader_elect = true;
-  int workers = 8;
+  int workers = 32;
   int progress_seconds = 30;  // between two writes of a job's figures, when nothing else has changed
   double qps = 500.0;
   int burst = 1000;

@@ -36,7 +36,7 @@ class Controller {
  public:
   struct Options {
     std::string name;  // the label `controller` of the metrics
-    int workers = 8;
+    int workers = 32;
     Logger logger = Logger::silent();
   };
   // `queue` and `metrics` (may be nullptr) outlive the controller.

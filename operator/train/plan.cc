@@ -128,13 +128,16 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Does the new status only count pods: which there are, how many are ready and how many have ended with 0? The next
-// operator could read the same from the pods, so the write can wait for a status that says more. With many small jobs
-// most writes are of this kind. A job's first status counts as one while its Service and pods are still to be created.
-// Any later change of the phase is written at once, because users and `lockstep-operator try` watch it.
-bool only_counts_pods(const PlanState& state) {
+// How long may the new status wait for one that says more, and is written in its place? A status that only counts pods
+// (which there are, how many are ready and how many have ended with 0) waits two seconds, and the beginning of
+// startupTimeoutSeconds ten: the next operator could read the same from the pods, or begin that time anew. With many
+// small jobs most writes are of these kinds. A job's first status counts as one while its Service and pods are still to
+// be created. Any later change of the phase is written at once, because users and `lockstep-operator try` watch it.
+api::UnixSeconds time_to_wait(const PlanState& state) {
+  constexpr api::UnixSeconds kCounts = 2;
+  constexpr api::UnixSeconds kStartupTime = 10;
   const Plan& plan = state.plan;
-  if (!plan.events.empty() || !plan.measurements.empty()) return false;
+  if (!plan.events.empty() || !plan.measurements.empty()) return 0;
   const api::TrainJobStatus& before = state.observed.job.status;
   const bool is_first = !before.phase;
   const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [&](const Action& action) {
@@ -142,22 +145,27 @@ bool only_counts_pods(const PlanState& state) {
     const auto* const object = std::get_if<CreateObject>(&action.what);
     return is_first && object != nullptr && text_field(object->object, {"kind"}) == "Service";
   });
-  if (!only_makes_pods || (is_first && plan.actions.empty())) return false;
+  if (!only_makes_pods || (is_first && plan.actions.empty())) return 0;
   const std::vector<api::Condition>& conditions = state.status.conditions.list();
   const bool is_condition_changed = std::any_of(conditions.begin(), conditions.end(), [&](const api::Condition& now) {
     const api::Condition* const was = before.conditions.find(now.type);
     return was == nullptr || was->status != now.status || was->reason != now.reason;
   });
-  if (!is_first && (is_condition_changed || state.status.phase != before.phase)) return false;
+  if (!is_first && (is_condition_changed || state.status.phase != before.phase)) return 0;
   Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
+  book.waiting_since = state.book.waiting_since;
+  api::TrainJobStatus rest = before;
+  rest.bookkeeping = to_json(book);
+  if (state.status == rest) return kStartupTime;
   book.created = state.book.created;
   book.done = state.book.done;
   book.first_done_at = state.book.first_done_at;
   book.checked_generation = state.book.checked_generation;
-  book.waiting_since = state.book.waiting_since;
   if (state.book.process_restarts_now == 0) book.process_restarts_pod = state.book.process_restarts_pod;
-  return book == state.book && state.status.attempts == before.attempts &&
-         state.status.recent_failures == before.recent_failures && state.status.restarts == before.restarts;
+  const bool only_counts = book == state.book && state.status.attempts == before.attempts &&
+                           state.status.recent_failures == before.recent_failures &&
+                           state.status.restarts == before.restarts;
+  return only_counts ? kCounts : 0;
 }
 
 Plan finish(PlanState& state) {
@@ -165,7 +173,7 @@ Plan finish(PlanState& state) {
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
   if (!(state.status == state.observed.job.status) && !can_wait(state)) state.plan.status = state.status;
-  state.plan.status_can_wait = state.plan.status && only_counts_pods(state);
+  if (state.plan.status) state.plan.status_can_wait = time_to_wait(state);
   if (state.plan.why.empty()) state.plan.why = state.status.message;
   return std::move(state.plan);
 }

@@ -101,7 +101,7 @@ struct Measurement {
 struct Plan {
   // Written before the actions, unless it can wait; nullopt: nothing changes.
   std::optional<api::TrainJobStatus> status;
-  bool status_can_wait = false;           // it only counts pods: made, ready, done
+  api::UnixSeconds status_can_wait = 0;   // so many seconds, for a status that says more
   std::vector<PlannedEvent> events;       // once the status is written
   std::vector<Measurement> measurements;  // likewise
   std::vector<Action> actions;

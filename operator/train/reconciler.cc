@@ -29,9 +29,6 @@ constexpr int kLostRacesMax = 1;
 constexpr api::UnixSeconds kProblemKeptSeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
-// How long a status that only counts pods waits for another one that is written in its place. The clock has whole
-// seconds, so it is one to two.
-constexpr api::UnixSeconds kStatusWaitsSeconds = 2;
 // After a change that the server refused or undid, and after one that another writer was quicker with.
 constexpr std::chrono::milliseconds kRefusedWriteRetry{10'000};
 constexpr std::chrono::milliseconds kConflictRetry{1'000};
@@ -48,7 +45,7 @@ struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
   std::optional<FirstPod> first_pod;
   std::optional<api::TrainJobStatus> unwritten_status;  // it can wait (Plan::status_can_wait)
-  api::UnixSeconds unwritten_since = 0;
+  api::UnixSeconds write_status_at = 0;                 // the unwritten one; the clock has whole seconds
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
   std::set<std::string> missing_nodes;  // that the API server does not have
@@ -210,11 +207,13 @@ class Pass {
     if (options_.may_write()) p_.announcer.announce(key_, coordinator_news(observed, status));
     if (plan.look_again_at)
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
-    const bool can_wait = plan.status ? plan.status_can_wait : memory_.unwritten_status.has_value();
-    if (plan.status && !memory_.unwritten_status) memory_.unwritten_since = now_;
+    if (plan.status) {
+      const api::UnixSeconds due = now_ + plan.status_can_wait;
+      memory_.write_status_at = memory_.unwritten_status ? std::min(memory_.write_status_at, due) : due;
+    }
     // A job without a status gets one as soon as its pods are made.
     const bool is_due = plan.actions.empty() && field(object_, {"status", "phase"}) == nullptr;
-    if (can_wait && !is_due && now_ < memory_.unwritten_since + kStatusWaitsSeconds) {
+    if ((plan.status || memory_.unwritten_status) && !is_due && now_ < memory_.write_status_at) {
       if (plan.status) memory_.unwritten_status = *plan.status;
       look_again_within(std::chrono::seconds(1));
     } else if (plan.status || memory_.unwritten_status) {

@@ -5,6 +5,7 @@ controller-manager with its endpoint controllers and KWOK are the same for all; 
 """
 import asyncio
 import dataclasses
+import json
 import multiprocessing
 import subprocess
 import time
@@ -14,7 +15,7 @@ from fake_kubelet import AGENT_PORT
 from many_jobs import Namespace, copy_of, cpu_seconds, in_parallel, most_resident_bytes
 from operator_process import OperatorProcess
 from pod_history import History
-from train_jobs import IMAGE, TRAIN_JOBS, train_job
+from train_jobs import IMAGE, TRAIN_JOBS, run_report, train_job
 from waiting import wait_until
 
 INDEXED_JOBS = "batch/v1/jobs"
@@ -30,7 +31,8 @@ class Plane(ControlPlane):
 
     def __enter__(self):
         subprocess.run(["ip", "route", "replace", "local", POD_ADDRESSES, "dev", "lo"], check=True)
-        self.agents = multiprocessing.Process(target=lambda: asyncio.run(answer_as_agents()), daemon=True)
+        self.nodes = multiprocessing.Value("i")  # of the jobs that are followed now
+        self.agents = multiprocessing.Process(target=lambda: asyncio.run(answer_as_agents(self.nodes)), daemon=True)
         self.agents.start()
         return super().__enter__()
 
@@ -44,12 +46,14 @@ class Plane(ControlPlane):
                                        for flag in flags])
 
 
-async def answer_as_agents():
-    """GET /status: nothing to report yet; POST /coordinator: taken note of."""
+async def answer_as_agents(nodes):
+    """As agents that are ready: their workers train, on `nodes` pods. GET /status: so they say; POST /coordinator: taken
+    note of."""
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
-                     b"Connection: close\r\n\r\n{}")
+        body = json.dumps(run_report(step=1, nodes=nodes.value)).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                     b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         await writer.drain()
         writer.close()
     server = await asyncio.start_server(answer, "0.0.0.0", AGENT_PORT, backlog=1024)
@@ -171,7 +175,7 @@ class Times:
     exist: float
     running: float
     said: float = None           # … and the jobs say so
-    complete: float = None       # all of them
+    complete: float = None       # all of them; of raw pods: all have ended
     after_last_done: float = None  # from the last pod's end to its job's, at most
     cpu: float = None            # of the controller
     resident: int = None         # of the operator, at most
@@ -199,6 +203,7 @@ def run_side(plane, side, jobs, nodes, run_seconds, timeout):
 def follow(plane, side, pods, objects, what, controller):
     namespace, jobs, nodes, run_seconds, timeout = what
     count = jobs * nodes
+    plane.nodes.value = nodes
     cpu = cpu_seconds(controller) if controller else None
     began = time.monotonic()
     side.make(plane, namespace, jobs, nodes, run_seconds)
@@ -207,6 +212,8 @@ def follow(plane, side, pods, objects, what, controller):
                lambda: f"{len(pods.running)} run")
     times = Times(max(pods.seen.values()) - began, max(pods.running.values()) - began)
     if objects is None:
+        wait_until(lambda: len(pods.done) >= count, f"end of {count} pods of {side.name}", timeout)
+        times.complete = max(pods.done.values()) - began
         return times
     wait_until(lambda: len(objects.complete) >= jobs, f"{jobs} complete jobs of {side.name}", timeout,
                lambda: f"{len(objects.complete)} are complete, {len(pods.done)} pods are done")
@@ -271,6 +278,7 @@ def run_life(plane, nodes, timeout):
 def run_replacements(plane, nodes, timeout, count=10):
     """Seconds from the request that deletes a pod of a job by force to the watch event of the pod that replaces it."""
     namespace = plane.make_namespace(f"replaced-{plane.number()}")
+    plane.nodes.value = nodes
     seconds = []
     with Pods(plane, namespace) as pods, OperatorProcess(plane, namespace=namespace):
         plane.api.create(TRAIN_JOBS, train_job("job", nodes), namespace)

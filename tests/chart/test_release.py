@@ -108,7 +108,7 @@ def older_chart(tmp_path_factory):
     del schema["properties"]["spec"]["properties"][NEW_FIELD]
     (folder / "files/crd.yaml").write_text(yaml.dump(crd), encoding="utf-8")
     values = (folder / "values.yaml").read_text(encoding="utf-8")
-    (folder / "values.yaml").write_text(values.replace("workers: 8", "workers: 4"), encoding="utf-8")
+    (folder / "values.yaml").write_text(values.replace("workers: 32", "workers: 4"), encoding="utf-8")
     return folder
 
 
@@ -170,7 +170,7 @@ def test_no_trainjob_notices_an_upgrade_a_rollback_an_uninstall_and_a_new_instal
     assert len(key) == 32
     # Our operator would wait for its own CRD (tests/cluster/test_cluster_setup.py), so none runs yet.
     cluster_helm("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--wait", "--timeout", "120s")
-    assert NEW_FIELD in spec_fields(plane) and "--workers=8" in args_of_operator(plane)
+    assert NEW_FIELD in spec_fields(plane) and "--workers=32" in args_of_operator(plane)
     with operator_of_release(plane, "first"):
         witness = Witness(plane)
         token = witness.token()
