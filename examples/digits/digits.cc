@@ -104,7 +104,6 @@ class Digits final : public Workload {
  public:
   Digits(const Options& options, at::Device device) : options_(options), device_(device), net_(options.channels) {
     net_->to(device);
-    info_.name = "digits";
     info_.loss_terms = {{.name = "loss"}, {.name = "accuracy", .coefficient = 0.0}};
     info_.best = {.name = "valid_accuracy", .direction = Direction::kHigher};
   }

@@ -174,7 +174,6 @@ class ByteWorkload final : public Workload {
  public:
   ByteWorkload(const Options& options, std::string text, at::Device device)
       : options_(options), text_(std::move(text)), device_(device), model_(options, device) {
-    info_.name = "byte_lm";
     info_.loss_terms = {{.name = "loss"}};
     info_.best = {.name = "valid_bits_per_byte", .direction = Direction::kLower};
     windows_ = (static_cast<int64_t>(text_.size()) - 1) / options.context;

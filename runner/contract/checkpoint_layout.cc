@@ -254,7 +254,10 @@ Result<JobIdentity> job_identity(const Environment& environment) {
 
 bool is_same_run(const CheckpointState& state, const RunIdentity& identity) {
   const JobIdentity& job = identity.job;
-  if (state.workload != identity.workload || state.config_hash != identity.config_hash) return false;
+  if (state.workload != identity.workload || state.workload_version != identity.workload_version ||
+      state.config_hash != identity.config_hash) {
+    return false;
+  }
   if (job.name.empty()) return true;
   if (state.job != job.name) return false;
   return job.resume == ResumePolicy::kSameConfig || state.job_uid == job.uid;

@@ -118,12 +118,13 @@ struct JobIdentity {
 // variable.
 Result<JobIdentity> job_identity(const Environment& environment);
 
-// Decides which checkpoints a run resumes from without --resume. Outside a cluster: those of the same workload and
-// config in the same folder, whoever wrote them.
+// Decides which checkpoints a run resumes from without --resume. Outside a cluster: those of the same workload, in the
+// same version, and config in the same folder, whoever wrote them.
 struct RunIdentity {
   JobIdentity job;
   std::string config_hash;
   std::string workload;
+  int workload_version = 0;
 };
 bool is_same_run(const CheckpointState& state, const RunIdentity& identity);
 // True when this TrainJob, or an earlier one of its name, wrote the checkpoint, whatever its flags were. Outside a

@@ -72,8 +72,14 @@ Error other_run_error(const CheckpointEntry& entry, const RunIdentity& identity)
     why = "the job of this name with UID \"" + state.job_uid + "\" wrote it, this one's is \"" + job.uid +
           "\", and spec.checkpoint.resume is not SameConfig";
   } else {
-    why = "its flags or workload differ: config hash " + short_hash(state.config_hash) + ", this is " +
-          short_hash(identity.config_hash);
+    const bool is_of_another_version = state.workload == identity.workload &&
+                                       state.config_hash == identity.config_hash &&
+                                       state.workload_version != identity.workload_version;
+    why = is_of_another_version
+              ? "version " + std::to_string(state.workload_version) + " of " + state.workload +
+                    " wrote it, this is version " + std::to_string(identity.workload_version) + ", whose maths differ"
+              : "its flags or workload differ: config hash " + short_hash(state.config_hash) + ", this is " +
+                    short_hash(identity.config_hash);
     if (!job.name.empty()) reason = kConfigurationChanged;
   }
   return Error{ErrorCode::kConflict,

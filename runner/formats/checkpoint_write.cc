@@ -52,7 +52,10 @@ bool exists(FileSystem& fs, const std::string& path) { return fs.stat(path).ok()
 
 RunIdentity identity_of(const CheckpointWrite& request) {
   const CheckpointState& s = request.state;
-  return {{.name = s.job, .uid = s.job_uid, .run = s.run, .resume = request.resume}, s.config_hash, s.workload};
+  return {.job = {.name = s.job, .uid = s.job_uid, .run = s.run, .resume = request.resume},
+          .config_hash = s.config_hash,
+          .workload = s.workload,
+          .workload_version = s.workload_version};
 }
 
 // An existing checkpoint lacks the mark or the progress of an evaluation that was made after it was written.

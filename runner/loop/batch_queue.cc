@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runner/dist/device_stream.h"
+#include "runner/dist/fault.h"
 #include "runner/loop/device.h"
 #include "runner/loop/stop_token.h"
 
@@ -16,13 +17,16 @@ namespace {
 
 constexpr std::chrono::milliseconds kCutPollInterval{50};
 
-// Turns an exception into an Error, because an exception in a fetch thread would end the process before the step that
+// Turns an exception into a Failure, because an exception in a fetch thread would end the process before the step that
 // needs the batch.
-Result<HostBatch> fetch(const Workload& workload, const BatchShare& share) {
+FetchedBatch fetch(const Workload& workload, const BatchShare& share) {
   try {
-    return workload.fetch(share);
+    Result<HostBatch> batch = workload.fetch(share);
+    if (!batch.ok()) return data_failure(batch.error().message);
+    return std::move(*batch);
   } catch (const std::exception& e) {
-    return Error{ErrorCode::kUnavailable, std::string("fetching a batch: ") + e.what()};
+    const Failure fault = classify_fault(e);
+    return Failure{fault.code, "fetching a batch: " + fault.message};
   }
 }
 
@@ -60,7 +64,7 @@ void BatchQueue::want(const std::vector<BatchShare>& shares) {
   changed_.notify_all();
 }
 
-Result<HostBatch> BatchQueue::take(const BatchShare& share, const std::function<bool()>& is_cut) {
+FetchedBatch BatchQueue::take(const BatchShare& share, const std::function<bool()>& is_cut) {
   std::unique_lock lock(mutex_);
   const auto found = find(share);
   if (found == entries_.end() || !(*found)->has_begun) {
@@ -91,7 +95,7 @@ void BatchQueue::run(at::Device device) {
     const std::shared_ptr<Entry> entry = *next();
     entry->has_begun = true;
     lock.unlock();
-    Result<HostBatch> fetched = fetch(workload_, entry->share);
+    FetchedBatch fetched = fetch(workload_, entry->share);
     lock.lock();
     entry->fetched = std::move(fetched);
     changed_.notify_all();

@@ -14,12 +14,17 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <variant>
 #include <vector>
 
-#include "runner/base/result.h"
+#include "runner/contract/exit_code.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
+
+// A share's data, or how the rank ends at the step that needs it: kData for an Error that the workload returned, the
+// code of classify_fault for an exception.
+using FetchedBatch = std::variant<HostBatch, Failure>;
 
 class BatchQueue {
  public:
@@ -36,14 +41,13 @@ class BatchQueue {
 
   // Returns the data of a share: waits for the thread that is fetching it, or fetches it here if no thread has begun.
   // While it waits, it polls `is_cut` several times a second and leaves the group (leave_group) once that returns true.
-  // Errors: the workload's.
-  Result<HostBatch> take(const BatchShare& share, const std::function<bool()>& is_cut);
+  FetchedBatch take(const BatchShare& share, const std::function<bool()>& is_cut);
 
  private:
   struct Entry {
     BatchShare share;
     bool has_begun = false;
-    std::optional<Result<HostBatch>> fetched;  // nullopt until the fetch has ended
+    std::optional<FetchedBatch> fetched;  // nullopt until the fetch has ended
   };
   using Entries = std::deque<std::shared_ptr<Entry>>;
 

@@ -16,7 +16,11 @@ RunWriter::RunWriter(const TrainerParts& parts, TrainingState& state) : parts_(p
 RunWriter::~RunWriter() = default;
 
 RunIdentity RunWriter::identity() const {
-  return {.job = parts_.job, .config_hash = parts_.config.config_hash(), .workload = parts_.workload.info().name};
+  const WorkloadInfo& info = parts_.workload.info();
+  return {.job = parts_.job,
+          .config_hash = parts_.config.config_hash(),
+          .workload = info.name,
+          .workload_version = info.version};
 }
 
 void RunWriter::begin_generation(uint64_t generation, int world_size, bool from_live_rank) {

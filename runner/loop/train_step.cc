@@ -86,7 +86,7 @@ struct TrainStep::Fetched {
   Planned planned;
   std::vector<HostBatch> batches;  // by share
   std::vector<double> weights;     // of this rank, by loss term
-  std::optional<Error> error;      // why the batch could not be fetched; ends this rank when the step begins
+  std::optional<Failure> failure;  // why the batch could not be fetched; ends this rank when the step begins
 };
 
 // A step whose figures have not been reported.
@@ -121,7 +121,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   const std::unique_ptr<Fetched> batch = std::move(next_);
   const Planned& planned = batch->planned;
   const int64_t step = planned.step;
-  if (batch->error) throw RunFault(ExitCode::kData, batch->error->message);
+  if (batch->failure) throw RunFault(batch->failure->code, batch->failure->message);
   if (totals_.empty()) {
     clock.enter(Phase::kWaiting);
     totals_ = sum_over_ranks(parts_.group, batch->weights);
@@ -282,17 +282,17 @@ TrainStep::Fetched TrainStep::fetch_next() {
   Fetched fetched{.planned = std::move(coming_.front()),
                   .batches = {},
                   .weights = std::vector<double>(terms_.size(), 0.0),
-                  .error = std::nullopt};
+                  .failure = std::nullopt};
   coming_.pop_front();
   for (const BatchShare& share : fetched.planned.shares) {
     HostBatch& batch = fetched.batches.emplace_back();
     if (share.samples.empty()) continue;
-    Result<HostBatch> taken = parts_.queue.take(share, parts_.is_cut);
-    if (!taken.ok()) {
-      fetched.error = taken.error();
+    FetchedBatch taken = parts_.queue.take(share, parts_.is_cut);
+    if (auto* const failure = std::get_if<Failure>(&taken)) {
+      fetched.failure = std::move(*failure);
       continue;
     }
-    batch = std::move(*taken);
+    batch = std::move(std::get<HostBatch>(taken));
     LOCKSTEP_CHECK(batch.weights.size() == terms_.size(), "a batch has a weight for each loss term");
     for (size_t term = 0; term < terms_.size(); ++term) fetched.weights[term] += batch.weights[term];
   }
@@ -301,7 +301,7 @@ TrainStep::Fetched TrainStep::fetch_next() {
 
 void TrainStep::begin_upload(const Fetched& fetched, size_t micro_batch) {
   const BatchShare& share = fetched.planned.shares[micro_batch];
-  if (!fetched.error && !share.samples.empty()) parts_.upload.begin(fetched.batches[micro_batch], share);
+  if (!fetched.failure && !share.samples.empty()) parts_.upload.begin(fetched.batches[micro_batch], share);
 }
 
 // A factor for each loss term. The reducer averages over the W ranks; with this factor (W / denominator) its result is

@@ -28,9 +28,9 @@ const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
 bool DeviceBatch::has(std::string_view name) const { return find_tensor(tensors, name) != tensors.end(); }
 
 Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
-  return Error{ErrorCode::kInvalid, "runs of " + info().name +
-                                        " can only resume from checkpoint folders; give a weights file with "
-                                        "--state_dict_path"};
+  return invalid(
+      "runs of this workload can only resume from checkpoint folders; give a weights file with "
+      "--state_dict_path");
 }
 
 Status check_frozen(const Json& progress, const Workload& workload, const std::string& path) {

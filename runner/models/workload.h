@@ -67,8 +67,8 @@ struct TrainingPhase {
 };
 
 struct WorkloadInfo {
-  std::string name;                       // "sasrec"
-  int version = 1;                        // raised when the maths of the workload changes
+  std::string name;                       // "sasrec"; of a plugin the flags' name is used
+  int version = 1;                        // raised when the maths changes: a run does not go on with another's state
   std::string batch_flag = "batch_size";  // the flag that sets the batch size, for messages
   std::vector<LossTerm> loss_terms;       // at least one
   DecidingFigure best;                    // decides "best" and early stop
@@ -76,9 +76,9 @@ struct WorkloadInfo {
   std::vector<TrainingPhase> phases;      // in order; empty: one phase of --num_epochs that trains all parameters
 };
 
-// Weights or tables that are used and never trained. They are neither sent to other ranks nor written into checkpoints:
-// each rank reads them from a file or makes them from the seed. Their digest must be the same on all ranks and in the
-// checkpoint that is resumed.
+// Weights, tables or data that are used and never trained. They are neither sent to other ranks nor written into
+// checkpoints: each rank reads them from a file or makes them from the seed. Their digest must be the same on all ranks
+// and in the checkpoint that is resumed.
 struct FrozenInput {
   std::string name;    // for messages: "GPT-2"
   std::string sha256;  // hex, over all values

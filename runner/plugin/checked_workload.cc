@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <map>
@@ -49,12 +50,14 @@ class CheckedSource final : public BatchSource {
 
 class CheckedWorkload final : public Workload {
  public:
-  CheckedWorkload(std::unique_ptr<Workload> workload, std::string path, std::string sha256)
+  CheckedWorkload(std::unique_ptr<Workload> workload, const std::string& name, std::string path, std::string sha256)
       : workload_(std::move(workload)), path_(std::move(path)), sha256_(std::move(sha256)) {
     info_ = call("info", [&] { return workload_->info(); });
+    info_.name = name;
     if (info_.loss_terms.empty()) refuse("info() names no loss term: at least one is needed");
     groups_ = call("groups", [&] { return workload_->groups(); });
     check_first_groups();
+    for (const TrainingPhase& phase : info_.phases) check_phase(phase);
   }
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
@@ -98,32 +101,22 @@ class CheckedWorkload final : public Workload {
     return std::unique_ptr<BatchSource>(
         std::make_unique<CheckedSource>(std::move(*source), "--plugin " + path_ + ": " + context));
   }
-  // Called on fetch threads, where an uncaught exception would end the process.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
-    const std::string context = "--plugin " + path_ + ": fetch() ";
-    try {
-      Result<HostBatch> batch = workload_->fetch(share);
-      if (!batch.ok()) return batch;
-      if (batch->weights.size() != info_.loss_terms.size()) {
-        return Error{ErrorCode::kInvalid,
-                     context + "gave " + plural(batch->weights.size(), "weight") +
-                         ", expected one for each loss term: " + std::to_string(info_.loss_terms.size())};
-      }
-      for (const double weight : batch->weights) {
-        if (std::isfinite(weight) && weight >= 0.0) continue;
-        return Error{ErrorCode::kInvalid,
-                     context + "gave the weight " + std::to_string(weight) + ", expected a finite one, not below 0"};
-      }
-      for (const NamedTensor& entry : batch->tensors) {
-        if (entry.tensor.defined()) continue;
-        return Error{ErrorCode::kInvalid, context + "gave the tensor " + entry.name + " undefined"};
-      }
-      return batch;
-    } catch (const std::exception& e) {
-      return Error{ErrorCode::kInvalid, context + "threw an exception: " + e.what()};
-    } catch (...) {
-      return Error{ErrorCode::kInvalid, context + "threw something that is no std::exception"};
+    Result<HostBatch> batch = call("fetch", [&] { return workload_->fetch(share); });
+    if (!batch.ok()) return batch;
+    const std::string context = "--plugin " + path_ + ": fetch() gave ";
+    if (batch->weights.size() != info_.loss_terms.size()) {
+      return invalid(context + plural(batch->weights.size(), "weight") +
+                     ", expected one for each loss term: " + std::to_string(info_.loss_terms.size()));
     }
+    for (const double weight : batch->weights) {
+      if (std::isfinite(weight) && weight >= 0.0) continue;
+      return invalid(context + "the weight " + std::to_string(weight) + ", expected a finite one, not below 0");
+    }
+    for (const NamedTensor& entry : batch->tensors) {
+      if (!entry.tensor.defined()) return invalid(context + "the tensor " + entry.name + " undefined");
+    }
+    return batch;
   }
   [[nodiscard]] NamedTensors upload(const HostBatch& batch, at::Device device) const override {
     return call("upload", [&] { return workload_->upload(batch, device); });
@@ -289,6 +282,23 @@ class CheckedWorkload final : public Workload {
     if (shapes_.empty()) refuse("groups() has no parameter: there is nothing to train");
   }
 
+  // A name that no group has would freeze nothing, and the group that was meant would be trained.
+  void check_phase(const TrainingPhase& phase) const {
+    const std::string context = "info(): the phase " + phase.name + " freezes ";
+    const auto is_frozen = [&](const ParameterGroup& group) {
+      return std::find(phase.frozen.begin(), phase.frozen.end(), group.name) != phase.frozen.end();
+    };
+    std::string names;
+    for (const ParameterGroup& group : groups_) names += (names.empty() ? "\"" : ", \"") + group.name + "\"";
+    for (const std::string& name : phase.frozen) {
+      if (std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) { return group.name == name; })) continue;
+      refuse(context + "\"" + name + "\", which is no group of groups(): expected some of " + names);
+    }
+    const auto is_left = [&](const auto& group) { return !group.parameters.empty() && !is_frozen(group); };
+    if (std::any_of(groups_.begin(), groups_.end(), is_left)) return;
+    refuse(context + "all groups that have parameters (of " + names + "): expected at least one that is trained");
+  }
+
   // The optimizer, the reducer and the checkpoints hold the tensors of the first call, so later calls must return the
   // same ones.
   void check_groups() const {
@@ -337,9 +347,9 @@ class CheckedWorkload final : public Workload {
 
 }  // namespace
 
-std::unique_ptr<Workload> make_checked_workload(std::unique_ptr<Workload> workload, std::string path,
-                                                std::string sha256) {
-  return std::make_unique<CheckedWorkload>(std::move(workload), std::move(path), std::move(sha256));
+std::unique_ptr<Workload> make_checked_workload(std::unique_ptr<Workload> workload, const std::string& name,
+                                                std::string path, std::string sha256) {
+  return std::make_unique<CheckedWorkload>(std::move(workload), name, std::move(path), std::move(sha256));
 }
 
 }  // namespace lockstep

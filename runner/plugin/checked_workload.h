@@ -15,9 +15,11 @@
 
 namespace lockstep {
 
-// `path` and `sha256`: of the plugin's file. Throws RunFault (kUsage) when the workload cannot be trained: no
-// parameters, no loss term, a parameter that is not a leaf, two parameters of one name.
-std::unique_ptr<Workload> make_checked_workload(std::unique_ptr<Workload> workload, std::string path,
-                                                std::string sha256);
+// `name`: the WorkloadFlags' name, which the checkpoints get, whatever the name of the plugin's info(): a task finds
+// them by it. `path` and `sha256`: of the plugin's file. Throws RunFault (kUsage) when the workload cannot be trained:
+// no parameters, no loss term, a parameter that is not a leaf, two parameters of one name, a phase that freezes a group
+// that there is not, or all of them.
+std::unique_ptr<Workload> make_checked_workload(std::unique_ptr<Workload> workload, const std::string& name,
+                                                std::string path, std::string sha256);
 
 }  // namespace lockstep

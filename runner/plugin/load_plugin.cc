@@ -40,6 +40,12 @@ std::string demangled(const std::string& name) {
 
 // Turns dlopen's message into one that says what to do.
 Error not_loaded(const std::string& path, const std::string& said) {
+  // "…/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by …)"
+  for (const char* version : {"version `GLIBC_", "version `GLIBCXX_", "version `CXXABI_", "version `GCC_"}) {
+    if (said.find(version) == std::string::npos) continue;
+    return refused(path, "was compiled on a newer system than this one: " + said +
+                             "; compile it in the image lockstep/sdk of this Lockstep (docs/your-own-model.md)");
+  }
   constexpr std::string_view kUndefined = "undefined symbol: ";
   const size_t at = said.find(kUndefined);
   if (at == std::string::npos) {
@@ -171,7 +177,7 @@ bool Workloads::is_of_plugin(const RunConfig& config) const {
 
 WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) const {
   if (!is_of_plugin(config)) return make_workload(config, device, on_progress);
-  const std::string context = "--plugin " + plugin_->path + ": ";
+  const std::string context = "--plugin " + plugin_->path + ": make() ";
   std::unique_ptr<Workload> workload;
   try {
     WorkloadOrFailure made = plugin_->workload.make(config, device, on_progress);
@@ -180,12 +186,12 @@ WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, co
   } catch (const std::exception& e) {
     const Failure failure = classify_fault(e);
     if (failure.code != ExitCode::kCrash) throw;
-    return usage_failure(context + "make() threw an exception: " + failure.message);
+    return Failure{ExitCode::kCrash, context + "threw an exception: " + failure.message};
   } catch (...) {
-    return usage_failure(context + "make() threw something that is no std::exception");
+    return Failure{ExitCode::kCrash, context + "threw something that is no std::exception"};
   }
-  if (!workload) return usage_failure(context + "make() gave neither a workload nor a Failure");
-  return make_checked_workload(std::move(workload), plugin_->path, plugin_->sha256);
+  if (!workload) return usage_failure(context + "gave neither a workload nor a Failure");
+  return make_checked_workload(std::move(workload), config.workload, plugin_->path, plugin_->sha256);
 }
 
 std::optional<Failure> Workloads::run_task(const TaskInput& input) const {

@@ -257,6 +257,24 @@ def test_undefined_symbols(run, lockstep, tmp_path):
         refused(run, lockstep, plugin)
 
 
+def test_compiled_on_a_newer_system(run, lockstep, tmp_path):
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "libm.cc").write_text('extern "C" int of_a_newer_system() { return 1; }\n')
+    (newer / "libm.map").write_text("GLIBC_9.99 { global: of_a_newer_system; };\n")
+    do("g++", "-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libm.so.6", f"-Wl,--version-script={newer}/libm.map",
+       "-o", newer / "libm.so.6", newer / "libm.cc")
+    source = tmp_path / "small.cc"
+    source.write_text('extern "C" int of_a_newer_system();\n'
+                      'extern "C" int lockstep_plugin() { return of_a_newer_system(); }\n')
+    plugin = tmp_path / "small.so"
+    do("g++", "-shared", "-fPIC", "-nostdlib", "-o", plugin, source, newer / "libm.so.6")
+    message = refused(run, lockstep, plugin)
+    assert "--plugin PLUGIN: was compiled on a newer system than this one: " in message
+    assert "version `GLIBC_9.99' not found" in message
+    assert "compile it in the image lockstep/sdk of this Lockstep (docs/your-own-model.md)" in message
+
+
 def test_it_throws_while_it_is_loaded(run, lockstep, tmp_path):
     plugin = small_plugin(tmp_path, "#include <stdexcept>\n"
                                     'extern "C" int* lockstep_plugin() { throw std::runtime_error("not today"); }\n')
@@ -272,7 +290,7 @@ def test_it_dies_while_it_is_loaded(run, lockstep, tmp_path):
 
 # What the run of a plugin that does something wrong ends with.
 FAULTS = {
-    "throws_in_make": (2, "make() threw an exception: no model today"),
+    "throws_in_make": (1, "make() threw an exception: no model today"),
     "makes_nothing": (2, "make() gave neither a workload nor a Failure"),
     "throws_in_check": (2, "its flags threw an exception: no check"),
     "check_throws_a_number": (2, "its flags threw something that is no std::exception"),
@@ -281,7 +299,7 @@ FAULTS = {
     "no_leaf": (2, "groups(): the parameter w is not trained: expected a leaf that requires a gradient"),
     "one_name": (2, "groups(): the parameter w is there twice: each needs a name of its own"),
     "throws_in_initialize": (1, "initialize() threw an exception: no values today"),
-    "throws_in_fetch": (3, "fetch() threw an exception: no batch today"),
+    "throws_in_fetch": (1, "fetch() threw an exception: no batch today"),
     "throws_in_loss": (1, "loss() threw an exception: no loss today"),
     "throws_a_number": (1, "loss() threw something that is no std::exception"),
     "torch_error": (1, "loss() threw an error of torch: "),
@@ -309,6 +327,9 @@ FAULTS = {
     "undefined_tensor": (3, "fetch() gave the tensor x undefined"),
     "missing_tensor": (1, "loss() threw an exception: the batch has no tensor y, only x"),
     "name": (2, "groups(): the parameter w of the start is called v now"),
+    "unknown_group": (2, 'info(): the phase first freezes "ww", which is no group of groups(): expected some of "w"'),
+    "all_frozen": (2, 'info(): the phase second freezes all groups that have parameters (of "w"): expected at least one '
+                      'that is trained'),
 }
 
 
@@ -321,6 +342,35 @@ def faulty_run(lockstep, faulty, folder, fault):
 def test_what_is_no_fault(lockstep, faulty, tmp_path, fault):
     do(*faulty_run(lockstep, faulty, tmp_path / "run", fault))
     assert checkpoints(tmp_path / "run") == ["step-00000006"]
+
+
+@pytest.mark.parametrize("fault, code, message", [
+    ("no_memory_in_fetch", 13, "fetching a batch: out of memory: std::bad_alloc"),
+    ("error_in_fetch", 3, "the disk has no batch"),
+])
+def test_a_fetch_without_memory_and_one_without_data(run, lockstep, faulty, tmp_path, fault, code, message):
+    done = run(faulty_run(lockstep, faulty, tmp_path / "run", fault))
+    assert message in done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+def test_an_exception_is_retried(run, lockstep, faulty, tmp_path):
+    for fault in ("throws_in_fetch", "throws_in_make"):
+        done = run([*faulty_run(lockstep, faulty, tmp_path / fault, fault), "--max_restarts", 1])
+        assert (done.stdout + done.stderr).count(" threw an exception: no ") >= 2, done.stdout + done.stderr
+        assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_another_version_of_the_maths(run, lockstep, faulty, tmp_path):
+    folder = tmp_path / "run"
+    do(*faulty_run(lockstep, faulty, folder, "none"))
+    newer = [*faulty_run(lockstep, faulty, folder, "version"), "--max_steps", 8]
+    message = "(version 1 of faulty wrote it, this is version 2, whose maths differ); to continue from it give --resume "
+    for more in ([], ["--inference_only"]):
+        done = run([*newer, *more])
+        assert done.returncode == 2 and message in done.stdout + done.stderr, done.stdout + done.stderr
+    do(*newer, "--resume", folder / "step-00000006")
+    assert "step-00000008" in checkpoints(folder)
 
 
 def test_a_task_that_throws(run, lockstep, faulty, tmp_path):

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -51,7 +52,10 @@ class EmptySource final : public BatchSource {
 class Faulty final : public Workload {
  public:
   explicit Faulty(std::string fault) : fault_(std::move(fault)) {
-    info_.name = "faulty";
+    info_.name = "another_name";  // than the flags': it counts for nothing
+    if (fault_ == "version") info_.version = 2;
+    if (fault_ == "unknown_group") info_.phases = {{.name = "first", .frozen = {"ww"}}};
+    if (fault_ == "all_frozen") info_.phases = {{.name = "first"}, {.name = "second", .frozen = {"w"}}};
     if (fault_ != "no_term") info_.loss_terms = {{.name = "loss"}};
     has_figure_ = fault_.ends_with("beside_a_figure");
     if (has_figure_) info_.loss_terms.push_back({.name = "figure", .coefficient = 0.0});
@@ -63,7 +67,8 @@ class Faulty final : public Workload {
   const WorkloadInfo& info() const override { return info_; }
   std::vector<ParameterGroup> groups() const override {
     if (fault_ == "no_parameter") return {};
-    std::vector<ParameterGroup> groups = {{.name = "", .parameters = {{"w", w_}}}};
+    std::vector<ParameterGroup> groups = {
+        {.name = fault_ == "all_frozen" || fault_ == "unknown_group" ? "w" : "", .parameters = {{"w", w_}}}};
     if (fault_ == "one_name") groups[0].parameters.push_back({"w", torch::zeros({1}).requires_grad_()});
     if (fault_ == "twice") groups[0].parameters.push_back({"v", w_});
     if (fault_ == "used_by_one_rank" || fault_.starts_with("unused"))
@@ -99,6 +104,8 @@ class Faulty final : public Workload {
   }
   Result<HostBatch> fetch(const BatchShare& share) const override {
     if (fault_ == "throws_in_fetch") throw std::runtime_error("no batch today");
+    if (fault_ == "no_memory_in_fetch") throw std::bad_alloc();
+    if (fault_ == "error_in_fetch") return invalid("the disk has no batch");
     const auto n = static_cast<int64_t>(share.samples.size());
     HostBatch batch{.tensors = {{"x", torch::ones({n, 4})}}, .weights = {static_cast<double>(n)}};
     if (fault_ == "weights" || has_figure_) batch.weights.push_back(static_cast<double>(n));

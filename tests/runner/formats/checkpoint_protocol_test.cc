@@ -20,7 +20,7 @@ using Fault = FaultFileSystem::Fault;
 
 constexpr int kCallsMax = 500;  // a protocol of more calls than this does not end
 
-const RunIdentity kIdentity{{}, "hash", "sasrec"};
+const RunIdentity kIdentity{{}, "hash", "sasrec", 1};
 
 CheckpointStamp stamp(uint64_t generation, uint64_t run = 0) { return {.run = run, .generation = generation}; }
 
@@ -302,12 +302,24 @@ TEST_F(CheckpointProtocol, says_that_all_are_damaged_instead_of_starting_anew) {
 
 TEST_F(CheckpointProtocol, refuses_another_runs_checkpoint_and_names_the_ways_out) {
   write_two();
-  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{{}, "0123456789abcdef", "sasrec"});
+  const Result<NewestComplete> other =
+      newest_complete(posix_, folder_, RunIdentity{{}, "0123456789abcdef", "sasrec", 1});
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.error().code, ErrorCode::kConflict);
   EXPECT_THAT(other.error().message, HasSubstr("--resume " + folder_ + "/step-00000020"));
   EXPECT_THAT(other.error().message, HasSubstr("another folder"));
   EXPECT_THAT(other.error().message, HasSubstr("this is 01234567)"));
+}
+
+TEST_F(CheckpointProtocol, refuses_a_checkpoint_of_another_version_of_the_workload) {
+  write_two();
+  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{{}, "hash", "sasrec", 2});
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(other.error().message,
+              HasSubstr("(version 1 of sasrec wrote it, this is version 2, whose maths differ); to continue from it "
+                        "give --resume " +
+                        folder_ + "/step-00000020"));
 }
 
 TEST_F(CheckpointProtocol, refuses_a_newer_format_and_says_which_is_read) {
@@ -477,7 +489,7 @@ TEST_F(CheckpointProtocol, takes_nothing_from_a_folder_that_is_not_there) {
 // ---- a TrainJob that was made again ----
 
 RunIdentity identity_of(const JobIdentity& job, const std::string& config_hash = "hash") {
-  return {job, config_hash, "sasrec"};
+  return {job, config_hash, "sasrec", 1};
 }
 
 // The same name, one after the other: the second one's generations begin again where the first one's began.

@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "runner/dist/fault.h"
@@ -34,6 +36,7 @@ class CountingToy final : public ToyWorkload {
       changed_.wait(lock, [this] { return is_let_go_; });
     }
     if (share.samples.front() == throwing_sample) throw std::runtime_error("no more threads");
+    if (share.samples.front() == too_large_sample) throw std::bad_alloc();
     return ToyWorkload::fetch(share);
   }
   void wait_for_slow_fetch() const {
@@ -51,6 +54,7 @@ class CountingToy final : public ToyWorkload {
   mutable std::atomic<int> fetches = 0;
   int64_t slow_sample = -1;
   int64_t throwing_sample = -1;
+  int64_t too_large_sample = -1;
 
  private:
   mutable std::mutex mutex_;
@@ -64,6 +68,8 @@ BatchShare share_of_sample(int64_t sample, int64_t step = 0) {
 }
 
 const auto kNeverCut = [] { return false; };
+
+bool is_batch(const FetchedBatch& fetched) { return std::holds_alternative<HostBatch>(fetched); }
 
 // Of this process, as `top -H` and gdb show them.
 std::vector<std::string> thread_names() {
@@ -83,9 +89,8 @@ TEST(BatchQueue, gives_what_the_workload_fetches_with_and_without_threads) {
     for (int64_t step = 0; step < 5; ++step) shares.push_back(share_of_sample(step * 3, step));
     queue.want(shares);
     for (const BatchShare& share : shares) {
-      const Result<HostBatch> taken = queue.take(share, kNeverCut);
-      ASSERT_TRUE(taken.ok());
-      EXPECT_TRUE(torch::equal(taken->tensors[0].tensor, workload.ToyWorkload::fetch(share)->tensors[0].tensor));
+      const HostBatch taken = std::get<HostBatch>(queue.take(share, kNeverCut));
+      EXPECT_TRUE(torch::equal(taken.tensors[0].tensor, workload.ToyWorkload::fetch(share)->tensors[0].tensor));
     }
     EXPECT_EQ(workload.fetches, 5) << "each once, with " << threads << " threads";
   }
@@ -95,10 +100,10 @@ TEST(BatchQueue, keeps_what_is_wanted_again_and_fetches_nothing_twice) {
   const CountingToy workload;
   BatchQueue queue(workload, 2, at::kCPU);
   queue.want({share_of_sample(1), share_of_sample(2)});
-  ASSERT_TRUE(queue.take(share_of_sample(1), kNeverCut).ok());
+  ASSERT_TRUE(is_batch(queue.take(share_of_sample(1), kNeverCut)));
   queue.want({share_of_sample(2), share_of_sample(3)});
-  ASSERT_TRUE(queue.take(share_of_sample(2), kNeverCut).ok());
-  ASSERT_TRUE(queue.take(share_of_sample(3), kNeverCut).ok());
+  ASSERT_TRUE(is_batch(queue.take(share_of_sample(2), kNeverCut)));
+  ASSERT_TRUE(is_batch(queue.take(share_of_sample(3), kNeverCut)));
   EXPECT_EQ(workload.fetches, 3);
 }
 
@@ -110,7 +115,7 @@ TEST(BatchQueue, gives_another_share_while_a_dropped_one_is_still_being_fetched)
   queue.want({share_of_sample(7)});
   workload.wait_for_slow_fetch();
   queue.want({share_of_sample(8)});
-  EXPECT_TRUE(queue.take(share_of_sample(8), kNeverCut).ok());
+  EXPECT_TRUE(is_batch(queue.take(share_of_sample(8), kNeverCut)));
   workload.let_go();
 }
 
@@ -144,10 +149,18 @@ TEST(BatchQueue, hands_on_what_went_wrong_in_a_fetch) {
     CountingToy workload;
     workload.unreadable_sample = 5;
     workload.throwing_sample = 6;
+    workload.too_large_sample = 7;
     BatchQueue queue(workload, threads, at::kCPU);
-    queue.want({share_of_sample(5), share_of_sample(6)});
-    EXPECT_THAT(queue.take(share_of_sample(5), kNeverCut).error().message, HasSubstr("sentence 13 is torn"));
-    EXPECT_THAT(queue.take(share_of_sample(6), kNeverCut).error().message, HasSubstr("no more threads"));
+    queue.want({share_of_sample(5), share_of_sample(6), share_of_sample(7)});
+    const auto failure = [&](int64_t sample) {
+      return std::get<Failure>(queue.take(share_of_sample(sample), kNeverCut));
+    };
+    const Failure unreadable = failure(5), thrown = failure(6), too_large = failure(7);
+    EXPECT_EQ(unreadable.code, ExitCode::kData);
+    EXPECT_THAT(unreadable.message, HasSubstr("sentence 13 is torn"));
+    EXPECT_EQ(thrown.code, ExitCode::kCrash) << "it may go well after a restart";
+    EXPECT_THAT(thrown.message, HasSubstr("no more threads"));
+    EXPECT_EQ(too_large.code, ExitCode::kOutOfMemory);
   }
 }
 

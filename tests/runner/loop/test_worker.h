@@ -79,7 +79,10 @@ class WorkerOf {
     return run(*group, store, generation);
   }
   [[nodiscard]] RunIdentity identity() const {
-    return {.job = job_, .config_hash = config.config_hash(), .workload = workload.info().name};
+    return {.job = job_,
+            .config_hash = config.config_hash(),
+            .workload = workload.info().name,
+            .workload_version = workload.info().version};
   }
 
   [[nodiscard]] int64_t step() const { return trainer_->step(); }
