@@ -287,24 +287,24 @@ class Diagnoser {
     if (by_ending) explain(*ending);
     if (by_ending) out_.details.push_back("the operator: " + on_one_line(failed.message));
     if (failed.reason == "StartupTimeout") {
-      const std::string reason = last_wait_reason();
-      if (!reason.empty()) advise(advice_for_wait(reason, job_, pod_name_of(0)));
+      const train::Obstacle wait = last_wait();
+      if (!wait.reason.empty()) advise(advice_for_wait(wait, job_, pod_name_of(0)));
     }
     if (by_ending) advise(advice_for_ending(ending->reason, job_));
     advise(advice_for_ending(failed.reason, job_));
   }
 
-  // Why pods could not start: the reason of the newest warning about the creation of pods.
-  std::string last_wait_reason() const {
-    std::string reason;
+  // Why pods could not start: the newest warning about the creation of pods.
+  train::Obstacle last_wait() const {
+    train::Obstacle wait;
     UnixSeconds newest = 0;
     for (const Json& event : facts_.events) {
       const bool is_wait = text_field(event, {"action"}) == "MakePods" && text_field(event, {"type"}) == "Warning";
       if (!is_wait || last_time(event) < newest) continue;
       newest = last_time(event);
-      reason = text_field(event, {"reason"});
+      wait = {text_field(event, {"reason"}), text_field(event, {"message"})};
     }
-    return reason;
+    return wait;
   }
 
   // "TrainJob sasrec waits in queue …": the queue's words, which the operator has passed on.
@@ -332,7 +332,9 @@ class Diagnoser {
     }
     std::string text = subject() + " is suspended";
     const std::optional<int64_t> step = status_.progress ? status_.progress->last_checkpoint_step : std::nullopt;
-    text += step               ? "; it goes on from its checkpoint of step " + std::to_string(*step)
+    const bool is_foreign = spec_.trainer.launcher != api::Launcher::kLockstep;
+    text += is_foreign         ? "; its program itself knows where it goes on, because its checkpoints are its own"
+            : step             ? "; it goes on from its checkpoint of step " + std::to_string(*step)
             : spec_.checkpoint ? "; no checkpoint is known: it starts from step 0"
                                : "; it keeps no checkpoints: it starts from step 0";
     conclude(true, text);
@@ -359,7 +361,7 @@ class Diagnoser {
                               : subject() + " recovers: " + on_one_line(recovering.message);
     const std::optional<train::Obstacle> wait = obstacle();
     if (wait) {
-      text += ", and its new pod " + wait_words(wait->reason);
+      text += ", and its new pod " + wait_words(*wait);
     } else {
       text += "; recovering since " + format_duration(facts_.now - recovering.last_transition_time);
     }
@@ -399,13 +401,16 @@ class Diagnoser {
   void decide_waiting() {
     const std::optional<train::Obstacle> wait = obstacle();
     if (wait) {
-      conclude(false, subject() + " " + wait_words(wait->reason));
+      conclude(false, subject() + " " + wait_words(*wait));
       return add_wait(*wait);
     }
     const UnixSeconds since = status_.start_time.value_or(job_.meta.created);
     conclude(true, subject() + " is starting: " + std::to_string(status_.nodes.ready) + " of " +
                        plural(spec_.trainer.num_nodes, "pod") + " ready, " + format_duration(facts_.now - since) +
                        " after its start");
+    if (const api::Condition* const ready = condition(api::condition::kPodsReady)) {
+      out_.details.push_back(on_one_line(ready->message));
+    }
   }
 
   void add_wait(const train::Obstacle& wait) {
@@ -419,7 +424,7 @@ class Diagnoser {
       line += "; the job waits for as long as it takes";
     }
     out_.details.push_back(std::move(line));
-    advise(advice_for_wait(wait.reason, job_, first_pod_not_ready()));
+    advise(advice_for_wait(wait, job_, first_pod_not_ready()));
   }
 
   // Problems that PodsReady does not report: the pods are scheduled without the gang or the topology that was asked

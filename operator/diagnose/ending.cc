@@ -1,7 +1,10 @@
 #include "operator/diagnose/ending.h"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <map>
+#include <string_view>
 
 #include "runner/base/json.h"
 #include "runner/contract/exit_code.h"
@@ -35,6 +38,15 @@ std::string claim_of(const api::TrainJob& job) {
   return job.spec.checkpoint ? text_field(job.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"})
                              : std::string();
 }
+
+bool has_any(const std::string& text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.find(word) != std::string::npos; });
+}
+
+// "container has runAsNonRoot and image will run as root", "… image has non-numeric user (app), cannot verify user is
+// non-root", "container's runAsUser breaks non-root policy": the kubelet's words.
+bool is_about_root(const train::Obstacle& wait) { return has_any(wait.message, {"runAsNonRoot", "non-root"}); }
 
 }  // namespace
 
@@ -150,7 +162,15 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
   return {};
 }
 
-std::string wait_words(const std::string& reason) {
+std::string wait_words(const train::Obstacle& wait) {
+  const std::string& reason = wait.reason;
+  if (reason == "CreateContainerConfigError") {
+    if (is_about_root(wait)) return "may not run its container as root";
+    if (has_any(wait.message, {"secret", "Secret", "configmap", "ConfigMap"})) {
+      return "names a Secret or ConfigMap, or a key of one, that is not there";
+    }
+    return "has a container that its node cannot set up";
+  }
   static const std::map<std::string, std::string> words = {
       {"InvalidSpec", "has a spec of which no pod can be made; pods that run are kept"},
       {"Unschedulable", "cannot be scheduled"},
@@ -161,7 +181,6 @@ std::string wait_words(const std::string& reason) {
       {"ImagePullBackOff", "cannot pull its image"},
       {"InvalidImageName", "has an invalid image name"},
       {"ErrImageNeverPull", "needs an image that its node does not have and may not pull"},
-      {"CreateContainerConfigError", "names a Secret or ConfigMap that is not there"},
       {"CreateContainerError", "cannot be started by its node"},
       {"RunContainerError", "cannot be started by its node"},
       {"ContainerCreating", "is being started by its node"},
@@ -180,7 +199,8 @@ std::string wait_words(const std::string& reason) {
   return it == words.end() ? "waits (" + reason + ")" : it->second;
 }
 
-std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod) {
+std::vector<Advice> advice_for_wait(const train::Obstacle& wait, const api::TrainJob& job, const std::string& pod) {
+  const std::string& reason = wait.reason;
   const JobName name{job.meta.ns, job.meta.name};
   if (reason == "Unschedulable") {
     std::vector<Advice> advice = {{"see what the nodes have left:",
@@ -216,6 +236,12 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
     return advice;
   }
   if (reason == "InvalidSpec") return change_while_suspended("correct the field that is named", job);
+  if (reason == "CreateContainerConfigError" && is_about_root(wait)) {
+    return change_while_suspended(
+        "give the image a user by number (USER 65532 in its Dockerfile), or set podTemplate.spec.securityContext: "
+        "runAsUser: 65532 for another user, runAsNonRoot: false for root",
+        job);
+  }
   if (reason == "CreateContainerConfigError" || reason == "CreateContainerError" || reason == "RunContainerError") {
     return {{"message of the kubelet:", kubectl("describe", name, "pod " + pod)}};
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "operator/api/trainjob.h"
+#include "operator/train/status.h"
 
 namespace lockstep::diagnose {
 
@@ -29,9 +30,9 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
 std::string exit_code_words(int code);
 // What to do about it.
 std::vector<Advice> advice_for_ending(const std::string& reason, const api::TrainJob& job);
-// The same for what keeps pods from running: a reason of the condition PodsReady.
-std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod);
+// The same for what keeps pods from running: reason and message of the condition PodsReady.
+std::vector<Advice> advice_for_wait(const train::Obstacle& wait, const api::TrainJob& job, const std::string& pod);
 // "cannot be scheduled", for such a reason.
-std::string wait_words(const std::string& reason);
+std::string wait_words(const train::Obstacle& wait);
 
 }  // namespace lockstep::diagnose

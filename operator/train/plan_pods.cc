@@ -122,6 +122,18 @@ bool has_prerequisites(PlanState& state) {
          has_all;
 }
 
+// The earlier pod 0 that may still write a checkpoint beside its successor's; nullptr: there is none. Our agents keep
+// two writers apart (docs/checkpoints.md), the programs of other launchers do not.
+const PodView* earlier_writer(const PlanState& state) {
+  if (!state.spec.checkpoint || state.spec.trainer.launcher == api::Launcher::kLockstep) return nullptr;
+  const auto& pods = state.observed.pods;
+  const auto writer = std::find_if(pods.begin(), pods.end(), [&state](const PodView& pod) {
+    return pod.node_rank == 0 && pod.attempt < state.attempt_of(0) && !pod.end && !has_ended(pod) &&
+           !is_lost(pod, state.observed);
+  });
+  return writer == pods.end() ? nullptr : &*writer;
+}
+
 void create_pods(PlanState& state, const std::vector<int>& missing) {
   if (!missing.empty() && !state.queue.no_new_pods.empty()) {
     return state.block_pods({"AdmissionIncomplete", state.queue.no_new_pods});
@@ -160,6 +172,13 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
                             "job's pod 0 is created when it has ended (if its node is lost for good, delete it with "
                             "--force)"});
       state.look_again(state.now + kTryAgainSeconds);
+      continue;
+    }
+    if (const PodView* const writer = node_rank == 0 ? earlier_writer(state) : nullptr; writer != nullptr) {
+      state.block_pods({std::string(kEarlierGangEnding),
+                        "pod " + writer->meta.name +
+                            " has not ended and may write a last checkpoint; its successor is created when it has "
+                            "ended (if its node is lost for good, delete it with --force)"});
       continue;
     }
     if (state.is_blocked("pod " + name)) continue;

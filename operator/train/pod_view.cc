@@ -79,6 +79,7 @@ void read_containers(const Json& pod, PodView& view) {
     if (text_field(status, {"name"}) != kTrainerContainer) continue;
     note_waiting(status, view);
     view.started = field(status, {"state", "running"}) != nullptr || field(status, {"state", "terminated"}) != nullptr;
+    view.running_since = time_field(status, {"state", "running", "startedAt"});
     view.end = end_of_container(status);
   }
   // Init containers with restartPolicy Always are sidecars: once the trainer has begun, their end is no failure.

@@ -63,8 +63,9 @@ struct PodView {
   bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed
   std::string node;           // spec.nodeName
   std::string ip;
-  api::UnixSeconds started_at = 0;  // status.startTime: the kubelet has seen it
-  std::string reason;               // status.reason: "Evicted", "NodeShutdown", …
+  api::UnixSeconds started_at = 0;     // status.startTime: the kubelet has seen it
+  api::UnixSeconds running_since = 0;  // of the trainer container; 0: it does not run, or nobody says since when
+  std::string reason;                  // status.reason: "Evicted", "NodeShutdown", …
   std::string message;
   std::string disruption;  // reason of a true DisruptionTarget condition
   std::string disruption_message;

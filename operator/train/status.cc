@@ -22,6 +22,8 @@ constexpr api::UnixSeconds kVolumeWaitSeconds = 30;
 constexpr api::UnixSeconds kSchedulingWaitSeconds = 5;
 // A busy scheduler looks at a new pod within seconds.
 constexpr api::UnixSeconds kSchedulerWaitSeconds = 60;
+// An agent answers within a second or two of its start.
+constexpr api::UnixSeconds kAgentWaitSeconds = 60;
 
 constexpr std::array<std::string_view, 6> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
                                                               "Suspended",    "GangStarting", kEarlierGangEnding};
@@ -130,11 +132,24 @@ std::optional<Obstacle> pod_obstacle(const StatusInput& input) {
   return obstacle ? obstacle : volume_obstacle(input);
 }
 
-// When a wait that still counts as normal (for the scheduler, for a volume) becomes an obstacle.
+// Pod 0 runs a program that is not ready and that no agent has answered for. From the returned time on it is probably
+// no agent at all. nullopt: an agent has answered, or the launcher has none.
+std::optional<api::UnixSeconds> agent_missing_from(const StatusInput& input) {
+  const Observed& o = input.observed;
+  const PodView* const pod = input.current.empty() ? nullptr : input.current.front();
+  if (o.job.spec.trainer.launcher != api::Launcher::kLockstep || input.book.were_ready || pod == nullptr ||
+      pod->ready || pod->running_since == 0 || (o.report && o.report->pod_uid == pod->meta.uid)) {
+    return std::nullopt;
+  }
+  return pod->running_since + kAgentWaitSeconds;
+}
+
+// When a wait that still counts as normal (for the scheduler, for a volume, for an agent) no longer does.
 std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusInput& input) {
   std::optional<api::UnixSeconds> until;
   const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
   if (const std::optional<VolumeWait> wait = volume_wait(input)) take(wait->waiting_is_normal_until());
+  if (const auto from = agent_missing_from(input); from && *from > input.observed.now) take(*from);
   for (const PodView* pod : input.current) {
     if (pod != nullptr && !pod->scheduled) take(scheduling_wait_is_normal_until(*pod));
   }
@@ -150,6 +165,11 @@ std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
 
 // What comes after "0 of 2 pods are ready".
 std::string starting_text(const StatusInput& input) {
+  if (const auto from = agent_missing_from(input); from && *from <= input.observed.now) {
+    return "; pod " + input.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
+           std::to_string(kStatusPort) +
+           "); for a program of your own set trainer.launcher Torchrun or None in a new TrainJob.";
+  }
   if (input.report == nullptr || !input.report->is_loading()) return "; the others start.";
   const ReportedLoading& loading = *input.report->loading;
   if (loading.to_prepare <= 0) return "; the workers load their data.";

@@ -97,7 +97,7 @@ def quoted_messages(page):
     """The first cells of a page's tables: messages between backticks. `…`, capitals and numbers stand for what
     varies. A message of another program's has its name after it: (NCCL)."""
     for row in re.findall(r"^\|(.+?)\|", page.read_text(encoding="utf-8").replace("\\|", "¦"), re.M):
-        if re.search(r"\((NCCL|kubectl|kube-scheduler|Helm)\)\s*$", row):
+        if re.search(r"\((NCCL|kubectl|kube-scheduler|kubelet|Helm)\)\s*$", row):
             continue
         yield from re.findall(r"`([^`]+)`", row)
 

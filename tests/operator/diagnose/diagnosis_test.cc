@@ -131,6 +131,13 @@ std::vector<VerdictCase> verdict_cases() {
        true, "TrainJob sasrec is suspended; it goes on from its checkpoint of step 8", "\"suspend\": false"},
       {"suspended_without_checkpoints", of(built().spec(R"({"suspend": true})").status(R"({"phase": "Suspended"})")),
        true, "TrainJob sasrec is suspended; it keeps no checkpoints: it starts from step 0", "\"suspend\": false"},
+      {"suspended_program_of_another_launcher",
+       of(built()
+              .spec(R"({"suspend": true, "trainer": {"launcher": "Torchrun"}})")
+              .status(R"({"phase": "Suspended"})")),
+       true,
+       "TrainJob sasrec is suspended; its program itself knows where it goes on, because its checkpoints are its own",
+       "\"suspend\": false"},
       {"suspending",
        of(built()
               .spec(R"({"suspend": true})")
@@ -353,6 +360,39 @@ TEST(Wait, every_reason_of_the_operator_has_words) {
                 Contains(HasSubstr("not ready since 1m; the job fails when this has kept it for 15m")))
         << reason;
   }
+}
+
+TEST(Wait, for_a_container_that_cannot_be_set_up_is_told_by_the_kubelets_words) {
+  struct Case {
+    const char* kubelet;
+    const char* verdict;
+    const char* advice;
+  };
+  for (const Case& one :
+       {Case{"container has runAsNonRoot and image will run as root",
+             "TrainJob sasrec may not run its container as root", "USER 65532"},
+        Case{"container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+             "may not run its container as root", "podTemplate.spec.securityContext"},
+        Case{"secret \"hub\" not found", "names a Secret or ConfigMap, or a key of one, that is not there", "kubelet"},
+        Case{"couldn't find key token in ConfigMap team/hub", "names a Secret or ConfigMap", "kubelet"},
+        Case{"failed to prepare subPath", "has a container that its node cannot set up", "kubelet"}}) {
+    FactsBuilder builder;
+    builder.condition("Running", "False", "NoStepYet")
+        .condition("PodsReady", "False", "CreateContainerConfigError",
+                   std::string("0 of 2 pods are ready; pod sasrec-0-0, container trainer: ") + one.kubelet, 60);
+    const Diagnosis diagnosis = diagnose(builder.facts);
+    EXPECT_THAT(diagnosis.verdict, HasSubstr(one.verdict));
+    EXPECT_THAT(diagnosis.advice, Contains(Field(&Advice::text, HasSubstr(one.advice)))) << one.kubelet;
+  }
+}
+
+TEST(Wait, for_an_agent_is_told_in_the_operators_words) {
+  FactsBuilder builder;
+  builder.condition("Running", "False", "NoStepYet")
+      .condition("PodsReady", "False", "PodsStarting",
+                 "0 of 2 pods are ready; pod sasrec-0-0 runs, but no Lockstep agent answers in it.");
+  EXPECT_THAT(diagnose(builder.facts).details,
+              Contains("0 of 2 pods are ready; pod sasrec-0-0 runs, but no Lockstep agent answers in it"));
 }
 
 TEST(Wait, for_machines_says_that_it_ends_nothing) {

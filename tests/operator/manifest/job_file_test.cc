@@ -51,6 +51,18 @@ TEST(JobFile, what_the_operator_would_refuse_is_found) {
               ElementsAre(StartsWith("f:9:9: spec.trainer.podTemplate.spec.hostname: is \"mine\", but")));
 }
 
+TEST(JobFile, a_command_that_starts_no_agent_needs_another_launcher) {
+  EXPECT_THAT(
+      lines(job("  trainer: {image: i, command: [torchrun, /app/train.py], numNodes: 2}\n")),
+      ElementsAre("f:5:33: spec.trainer.command[0]: is \"torchrun\", which does not start Lockstep's agent, and "
+                  "trainer.launcher is Lockstep; set trainer.launcher to Torchrun or None"));
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [/opt/bin/accelerate, launch]}\n")),
+              ElementsAre(HasSubstr("is \"/opt/bin/accelerate\"")));
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [torchrun, /app/train.py], launcher: Torchrun}\n")), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [mpirun, /app/train], launcher: None}\n")), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [/bin/sh, -c, torchrun]}\n")), IsEmpty());
+}
+
 TEST(JobFile, a_queue_is_named_as_queues_are_and_by_the_job) {
   const std::string queued =
       "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, labels: "

@@ -66,12 +66,13 @@ Json container(const char* state, Json details) {
 
 void set_running(Json& pod, const std::string& node, bool ready, api::UnixSeconds now) {
   pod["spec"]["nodeName"] = node;
-  pod["status"] = {{"phase", "Running"},
-                   {"podIP", "10.0.0." + std::to_string(1 + node.back() - 'a')},
-                   {"startTime", api::format_time(now - kAgeSeconds)},
-                   {"conditions", Json::array({pod_condition("PodScheduled", "True"),
-                                               pod_condition("Ready", ready ? "True" : "False")})},
-                   {"containerStatuses", Json::array({container("running", Json::object())})}};
+  pod["status"] = {
+      {"phase", "Running"},
+      {"podIP", "10.0.0." + std::to_string(1 + node.back() - 'a')},
+      {"startTime", api::format_time(now - kAgeSeconds)},
+      {"conditions",
+       Json::array({pod_condition("PodScheduled", "True"), pod_condition("Ready", ready ? "True" : "False")})},
+      {"containerStatuses", Json::array({container("running", {{"startedAt", api::format_time(now - kAgeSeconds)}})})}};
 }
 
 void set_ended(Json& pod, const std::string& node, int code, api::UnixSeconds now) {

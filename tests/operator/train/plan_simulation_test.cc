@@ -254,7 +254,9 @@ TEST_P(Simulation, holds_by_the_operator_and_changes_of_the_spec_in_the_storm_en
 }
 
 TEST_P(Simulation, gangs_end_in_completion) {
-  ModelCluster cluster(GetParam(), spec_with(GetParam() % 2 == 0 ? "Torchrun" : "None"));
+  Json spec = spec_with(GetParam() % 2 == 0 ? "Torchrun" : "None");
+  if (GetParam() % 4 < 2) spec["checkpoint"]["volume"]["emptyDir"] = Json::object();
+  ModelCluster cluster(GetParam(), spec);
   ModelOperator op(cluster, true);
   for (int step = 0; step < kStormSteps; ++step) {
     cluster.live(false);
