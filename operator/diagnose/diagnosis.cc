@@ -368,6 +368,9 @@ class Diagnoser {
     conclude(false, text);
     if (ending) explain(*ending);
     if (wait) add_wait(*wait);
+    const api::Condition* const ready = condition(api::condition::kPodsReady);
+    if (ready != nullptr && ready->reason == train::kEarlierGangEnding)
+      out_.details.push_back(on_one_line(ready->message));
     if (ending) advise(advice_for_ending(ending->reason, job_));
   }
 

@@ -60,7 +60,8 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
   static const std::map<std::string, std::string> words = {
       {"Done", "has ended with 0"},
       {"InvalidUsage", "refused its arguments"},
-      {"ConfigurationChanged", "refused to go on with other flags than its checkpoint was made with"},
+      {"ConfigurationChanged",
+       "refused to go on with other flags, or another version of its model, than its checkpoint was made with"},
       {"DataUnreadable", "could not read its data"},
       {"CheckpointFailed", "could not read or write a checkpoint"},
       {"NotFinite", "stopped because loss or gradient were not finite"},
@@ -131,8 +132,8 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
   if (reason == "InvalidUsage") return {run_anew("correct spec.trainer.args")};
   if (reason == "ConfigurationChanged") {
     return {
-        {"set the flags that are named back, or add --resume with the checkpoint's path to spec.trainer.args; the "
-         "job goes on when its spec has changed:",
+        {"set the flags that are named, or the image, back, or add --resume with the checkpoint's path to "
+         "spec.trainer.args; the job goes on when its spec has changed:",
          kubectl("edit", name, "tj " + name.name)}};
   }
   if (reason == "InvalidSpec") return {run_anew("correct the field")};
@@ -165,7 +166,7 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
 std::string wait_words(const train::Obstacle& wait) {
   const std::string& reason = wait.reason;
   if (reason == "CreateContainerConfigError") {
-    if (is_about_root(wait)) return "may not run its container as root";
+    if (is_about_root(wait)) return "needs a user by number, who is not root, for its container";
     if (has_any(wait.message, {"secret", "Secret", "configmap", "ConfigMap"})) {
       return "names a Secret or ConfigMap, or a key of one, that is not there";
     }

@@ -122,18 +122,6 @@ bool has_prerequisites(PlanState& state) {
          has_all;
 }
 
-// The earlier pod 0 that may still write a checkpoint beside its successor's; nullptr: there is none. Our agents keep
-// two writers apart (docs/checkpoints.md), the programs of other launchers do not.
-const PodView* earlier_writer(const PlanState& state) {
-  if (!state.spec.checkpoint || state.spec.trainer.launcher == api::Launcher::kLockstep) return nullptr;
-  const auto& pods = state.observed.pods;
-  const auto writer = std::find_if(pods.begin(), pods.end(), [&state](const PodView& pod) {
-    return pod.node_rank == 0 && pod.attempt < state.attempt_of(0) && !pod.end && !has_ended(pod) &&
-           !is_lost(pod, state.observed);
-  });
-  return writer == pods.end() ? nullptr : &*writer;
-}
-
 void create_pods(PlanState& state, const std::vector<int>& missing) {
   if (!missing.empty() && !state.queue.no_new_pods.empty()) {
     return state.block_pods({"AdmissionIncomplete", state.queue.no_new_pods});
@@ -174,7 +162,7 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
       state.look_again(state.now + kTryAgainSeconds);
       continue;
     }
-    if (const PodView* const writer = node_rank == 0 ? earlier_writer(state) : nullptr; writer != nullptr) {
+    if (const PodView* const writer = earlier_writer(state); node_rank == 0 && writer != nullptr) {
       state.block_pods({std::string(kEarlierGangEnding),
                         "pod " + writer->meta.name +
                             " has not ended and may write a last checkpoint; its successor is created when it has "
@@ -190,6 +178,16 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
 }
 
 }  // namespace
+
+const PodView* earlier_writer(const PlanState& state) {
+  if (!state.spec.checkpoint || state.spec.trainer.launcher == api::Launcher::kLockstep) return nullptr;
+  const auto& pods = state.observed.pods;
+  const auto writer = std::find_if(pods.begin(), pods.end(), [&state](const PodView& pod) {
+    return pod.node_rank == 0 && pod.attempt < state.attempt_of(0) && !pod.end && !has_ended(pod) &&
+           !is_lost(pod, state.observed);
+  });
+  return writer == pods.end() ? nullptr : &*writer;
+}
 
 void refuse_spec(PlanState& state, const std::string& message) {
   if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});

@@ -22,5 +22,8 @@ std::vector<int> missing_node_ranks(const PlanState& state);
 // are still to be made and were refused for one of these, returns the refusal whose time to try again comes last;
 // nullptr: there is none.
 const CreateProblem* refusal_of_all_pods(const PlanState& state);
+// The earlier pod 0 that may still write a checkpoint beside its successor's, which is not made before; nullptr: there
+// is none. Our agents keep two writers apart (docs/checkpoints.md), the programs of other launchers do not.
+const PodView* earlier_writer(const PlanState& state);
 
 }  // namespace lockstep::train

@@ -215,7 +215,7 @@ class Pass {
     const bool is_due = plan.actions.empty() && field(object_, {"status", "phase"}) == nullptr;
     if ((plan.status || memory_.unwritten_status) && !is_due && now_ < memory_.write_status_at) {
       if (plan.status) memory_.unwritten_status = *plan.status;
-      look_again_within(std::chrono::seconds(1));
+      look_again_within(std::chrono::seconds(memory_.write_status_at - now_));
     } else if (plan.status || memory_.unwritten_status) {
       const Status written = write_status(status);
       if (!written.ok() && written.error().code == ErrorCode::kConflict) {

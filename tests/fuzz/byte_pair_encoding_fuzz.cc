@@ -67,8 +67,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check_files(vocabulary, rest);
       break;
     case 2:
-      if (const auto parts = BytePairEncoding::split_tokenizer_json(rest, "tokenizer.json"); parts.ok()) {
-        check_files(parts->first, parts->second);
+      if (const auto parts = BytePairEncoding::split_tokenizer_json(rest, "tokenizer.json", ""); parts.ok()) {
+        check_files(parts->vocabulary, parts->merges);
       }
       break;
     default:

@@ -360,7 +360,7 @@ def test_words_that_describe_nobody_are_named_beside_the_known_ones(run, lockste
     (["--gender", "X"], 2, "expected F or M"),
     (["--occupation", "21"], 2, "expected a word, or a number from 0 to 20"),
     (["--embed_dim", "8"], 2, "is of another model"),
-    (["--data_path", "generated"], 2, "is of another model")])
+    (["--data_path", "generated"], 2, "was trained with another version of the ratings")])
 def test_what_cannot_be_recommended_is_said(run, lockstep, trained, flags, code, message):
     assert message in recommend(run, lockstep, trained, *flags, code=code)
 

@@ -94,6 +94,8 @@ Result<Vocabulary> read_vocabulary(std::string_view text, const std::string& nam
   return vocabulary;
 }
 
+constexpr const char* kAddedTokens = "added_tokens_decoder";
+
 // The settings in tokenizer_config.json.
 struct TokenizerConfig {
   WordRule words = WordRule::kGpt2;
@@ -122,7 +124,7 @@ Result<TokenizerConfig> read_config(std::string_view text, const std::string& na
   }
   const auto end = json.find("eos_token");
   if (end != json.end()) config.end_of_text = text_of(*end);
-  const auto added = json.find("added_tokens_decoder");
+  const auto added = json.find(kAddedTokens);
   if (added == json.end()) return config;
   if (!added->is_object()) return bad_config(name, "added_tokens_decoder: expected an object");
   constexpr int32_t kTokensMax = 1 << 24;  // more than any vocabulary
@@ -134,6 +136,24 @@ Result<TokenizerConfig> read_config(std::string_view text, const std::string& na
     config.added.emplace_back(*id, text_of(token));
   }
   return config;
+}
+
+// The rule by which tokenizer.json cuts texts into words; nullopt: another one.
+std::optional<WordRule> rule_of_pre_tokenizer(const Json& json) {
+  constexpr std::string_view kQwen2Pattern =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const auto is_byte_level = [](const Json& step, bool cuts) {
+    return text_field(step, {"type"}) == "ByteLevel" && !bool_field(step, {"add_prefix_space"}) &&
+           (field(step, {"use_regex"}) == nullptr || bool_field(step, {"use_regex"})) == cuts;
+  };
+  const Json* const first = field(json, {"pre_tokenizer"});
+  if (first == nullptr) return std::nullopt;
+  if (is_byte_level(*first, true)) return WordRule::kGpt2;
+  const Json* const steps = field(*first, {"pretokenizers"});
+  const bool is_qwen2 = steps != nullptr && steps->is_array() && steps->size() == 2 &&
+                        text_field((*steps)[0], {"pattern", "Regex"}) == kQwen2Pattern &&
+                        text_field((*steps)[0], {"behavior"}) == "Isolated" && is_byte_level((*steps)[1], false);
+  return is_qwen2 ? std::optional(WordRule::kQwen2) : std::nullopt;
 }
 
 // The contraction ("'s", "'ll", …) that begins at `at`; empty if there is none.
@@ -228,14 +248,15 @@ Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
   };
   TRY_ASSIGN(NamedText vocabulary, read_one(kVocabularyNames));
   TRY_ASSIGN(NamedText merges, read_one(kMergesNames));
-  TRY_ASSIGN(const NamedText config, read_one(kConfigName));
+  TRY_ASSIGN(NamedText config, read_one(kConfigName));
   const bool has_vocabulary = !vocabulary.second.empty();
   if (!has_vocabulary && merges.second.empty()) {
     TRY_ASSIGN(const NamedText whole, read_one(kWholeName));
     if (!whole.second.empty()) {
-      TRY_ASSIGN(auto parts, split_tokenizer_json(whole.first, whole.second));
-      vocabulary = {std::move(parts.first), whole.second + ": model.vocab"};
-      merges = {std::move(parts.second), whole.second + ": model.merges"};
+      TRY_ASSIGN(Texts texts, split_tokenizer_json(whole.first, whole.second, config.first));
+      vocabulary = {std::move(texts.vocabulary), whole.second + ": model.vocab"};
+      merges = {std::move(texts.merges), whole.second + ": model.merges"};
+      config = {std::move(texts.config), config.second.empty() ? whole.second : config.second};
     }
   }
   if (vocabulary.second.empty() || merges.second.empty()) {
@@ -252,30 +273,50 @@ Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
                 .config_name = config.second});
 }
 
-Result<std::pair<std::string, std::string>> BytePairEncoding::split_tokenizer_json(std::string_view text,
-                                                                                   const std::string& name) {
+Result<BytePairEncoding::Texts> BytePairEncoding::split_tokenizer_json(std::string_view text, const std::string& name,
+                                                                       std::string_view config) {
   TRY_ASSIGN(const Json json, parse_json(text, name));
-  const Json* const model = field(json, {"model"});
   const Json* const vocabulary = field(json, {"model", "vocab"});
   const Json* const merges = field(json, {"model", "merges"});
-  if (model == nullptr || vocabulary == nullptr || merges == nullptr || !merges->is_array() ||
-      text_field(*model, {"type"}) != "BPE") {
+  if (vocabulary == nullptr || merges == nullptr || !merges->is_array() ||
+      text_field(json, {"model", "type"}) != "BPE") {
     return Error{ErrorCode::kInvalid, name +
                                           ": expected a model of the type BPE with vocab and merges; is this another "
                                           "model's tokenizer?"};
   }
-  std::string lines;
+  const std::optional<WordRule> words = rule_of_pre_tokenizer(json);
+  if (!words) {
+    return Error{ErrorCode::kInvalid,
+                 name +
+                     ": pre_tokenizer is neither GPT-2's (ByteLevel, add_prefix_space false) nor Qwen2's; is this "
+                     "another model's tokenizer?"};
+  }
+  Texts texts{.vocabulary = dump_line(*vocabulary), .merges = {}, .config = {}};
   for (const Json& pair : *merges) {
     if (pair.is_string()) {  // as tokenizers before 0.20 wrote it
-      lines += pair.get<std::string>() + "\n";
+      texts.merges += pair.get<std::string>() + "\n";
     } else if (pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_string()) {
-      lines += pair[0].get<std::string>() + " " + pair[1].get<std::string>() + "\n";
+      texts.merges += pair[0].get<std::string>() + " " + pair[1].get<std::string>() + "\n";
     } else {
       return Error{ErrorCode::kInvalid, name + ": model.merges holds " + shown(dump_line(pair)) +
                                             "; expected pairs of tokens, [\"a\", \"b\"] or \"a b\""};
     }
   }
-  return std::pair{dump_line(*vocabulary), std::move(lines)};
+  Json settings = Json::object();
+  if (!config.empty()) {
+    TRY_ASSIGN(settings, parse_json(config, "tokenizer_config.json"));
+    if (!settings.is_object()) return bad_config("tokenizer_config.json", "expected an object");
+  }
+  settings["tokenizer_class"] = *words == WordRule::kQwen2 ? "Qwen2Tokenizer" : "GPT2Tokenizer";
+  const Json* const added = field(json, {"added_tokens"});
+  if (added != nullptr && added->is_array() && !settings.contains(kAddedTokens)) {
+    for (const Json& token : *added) {
+      const Json* const id = field(token, {"id"});
+      if (id != nullptr) settings[kAddedTokens][dump_line(*id)] = token;
+    }
+  }
+  texts.config = dump_line(settings);
+  return texts;
 }
 
 Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {

@@ -44,10 +44,15 @@ class BytePairEncoding {
     std::string config_name = "tokenizer_config.json";
   };
   static Result<BytePairEncoding> parse(const Files& files);
-  // The contents of vocab.json and merges.txt, from those of tokenizer.json, which Python's tokenizers and transformers
-  // (from version 5 on: alone) write.
-  static Result<std::pair<std::string, std::string>> split_tokenizer_json(std::string_view text,
-                                                                          const std::string& name);
+  // What tokenizer.json holds (Python's tokenizers and, from version 5 on, transformers write it alone) as the contents
+  // of vocab.json, merges.txt and tokenizer_config.json; `config`: those of a tokenizer_config.json beside it, or
+  // empty.
+  struct Texts {
+    std::string vocabulary;
+    std::string merges;
+    std::string config;
+  };
+  static Result<Texts> split_tokenizer_json(std::string_view text, const std::string& name, std::string_view config);
   // Tokens 0 … 255 are the bytes, 256 ends texts.
   static BytePairEncoding of_bytes();
 

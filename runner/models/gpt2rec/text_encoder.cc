@@ -94,7 +94,9 @@ Result<BytePairEncoding> tokenizer_of(const TextEncoderOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::make(const TextEncoderOptions& options, at::Device device) {
-  if (!options.gpt2_folder.empty() && !std::filesystem::is_directory(options.gpt2_folder)) {
+  std::error_code unknown;  // what is read from a folder that may not be searched says so
+  if (!options.gpt2_folder.empty() &&
+      std::filesystem::status(options.gpt2_folder, unknown).type() == std::filesystem::file_type::not_found) {
     return Error{
         ErrorCode::kNotFound,
         "--gpt2_path " + options.gpt2_folder +

@@ -370,9 +370,9 @@ TEST(Wait, for_a_container_that_cannot_be_set_up_is_told_by_the_kubelets_words) 
   };
   for (const Case& one :
        {Case{"container has runAsNonRoot and image will run as root",
-             "TrainJob sasrec may not run its container as root", "USER 65532"},
+             "TrainJob sasrec needs a user by number, who is not root, for its container", "USER 65532"},
         Case{"container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
-             "may not run its container as root", "podTemplate.spec.securityContext"},
+             "needs a user by number, who is not root, for its container", "podTemplate.spec.securityContext"},
         Case{"secret \"hub\" not found", "names a Secret or ConfigMap, or a key of one, that is not there", "kubelet"},
         Case{"couldn't find key token in ConfigMap team/hub", "names a Secret or ConfigMap", "kubelet"},
         Case{"failed to prepare subPath", "has a container that its node cannot set up", "kubelet"}}) {

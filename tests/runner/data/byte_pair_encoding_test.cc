@@ -188,22 +188,43 @@ TEST(BytePairEncoding, reads_both_pairs_of_names_and_lines_that_end_as_on_window
   }
 }
 
+constexpr const char* kGpt2Words = R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
+constexpr const char* kQwen2Words =
+    R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
+    R"([^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},)"
+    R"( "behavior": "Isolated"}, {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})";
+
+std::string single_file(const Pairs& pairs, const std::string& merges, const std::string& words) {
+  return R"({"model": {"type": "BPE", "vocab": )" + vocabulary_text(vocabulary_of(pairs)) + R"(, "merges": )" + merges +
+         R"(}, "added_tokens": [{"id": 300, "content": "<|im_end|>"}], "pre_tokenizer": )" + words + "}";
+}
+
 TEST(BytePairEncoding, reads_one_file_that_holds_both_with_pairs_as_lists_or_texts) {
   const Pairs pairs = {{"a", "b"}};
-  const BytePairEncoding wanted = made(pairs);
   for (const char* merges : {R"([["a", "b"]])", R"(["a b"])"}) {
     const TemporaryFolder folder;
-    folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": )" + vocabulary_text(vocabulary_of(pairs)) +
-                                       R"(, "merges": )" + merges + "}}");
+    folder.write("tokenizer.json", single_file(pairs, merges, kGpt2Words));
     const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-    EXPECT_EQ(loaded->encode("abba"), wanted.encode("abba"));
-    EXPECT_EQ(loaded->end_of_text(), wanted.end_of_text());
+    EXPECT_EQ(loaded->encode("abba 12"), made(pairs).encode("abba 12"));
+    EXPECT_EQ(loaded->end_of_text(), made(pairs).end_of_text());
   }
 }
 
+TEST(BytePairEncoding, takes_the_words_and_the_token_that_ends_texts_from_one_file) {
+  const Pairs pairs = {{"1", "2"}};
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", single_file(pairs, R"([["1", "2"]])", kQwen2Words));
+  folder.write("tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->end_of_text(), 300);
+  EXPECT_EQ(loaded->encode("12"), (std::vector<int32_t>{'1', '2'})) << "each digit is a word";
+  EXPECT_EQ(made(pairs).encode("12"), (std::vector<int32_t>{256}));
+}
+
 TEST(BytePairEncoding, the_single_file_of_another_kind_of_tokenizer_is_refused) {
-  const auto refusal = [](const char* text) {
+  const auto refusal = [](const std::string& text) {
     const TemporaryFolder folder;
     folder.write("tokenizer.json", text);
     const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
@@ -213,10 +234,15 @@ TEST(BytePairEncoding, the_single_file_of_another_kind_of_tokenizer_is_refused) 
                            R"({"model": {"type": "BPE", "vocab": {}}})"}) {
     EXPECT_NE(refusal(text).find("tokenizer.json: expected a model of the type BPE"), std::string::npos) << text;
   }
-  EXPECT_NE(refusal(R"({"model": {"type": "BPE", "vocab": {}, "merges": [["a"]]}})").find("model.merges holds"),
-            std::string::npos);
-  EXPECT_NE(refusal(R"({"model": {"type": "BPE", "vocab": {}, "merges": []}})").find("tokenizer.json: model.vocab"),
-            std::string::npos);
+  const Pairs pairs = {{"a", "b"}};
+  EXPECT_NE(refusal(single_file(pairs, R"([["a"]])", kGpt2Words)).find("model.merges holds"), std::string::npos);
+  EXPECT_NE(refusal(single_file(pairs, "[]", kGpt2Words)).find("tokenizer.json: model.merges"), std::string::npos);
+  for (const char* words : {"null", R"({"type": "ByteLevel", "add_prefix_space": true})", R"({"type": "Whitespace"})",
+                            R"({"type": "Sequence", "pretokenizers": []})"}) {
+    EXPECT_NE(refusal(single_file(pairs, R"([["a", "b"]])", words)).find("pre_tokenizer is neither GPT-2's"),
+              std::string::npos)
+        << words;
+  }
 }
 
 TEST(BytePairEncoding, says_which_file_is_missing) {
