@@ -173,7 +173,7 @@ Plan finish(PlanState& state) {
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
   if (!(state.status == state.observed.job.status) && !can_wait(state)) state.plan.status = state.status;
-  if (state.plan.status) state.plan.status_can_wait = time_to_wait(state);
+  if (state.plan.status) state.plan.status_wait_seconds = time_to_wait(state);
   if (state.plan.why.empty()) state.plan.why = state.status.message;
   return std::move(state.plan);
 }

@@ -101,9 +101,9 @@ struct Measurement {
 struct Plan {
   // Written before the actions, unless it can wait; nullopt: nothing changes.
   std::optional<api::TrainJobStatus> status;
-  api::UnixSeconds status_can_wait = 0;   // so many seconds, for a status that says more
-  std::vector<PlannedEvent> events;       // once the status is written
-  std::vector<Measurement> measurements;  // likewise
+  api::UnixSeconds status_wait_seconds = 0;  // so many seconds, for a status that says more
+  std::vector<PlannedEvent> events;          // once the status is written
+  std::vector<Measurement> measurements;     // likewise
   std::vector<Action> actions;
   std::optional<api::UnixSeconds> look_again_at;  // when time alone may change the plan
   std::string why;                                // one line for the log

@@ -162,7 +162,7 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
       state.look_again(state.now + kTryAgainSeconds);
       continue;
     }
-    if (const PodView* const writer = earlier_writer(state); node_rank == 0 && writer != nullptr) {
+    if (const PodView* const writer = node_rank == 0 ? earlier_writer(state) : nullptr; writer != nullptr) {
       state.block_pods({std::string(kEarlierGangEnding),
                         "pod " + writer->meta.name +
                             " has not ended and may write a last checkpoint; its successor is created when it has "

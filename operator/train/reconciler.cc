@@ -44,7 +44,7 @@ constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
   std::optional<FirstPod> first_pod;
-  std::optional<api::TrainJobStatus> unwritten_status;  // it can wait (Plan::status_can_wait)
+  std::optional<api::TrainJobStatus> unwritten_status;  // it can wait (Plan::status_wait_seconds)
   api::UnixSeconds write_status_at = 0;                 // the unwritten one; the clock has whole seconds
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
@@ -208,7 +208,7 @@ class Pass {
     if (plan.look_again_at)
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
     if (plan.status) {
-      const api::UnixSeconds due = now_ + plan.status_can_wait;
+      const api::UnixSeconds due = now_ + plan.status_wait_seconds;
       memory_.write_status_at = memory_.unwritten_status ? std::min(memory_.write_status_at, due) : due;
     }
     // A job without a status gets one as soon as its pods are made.

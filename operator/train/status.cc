@@ -168,8 +168,9 @@ std::string starting_text(const StatusInput& input) {
   if (const auto from = agent_missing_from(input); from && *from <= input.observed.now) {
     return "; pod " + input.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
            std::to_string(kStatusPort) +
-           "): a program of your own needs a new TrainJob with trainer.launcher Torchrun or None; an agent that does "
-           "run there is behind a network policy.";
+           "): for a program of your own set trainer.launcher Torchrun or None in a new TrainJob; for Lockstep's, let "
+           "the "
+           "operator reach that port through the network policies.";
   }
   if (input.report == nullptr || !input.report->is_loading()) return "; the others start.";
   const ReportedLoading& loading = *input.report->loading;

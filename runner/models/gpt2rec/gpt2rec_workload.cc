@@ -155,7 +155,8 @@ Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& rati
               .dropout = options_.dropout},
              device) {
   frozen_.push_back({.name = "the ratings", .sha256 = digest_of(ratings.ratings)});
-  encoder_->initialize(seed_);  // a run that is resumed without adapters in its state writes them into model files, too
+  // Adapters that no phase trains are in no checkpoint, but in each model file: a resumed run needs their values, too.
+  encoder_->initialize(seed_);
 }
 
 void Gpt2recWorkload::initialize(uint64_t seed) {

@@ -86,7 +86,7 @@ std::string plan_text(const Plan& plan, const Observed& o, bool shows_objects) {
   text["why"] = plan.why;
   if (plan.status) {
     text["status, what changes"] = status_text(o.job.status, *plan.status);
-    if (plan.status_can_wait > 0) text["status"] = "can wait " + std::to_string(plan.status_can_wait) + " s";
+    if (plan.status_wait_seconds > 0) text["status"] = "can wait " + std::to_string(plan.status_wait_seconds) + " s";
   } else {
     text["status"] = "not written";
   }
