@@ -4,7 +4,7 @@
 What it holds the code to (docs/decisions.md says why):
   - a room includes only the rooms that ROOMS allows it, tests may include any;
   - rooms without torch never include torch, c10, ATen or gloo;
-  - the two halves leave each other alone, but for runner/base and runner/contract, which the operator may use, and the
+  - the two halves leave each other alone, but for runner/{base,contract,recovery}, which the operator may use, and the
     rooms of the operator from which the command line reads TrainJobs;
   - cpprestsdk is included by one file;
   - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
@@ -60,7 +60,7 @@ OPERATOR_ROOMS = {
     "manifest": ["api", "train"],
     "diagnose": ["api", "train"],
 }
-OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract"}
+OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract", "recovery"}
 # The command line reads TrainJobs: by what is pure of the operator, and links no cpprestsdk.
 CLI_MAY_USE_OF_THE_OPERATOR = {"api", "train", "manifest"}
 NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
