@@ -243,7 +243,7 @@ class Diagnoser {
   void explain(const train::PodEnd& ending) {
     std::string line = who(ending);
     if (!ending.node.empty()) line += " on " + ending.node;
-    if (ending.exit_code) line += ", exit code " + exit_code_words(*ending.exit_code);
+    if (ending.exit_code) line += ", exit code " + exit_code_words(ending.reason, *ending.exit_code);
     line += ", " + ago(ending.time);
     out_.details.push_back(line);
     if (!ending.message.empty()) out_.details.push_back("its last message: " + on_one_line(ending.message));

@@ -81,6 +81,9 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
       {"EvictionByEvictionAPI", "was evicted (a drain, or another client of the eviction API)"},
       {"TerminationByKubelet", "was ended by its kubelet"},
       {"DeletionByPodGC", "was lost with its node"},
+      {"NotStarted", "was not started by its node, and moved to another"},
+      {"NodeAffinity", "was refused by its node's kubelet"},
+      {"TopologyAffinityError", "was refused by its node's kubelet"},
       {"UnexpectedAdmissionError", "was refused by its node's kubelet"}};
   if (const auto it = words.find(reason); it != words.end()) return it->second;
   if (exit_code && *exit_code > kFirstSignal) {
@@ -90,8 +93,10 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
   return "was lost (" + reason + ")";
 }
 
-std::string exit_code_words(int code) {
+std::string exit_code_words(const std::string& reason, int code) {
   const std::string number = std::to_string(code);
+  const bool is_ours = reason != exit_reason(code_of(ExitCode::kCrash)) && reason != "InitContainerFailed";
+  if (!is_ours && code <= kFirstSignal) return number + ": a crash";
   switch (static_cast<ExitCode>(code)) {
     case ExitCode::kDone:
       return number + ": done";

@@ -26,8 +26,9 @@ std::string kubectl(const std::string& verb, const JobName& job, const std::stri
 
 // "was killed by the kernel (out of memory)", "was evicted from its node", …
 std::string ending_words(const std::string& reason, std::optional<int> exit_code);
-// "3: data missing or unreadable"; for signals their names.
-std::string exit_code_words(int code);
+// "3: data missing or unreadable"; for signals their names. `reason` tells whose code it is: that of another program,
+// or of an init container, is only "3: a crash".
+std::string exit_code_words(const std::string& reason, int code);
 // What to do about it.
 std::vector<Advice> advice_for_ending(const std::string& reason, const api::TrainJob& job);
 // The same for what keeps pods from running: reason and message of the condition PodsReady.

@@ -18,6 +18,14 @@ void read_by_number(const Json& json, std::string_view name, std::map<Key, Value
   }
 }
 
+void read_nodes(const Json& json, std::string_view name, std::map<std::string, api::UnixSeconds>& to) {
+  const Json* const nodes = field(json, {name});
+  if (nodes == nullptr || !nodes->is_object()) return;
+  for (const auto& [node, time] : nodes->items()) {
+    if (time.is_number_integer()) to[node] = time.get<int64_t>();
+  }
+}
+
 int whole_number(const Json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
 
 // "0-1023,1030": thousands of pods in a few bytes.
@@ -70,6 +78,9 @@ Json counters_to_json(const Bookkeeping& book) {
     json["quickReplacements"][std::to_string(node_rank)] = {{"times", replacements.times}, {"last", replacements.last}};
   }
   for (const auto& [node, since] : book.avoided) json["avoided"][node] = since;
+  for (const auto& [node, last] : book.refusals) json["refusals"][node] = last;
+  if (!book.moved.empty()) json["moved"] = ranges_text(book.moved);
+  if (!book.committed_spec.empty()) json["committedSpec"] = book.committed_spec;
   return json;
 }
 
@@ -83,11 +94,10 @@ void read_counters(const Json& json, Bookkeeping& book) {
     return QuickReplacements{static_cast<int>(number_field(entry, {"times"}).value_or(0)),
                              number_field(entry, {"last"}).value_or(0)};
   });
-  if (const Json* avoided = field(json, {"avoided"}); avoided != nullptr && avoided->is_object()) {
-    for (const auto& [node, since] : avoided->items()) {
-      if (since.is_number_integer()) book.avoided[node] = since.get<int64_t>();
-    }
-  }
+  read_nodes(json, "avoided", book.avoided);
+  read_nodes(json, "refusals", book.refusals);
+  book.moved = read_ranges(json, "moved");
+  book.committed_spec = text_field(json, {"committedSpec"});
 }
 
 }  // namespace

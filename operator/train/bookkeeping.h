@@ -66,6 +66,9 @@ struct Bookkeeping {
   std::map<int, int> without_progress;                  // node rank → failures in a row at or before furthest_step
   std::map<int, QuickReplacements> quick_replacements;  // by node rank; kGang: of all pods together
   std::map<std::string, api::UnixSeconds> avoided;      // Kubernetes node → since when
+  std::map<std::string, api::UnixSeconds> refusals;     // Kubernetes node → when its kubelet last refused a pod
+  std::set<int> moved;  // node ranks whose newest pod replaces one that did not start, and has not started either
+  std::string committed_spec;  // hash_of_pods of the spec with which the run last committed a step; empty: it did not
 
   int pod_group = 0;               // number of the gang's PodGroup
   bool enough_were_ready = false;  // pods: elastic.minNodes, or all, at some time in the job's life

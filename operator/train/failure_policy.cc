@@ -5,8 +5,11 @@
 #include <tuple>
 
 #include "operator/train/pod_group.h"
+#include "runner/base/json.h"
 #include "runner/base/plural.h"
+#include "runner/base/sha256.h"
 #include "runner/contract/exit_code.h"
+#include "runner/recovery/restart_policy.h"
 
 namespace lockstep::train {
 namespace {
@@ -35,47 +38,80 @@ bool matches(const api::FailureRule& rule, const PodEnd& end) {
   const auto has = [](const auto& list, const auto& value) {
     return std::find(list.begin(), list.end(), value) != list.end();
   };
-  if (end.exit_code && has(rule.exit_codes, *end.exit_code)) return true;
+  if (end.exit_code && end.is_of_trainer && has(rule.exit_codes, *end.exit_code)) return true;
   return std::any_of(end.pod_reasons.begin(), end.pod_reasons.end(),
                      [&](const std::string& reason) { return has(rule.pod_reasons, reason); });
 }
 
-ExitCode code_of(const PodEnd& end) {
-  if (end.reason == exit_reason(code_of(ExitCode::kOutOfMemory))) return ExitCode::kOutOfMemory;
-  return static_cast<ExitCode>(end.exit_code.value_or(code_of(ExitCode::kCrash)));
-}
-
+// By the reason, which says so of a program that the kernel killed, too, and only of ours when its exit code is 13.
 bool is_out_of_memory(const PodEnd& end) {
-  return end.kind == EndKind::kExit && code_of(end) == ExitCode::kOutOfMemory;
+  return end.kind == EndKind::kExit && end.reason == exit_reason(code_of(ExitCode::kOutOfMemory));
 }
 
-Verdict judge_exit(const PodEnd& end, const api::TrainJobSpec& spec) {
+// The agent ended because the run did, and no rank of its own was the cause. (Agents of an earlier version end the
+// whole run when one node's workers crash again and again: then all pods end with that node's code.)
+bool ended_with_the_run(const PodEnd& end, const api::TrainJobSpec& spec) {
+  return spec.trainer.launcher == api::Launcher::kLockstep && end.kind == EndKind::kExit && end.job_ended && !end.rank;
+}
+
+Verdict judge_exit(const PodEnd& end, const api::TrainJobSpec& spec, bool after_first_commit) {
   const RuleAction retry = action_of_scope(spec);
-  const bool is_ours = spec.trainer.launcher == api::Launcher::kLockstep;
-  if (end.reason == kConfigurationChanged) {
-    return {RuleAction::kFail, true, false, "the job is suspended, and goes on when its spec has changed", true};
+  const int code = end.exit_code.value_or(code_of(ExitCode::kCrash));
+  if (!end.is_of_trainer) return {retry, true, false, ""};
+  if (spec.trainer.launcher != api::Launcher::kLockstep) {
+    if (is_stop(code)) return {retry, false, false, "it was told to stop by somebody else"};
+    return {retry, true, false, ""};
   }
-  switch (code_of(end)) {
-    case ExitCode::kUsage:
-    case ExitCode::kData:
-    case ExitCode::kNotFinite:
-      return {RuleAction::kFail, true, false,
-              "an end with this code is never retried: a new pod would end the same way"};
-    case ExitCode::kPeerLost:
-      // Another program may use this exit code for something else, so there it counts.
-      return {retry, !is_ours, false, is_ours ? "it lost its peers, which is not its fault" : ""};
-    case ExitCode::kInterrupted:
-    case ExitCode::kTerminated:
-      return {retry, false, false, "it was told to stop by somebody else"};
-    case ExitCode::kDeviceFault:
-      return {retry, true, true, "its device is at fault"};
+  const EndVerdict verdict = judge_end({.code = is_out_of_memory(end) ? code_of(ExitCode::kOutOfMemory) : code,
+                                        .is_configuration_changed = end.reason == kConfigurationChanged,
+                                        .after_first_commit = after_first_commit});
+  if (verdict.consequence == Consequence::kRestart) {
+    return {retry, verdict.is_counted, verdict.avoids_machine, verdict.because};
+  }
+  return {RuleAction::kFail, verdict.is_counted, false, verdict.because,
+          verdict.consequence == Consequence::kSuspendJob};
+}
+
+Verdict judge_without_rules(const PodEnd& end, const api::TrainJobSpec& spec, bool after_first_commit) {
+  switch (end.kind) {
+    case EndKind::kExit:
+      return judge_exit(end, spec, after_first_commit);
+    case EndKind::kOverLimit:
+      return {action_of_scope(spec), true, false, "it used more local storage than its own limit allows"};
+    case EndKind::kNotStarted:  // its peers wait for it wherever it is, so that it alone is replaced
+      return {RuleAction::kReplacePod, false, true, ""};
     default:
       break;
   }
-  if (end.job_ended && is_ours) {
-    return {RuleAction::kFail, true, false, "the agent says that the run is over for all pods"};
+  if (end.reason == kPreempted && spec.scheduling.gang == api::Gang::kNative && is_disrupted_whole(spec)) {
+    return {RuleAction::kRestartGang, false, false, "the scheduler takes the whole gang"};
   }
-  return {retry, true, false, ""};
+  return {action_of_scope(spec), false, false, ""};
+}
+
+Verdict judge_by_rules(const PodEnd& end, const api::TrainJobSpec& spec, bool after_first_commit) {
+  const std::vector<api::FailureRule>& rules = spec.restart_policy.rules;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (!matches(rules[i], end)) continue;
+    return {rules[i].action, rules[i].action != RuleAction::kIgnore, rules[i].avoid_node,
+            "restartPolicy.rules[" + std::to_string(i) + "] says " + api::to_string(rules[i].action)};
+  }
+  return judge_without_rules(end, spec, after_first_commit);
+}
+
+// What of a spec can make a program refuse its input. Not numNodes, which also changes while a run goes on, and which a
+// queue may lower.
+std::string hash_of_pods(const api::TrainJobSpec& spec) {
+  constexpr size_t kDigits = 16;
+  const api::Trainer& t = spec.trainer;
+  const Json shape{{"image", t.image},
+                   {"command", t.command},
+                   {"args", t.args},
+                   {"env", t.env},
+                   {"numProcPerNode", t.num_proc_per_node.value_or(0)},
+                   {"resourcesPerNode", t.resources_per_node},
+                   {"podTemplate", t.pod_template}};
+  return sha256_hex(dump_line(shape)).substr(0, kDigits);
 }
 
 int failures_in_window(const Bookkeeping& book) {
@@ -99,12 +135,20 @@ int note_progress(const PodEnd& end, int64_t known_step, Bookkeeping& book) {
   return ++book.without_progress[end.node_rank];
 }
 
-void avoid(const PodEnd& end, api::UnixSeconds now, Bookkeeping& book) {
-  if (end.node.empty()) return;
-  book.avoided[end.node] = now;
-  if (book.avoided.size() <= kAvoidedNodesMax) return;
-  book.avoided.erase(std::min_element(book.avoided.begin(), book.avoided.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; }));
+void note_node(const std::string& node, api::UnixSeconds now, std::map<std::string, api::UnixSeconds>& nodes) {
+  if (node.empty()) return;
+  nodes[node] = now;
+  if (nodes.size() <= kAvoidedNodesMax) return;
+  nodes.erase(
+      std::min_element(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
+}
+
+// Returns whether that node's kubelet has refused a pod of this job before, within restartPolicy.windowSeconds.
+bool note_refusal(const PodEnd& end, int window_seconds, api::UnixSeconds now, Bookkeeping& book) {
+  std::erase_if(book.refusals, [&](const auto& refusal) { return refusal.second + window_seconds < now; });
+  const bool was_before = book.refusals.count(end.node) > 0;
+  note_node(end.node, now, book.refusals);
+  return was_before;
 }
 
 // Why this end fails the job, if a budget is used up. `no_progress` is what note_progress returned, else 0.
@@ -137,11 +181,15 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdic
 
 // Does this end count for restartPolicy.noProgressRestarts? Only runs with launcher Lockstep report their steps. A pod
 // that gave up waiting for its peers counts, because peers that run and never find each other would be replaced for
-// ever. It does not count while a peer has not started: the job may wait for that one without a time limit.
+// ever. It does not count while a peer has not started: the job may wait for that one without a time limit. A pod that
+// ended with the run counts, or a run that ends without a cause in any of its pods would be started again for ever.
 bool counts_for_no_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec,
                             const FailureInput& input) {
-  if (spec.trainer.launcher != api::Launcher::kLockstep || end.kind != EndKind::kExit) return false;
-  return verdict.is_counted || (code_of(end) == ExitCode::kPeerLost && !input.waits_for_pods);
+  if (spec.trainer.launcher != api::Launcher::kLockstep) return false;
+  if (end.kind == EndKind::kOverLimit) return verdict.is_counted;
+  if (end.kind != EndKind::kExit) return false;
+  const bool lost_its_peers = end.is_of_trainer && end.exit_code == code_of(ExitCode::kPeerLost);
+  return verdict.is_counted || (lost_its_peers ? !input.waits_for_pods : ended_with_the_run(end, spec));
 }
 
 std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
@@ -164,19 +212,22 @@ api::UnixSeconds end_of_wait(int node_rank, const Bookkeeping& book) {
 
 }  // namespace
 
-Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
-  const std::vector<api::FailureRule>& rules = spec.restart_policy.rules;
-  for (size_t i = 0; i < rules.size(); ++i) {
-    if (!matches(rules[i], end)) continue;
-    return {rules[i].action, rules[i].action != RuleAction::kIgnore, rules[i].avoid_node,
-            "restartPolicy.rules[" + std::to_string(i) + "] says " + api::to_string(rules[i].action)};
+Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec, bool after_first_commit) {
+  Verdict verdict = judge_by_rules(end, spec, after_first_commit);
+  if (verdict.action != RuleAction::kFail && ended_with_the_run(end, spec)) {
+    // The pod with the cause, whose report names its rank, is counted, and its node avoided: once, and not once a pod.
+    verdict.is_counted = false;
+    verdict.avoids_node = false;
+    verdict.because = "the run ended because of another pod";
   }
-  if (end.kind == EndKind::kExit) return judge_exit(end, spec);
-  if (end.reason == kPreempted && spec.scheduling.gang == api::Gang::kNative && is_disrupted_whole(spec)) {
-    return {RuleAction::kRestartGang, false, false, "the scheduler takes the whole gang"};
-  }
-  return {action_of_scope(spec), false, false, ""};
+  return verdict;
 }
+
+bool has_committed(const api::TrainJobSpec& spec, const Bookkeeping& book) {
+  return !book.committed_spec.empty() && book.committed_spec == hash_of_pods(spec);
+}
+
+void note_commit(const api::TrainJobSpec& spec, Bookkeeping& book) { book.committed_spec = hash_of_pods(spec); }
 
 FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureInput& input,
                                     Bookkeeping& book) {
@@ -184,13 +235,25 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
   std::sort(ends.begin(), ends.end(), [](const PodEnd& a, const PodEnd& b) {
     return std::tie(a.time, a.node_rank) < std::tie(b.time, b.node_rank);
   });
+  // A worker's report names the step that its state had, which a checkpoint may have brought: only a further one is
+  // news.
+  const int64_t furthest_step = std::max({input.known_step, book.furthest_step, int64_t{0}});
+  const bool is_further = std::any_of(
+      ends.begin(), ends.end(), [furthest_step](const PodEnd& end) { return end.step.value_or(0) > furthest_step; });
+  if (is_further) note_commit(spec, book);
+  const bool after_first_commit = has_committed(spec, book);
   FailureOutcome outcome;
   for (PodEnd& end : ends) {
-    Verdict verdict = judge(end, spec);
+    Verdict verdict = judge(end, spec, after_first_commit);
     // When all pods restart, only the first end counts: the others ended because of it.
     const bool is_aftermath = outcome.is_gang;
+    if (end.kind == EndKind::kRefused && note_refusal(end, spec.restart_policy.window_seconds, input.now, book)) {
+      verdict.avoids_node = true;
+      if (verdict.because.empty()) verdict.because = "its kubelet refused a pod of this job before";
+    }
+    if (end.kind == EndKind::kNotStarted) book.moved.insert(end.node_rank);
     if (input.queue_assigns_nodes) verdict.avoids_node = false;
-    if (verdict.avoids_node) avoid(end, input.now, book);
+    if (verdict.avoids_node) note_node(end.node, input.now, book.avoided);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
       outcome.is_fixable_by_spec_change = verdict.is_fixable_by_spec_change;

@@ -1,8 +1,10 @@
 // restartPolicy: what follows when a pod ends badly. Pure. (docs/failure-handling.md)
 //
-// The first of `rules` that matches decides, else the table of exit codes. Then three limits apply: on the counted
-// failures within windowSeconds (a new checkpoint resets the count), on restarts in a row without one new step, and on
-// ends for lack of memory. The outcome: the job stops, with a reason, or one pod or all pods are replaced (scope).
+// The first of `rules` that matches decides; else, for a trainer of launcher Lockstep,
+// runner/recovery/restart_policy.h, whose rule is the agents' as well. The exit codes of other programs mean nothing
+// but success, a stop, or a crash. Then three limits apply: on the counted failures within windowSeconds (a new
+// checkpoint resets the count), on restarts in a row without one new step, and on ends for lack of memory. The outcome:
+// the job stops, with a reason, or one pod or all pods are replaced (scope).
 #pragma once
 
 #include <map>
@@ -24,7 +26,8 @@ inline constexpr int kOutOfMemoryMax = 2;
 inline constexpr api::UnixSeconds kQuickReplacementSeconds = 60;
 inline constexpr api::UnixSeconds kReplacementWaitFirstSeconds = 5;
 inline constexpr api::UnixSeconds kReplacementWaitMaxSeconds = 300;
-// At most so many nodes are avoided, the newest of them: a job that avoids every node would never start.
+// At most so many nodes are avoided (and remembered for a refusal), the newest of them: a job that avoids every node
+// would never start.
 inline constexpr size_t kAvoidedNodesMax = 16;
 
 struct Verdict {
@@ -34,8 +37,15 @@ struct Verdict {
   std::string because;                     // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
   bool is_fixable_by_spec_change = false;  // with kFail: the job is suspended until somebody changes the spec
 };
-// Decides about one end, without regard to the budgets.
-Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec);
+// Decides about one end, without regard to the budgets. `after_first_commit`: has_committed.
+Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec, bool after_first_commit);
+
+// Has the run, as far as its reports say, committed a step since the part of its spec that shapes the pods last
+// changed? That part changes only while the job is suspended and has no pods, so a report is always about the present
+// one.
+bool has_committed(const api::TrainJobSpec& spec, const Bookkeeping& book);
+// A report of pod 0 says so.
+void note_commit(const api::TrainJobSpec& spec, Bookkeeping& book);
 
 // Why a job has failed: the condition's reason and message.
 struct JobFailure {

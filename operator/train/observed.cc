@@ -55,6 +55,8 @@ NodeView view_of_node(const Json& node) {
   return view;
 }
 
+bool is_silent(const NodeView& node) { return (!node.ready || node.unreachable) && !node.out_of_service; }
+
 std::string Observed::token() const { return hmac_sha256_hex(settings.token_key, job.meta.uid); }
 
 const PodView* Observed::pod(int node_rank, int attempt) const {

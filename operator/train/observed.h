@@ -41,6 +41,15 @@ struct NodeView {
   bool operator==(const NodeView&) const = default;
 };
 
+// Does its kubelet not answer, or call the node not ready? One that is out of service is gone, and not silent.
+bool is_silent(const NodeView& node);
+
+// Kubernetes nodes on which pods of any TrainJob run.
+struct NodesInUse {
+  int all = 0;
+  int silent = 0;
+};
+
 // CreateProblem::reason
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
 inline constexpr std::string_view kPriorityClassMissing = "PriorityClassMissing";
@@ -64,6 +73,8 @@ struct CreateProblem {
 struct FirstPod {
   int64_t generation = 0;  // metadata.generation of the job that it was made from
   std::string invalid;     // the server's words; empty: it is valid
+  api::UnixSeconds time = 0;
+  int times = 1;  // in a row that it was found invalid, in this generation
 };
 
 // The numNodes that was last sent to pod 0's agent (POST /nodes), and when.
@@ -94,6 +105,7 @@ struct Observed {
   std::map<std::string, OptionalKind> kinds;  // by CRD name, "podgroups.scheduling.k8s.io": kinds_needed's
   std::optional<bool> claim_exists;           // of checkpoint.volume.persistentVolumeClaim; absent: not known
   std::optional<std::map<std::string, NodeView>> nodes;  // absent: not known (the operator sees one namespace only)
+  NodesInUse nodes_in_use;                               // counted only while one of `nodes` is silent
   std::optional<RunReport> report;
   std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object

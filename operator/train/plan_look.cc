@@ -5,6 +5,7 @@
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "operator/train/status.h"
+#include "operator/train/stuck_pod.h"
 
 namespace lockstep::train {
 namespace {
@@ -55,11 +56,35 @@ void look_at_pod(PlanState& state, int node_rank) {
   if (state.book.first_done_at == 0) state.book.first_done_at = state.now;
 }
 
+void look_for_stuck_pods(PlanState& state) {
+  const int num_others = static_cast<int>(state.current.size()) - 1;
+  int num_started = static_cast<int>(state.book.done.size());
+  for (const PodView* const pod : state.current) {
+    if (pod == nullptr || !pod->started) continue;
+    state.book.moved.erase(pod->node_rank);
+    if (state.book.done.count(pod->node_rank) == 0) ++num_started;
+  }
+  if (2 * num_started <= num_others) return;
+  for (const PodView* const pod : state.current) {
+    if (pod == nullptr || pod->started || state.failed[static_cast<size_t>(pod->node_rank)]) continue;
+    if (state.book.moved.count(pod->node_rank) > 0 || state.book.done.count(pod->node_rank) > 0) continue;
+    const std::optional<api::UnixSeconds> stuck_at = when_stuck(*pod, state.observed);
+    if (!stuck_at || !may_move(*pod, state.current, state.observed)) continue;
+    if (*stuck_at > state.now) {
+      state.look_again(*stuck_at);
+      continue;
+    }
+    state.failed[static_cast<size_t>(pod->node_rank)] = true;
+    state.ends.push_back(end_of_stuck_pod(*pod, num_started, num_others, state.observed));
+  }
+}
+
 void take_figures(PlanState& state, const RunReport& report) {
   if (!report.origin.empty() && report.origin != state.book.origin) {
     state.book.origin = report.origin;
     state.event(false, "StateLoaded", "The run's state: " + state.book.origin + ".", "Train");
   }
+  if (report.progress && report.progress->step > 0) note_commit(state.spec, state.book);
   take_progress(report, state.status);
   take_process_failures(report, state.current, state.status);
   if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, state.book);
@@ -85,12 +110,13 @@ void look_at_pods(PlanState& state) {
   state.current.assign(static_cast<size_t>(num_nodes), nullptr);
   state.failed.assign(static_cast<size_t>(num_nodes), false);
   for (int node_rank = 0; node_rank < num_nodes; ++node_rank) look_at_pod(state, node_rank);
+  look_for_stuck_pods(state);
   for (const PodView& pod : state.observed.pods) {
     if (has_ended(pod) || is_lost(pod, state.observed)) continue;
     state.node_ranks_with_pods.insert(pod.node_rank);
     ++state.pods_left;
     if (!pod.pod_group.empty()) ++state.living_by_group[pod.pod_group];
-    if (pod.meta.deletion_time) state.look_again(*pod.meta.deletion_time + kTryAgainSeconds);
+    if (const auto when = overdue_at(pod)) state.look_again(*when);
     if (const auto when = when_believed_lost(pod, state.observed)) state.look_again(*when);
   }
 }

@@ -71,7 +71,11 @@ bool is_template_valid(PlanState& state) {
   const std::optional<FirstPod>& first = state.observed.first_pod;
   if (!first || first->generation != state.observed.job.meta.generation || first->invalid.empty()) return true;
   refuse_spec(state, "the API server refuses a pod of this spec: " + with_template_paths(first->invalid));
-  return false;
+  if (state.is_over) return false;
+  // The spec need not be at fault: an admission may have changed the pod. So it is tried again.
+  const api::UnixSeconds again = try_again_at(*first);
+  state.look_again(again);
+  return again <= state.now;
 }
 
 void take_answer_to_first_pod(PlanState& state) {

@@ -9,6 +9,13 @@ namespace {
 
 // A create that a quota refused is tried again after 10 s, 20 s, 40 s, then once a minute.
 constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
+// A spec that the API server found invalid: after 10 s, 20 s, 40 s, …, then every ten minutes.
+constexpr api::UnixSeconds kInvalidWaitMaxSeconds = 600;
+
+api::UnixSeconds doubled_wait(int times, api::UnixSeconds longest) {
+  constexpr int kDoublingsMax = 8;
+  return std::min(kTryAgainSeconds << std::clamp(times - 1, 0, kDoublingsMax), longest);
+}
 
 }  // namespace
 
@@ -120,9 +127,11 @@ void PlanState::look_again(api::UnixSeconds at) {
 
 api::UnixSeconds try_again_at(const CreateProblem& problem) {
   if (problem.reason != kQuotaExceeded) return problem.time + kTryAgainSeconds;
-  constexpr int kDoublingsMax = 8;
-  return problem.time +
-         std::min(kTryAgainSeconds << std::clamp(problem.times - 1, 0, kDoublingsMax), kQuotaWaitMaxSeconds);
+  return problem.time + doubled_wait(problem.times, kQuotaWaitMaxSeconds);
+}
+
+api::UnixSeconds try_again_at(const FirstPod& invalid) {
+  return invalid.time + doubled_wait(invalid.times, kInvalidWaitMaxSeconds);
 }
 
 }  // namespace lockstep::train

@@ -90,5 +90,6 @@ struct PlanState {
 
 // When what was refused is tried again.
 api::UnixSeconds try_again_at(const CreateProblem& problem);
+api::UnixSeconds try_again_at(const FirstPod& invalid);
 
 }  // namespace lockstep::train

@@ -11,11 +11,14 @@
 namespace lockstep::train {
 
 enum class EndKind {
-  kDone,       // the trainer ended with 0
-  kExit,       // the trainer, or an init container, ended with another code
-  kDisrupted,  // evicted, preempted, drained, refused by its kubelet: the cause is the cluster, not the program
-  kDeleted,    // somebody deleted it
-  kNodeLost,   // its node went away
+  kDone,        // the trainer ended with 0
+  kExit,        // the trainer, or an init container, ended with another code
+  kOverLimit,   // evicted, because it used more local storage than its own limit allows
+  kRefused,     // by its kubelet, which had no room or device for it
+  kDisrupted,   // evicted, preempted, drained: the cause is the cluster, not the program
+  kDeleted,     // somebody deleted it
+  kNodeLost,    // its node went away
+  kNotStarted,  // stuck_pod.h
 };
 
 struct PodEnd {
@@ -25,18 +28,20 @@ struct PodEnd {
   std::string pod;
   std::string node;
   std::optional<int> exit_code;
+  bool is_of_trainer = true;             // exit_code is the trainer's, not an init container's or a sidecar's
   std::string reason;                    // CamelCase
   std::vector<std::string> pod_reasons;  // Kubernetes' own words for it, which rules may name
   std::string message;                   // a sentence, or the program's own last message
   std::optional<int> rank;
   std::optional<int64_t> step;
-  bool job_ended = false;
+  bool job_ended = false;  // its agent ended because the run did, for all pods
   api::UnixSeconds time = 0;
 };
 
-// nullopt: the pod has not ended (or has not begun). A node that is not ready counts as lost, unless a fresh report of
-// pod 0 has the pod as a member of the group: the agents' heartbeats are more reliable than the kubelet's. Without
-// heartbeats (launchers other than Lockstep) it counts as lost only after health.notReadyTimeoutSeconds.
+// nullopt: the pod has not ended (or has not begun). While there is a fresh report of pod 0, a node that is not ready
+// counts as lost at once, unless the report has the pod as a member of the group: the agents' heartbeats are more
+// reliable than the kubelet's. Without one (other launchers have none) it counts as lost only after
+// health.notReadyTimeoutSeconds; and later, when the kubelets of most nodes are silent (kOutageSeconds).
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
 // Is its node lost, or is it overdue (pod_view.h)? Then nothing need wait for it. end_of may name another kind of end:
 // Kubernetes marks the pods of a dead node as disrupted, and a trainer may have ended while a sidecar still ran.

@@ -42,7 +42,9 @@ void read_conditions(const Json& pod, PodView& view) {
     if (type == "PodScheduled") {
       view.scheduled = is_true;
       if (!is_true) view.unschedulable = text_field(condition, {"message"});
+      if (is_true) view.scheduled_at = time_field(condition, {"lastTransitionTime"});
     }
+    if (type == "PodReadyToStartContainers") view.is_unprepared = !is_true;
     if (type == "DisruptionTarget" && is_true) {
       view.disruption = text_field(condition, {"reason"});
       if (view.disruption.empty()) view.disruption = type;
@@ -127,8 +129,16 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {
 
 bool has_ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
+std::optional<api::UnixSeconds> overdue_at(const PodView& pod) {
+  if (!pod.meta.deletion_time) return std::nullopt;
+  const bool is_seen = pod.deletion_seen_at != 0;
+  const api::UnixSeconds gone_by = is_seen ? pod.deletion_seen_at + pod.deletion_grace_seconds : 0;
+  return std::max(*pod.meta.deletion_time, gone_by) + kDeletionSlackSeconds;
+}
+
 bool is_overdue(const PodView& pod, api::UnixSeconds now) {
-  return pod.meta.deletion_time && *pod.meta.deletion_time + kDeletionSlackSeconds <= now;
+  const std::optional<api::UnixSeconds> at = overdue_at(pod);
+  return at && *at <= now;
 }
 
 std::optional<PodView> view_of_pod(const Json& pod) {
@@ -142,6 +152,7 @@ std::optional<PodView> view_of_pod(const Json& pod) {
   view.num_nodes = small_number(view.meta.annotations, kNumNodesAnnotation).value_or(0);
   view.avoids = avoids_of(view.meta);
   view.deleting = view.meta.deletion_time.has_value();
+  view.deletion_grace_seconds = number_field(pod, {"metadata", "deletionGracePeriodSeconds"}).value_or(0);
   view.phase = phase_of(text_field(pod, {"status", "phase"}));
   view.node = text_field(pod, {"spec", "nodeName"});
   view.ip = text_field(pod, {"status", "podIP"});
@@ -155,6 +166,7 @@ std::optional<PodView> view_of_pod(const Json& pod) {
     view.gates.append(view.gates.empty() ? "" : ", ").append(text_field(gate, {"name"}));
   }
   read_containers(pod, view);
+  if (view.scheduled && view.started_at == 0) view.is_unprepared = true;
   return view;
 }
 

@@ -52,16 +52,22 @@ struct PodView {
   int num_nodes = 0;             // of the job, as its environment says; 0: it does not
   std::set<std::string> avoids;  // Kubernetes nodes that its affinity keeps it away from
   bool deleting = false;         // it has a deletionTimestamp, or this operator has just deleted it
+  int64_t deletion_grace_seconds = 0;
+  api::UnixSeconds deletion_seen_at = 0;  // when this operator first saw the deletionTimestamp; 0: not known
 
   PodPhase phase = PodPhase::kUnknown;
   bool ready = false;
   bool scheduled = false;
-  std::string unschedulable;  // the scheduler's words while it is not
-  std::string pod_group;      // its gang's, whichever scheduler's; empty: none
-  std::string gates;          // spec.schedulingGates, "a, b": no scheduler looks at the pod before they are removed
-  bool started = false;       // the trainer container runs, or has run
-  bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed
-  std::string node;           // spec.nodeName
+  api::UnixSeconds scheduled_at = 0;  // 0: it is not scheduled, or nobody says since when
+  std::string unschedulable;          // the scheduler's words while it is not
+  std::string pod_group;              // its gang's, whichever scheduler's; empty: none
+  std::string gates;  // spec.schedulingGates, "a, b": no scheduler looks at the pod before they are removed
+  // Its kubelet has not set up its volumes and its network (condition PodReadyToStartContainers), or has not looked at
+  // it at all: it neither pulls an image nor runs an init container. False where the kubelet does not say.
+  bool is_unprepared = false;
+  bool started = false;    // the trainer container runs, or has run
+  bool all_ended = false;  // all its containers have ended; the kubelet says so before it says Succeeded or Failed
+  std::string node;        // spec.nodeName
   std::string ip;
   api::UnixSeconds started_at = 0;     // status.startTime: the kubelet has seen it
   api::UnixSeconds running_since = 0;  // of the trainer container; 0: it does not run, or nobody says since when
@@ -81,7 +87,10 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods);
 // Succeeded or Failed, as its kubelet says.
 bool has_ended(const PodView& pod);
 
-// Its grace period is over and it still exists: its kubelet does not answer.
+// From when on a pod that is being deleted is overdue, if it still exists: its grace period is over, and its kubelet
+// does not answer. nullopt: it is not being deleted. deletionTimestamp has the API server's clock, and `now` this
+// operator's, which may be ahead: so the grace period must also be over since the operator saw the deletion.
+std::optional<api::UnixSeconds> overdue_at(const PodView& pod);
 bool is_overdue(const PodView& pod, api::UnixSeconds now);
 
 }  // namespace lockstep::train

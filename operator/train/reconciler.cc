@@ -12,6 +12,7 @@
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_service.h"
 #include "operator/train/kueue_reader.h"
+#include "operator/train/node_census.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
 #include "operator/train/trim.h"
@@ -48,8 +49,9 @@ struct Memory {
   api::UnixSeconds write_status_at = 0;                 // the unwritten one; the clock has whole seconds
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
-  std::set<std::string> missing_nodes;  // that the API server does not have
-  std::set<std::string> deleted_pods;   // UIDs; the cache may not have their deletionTimestamp yet
+  std::set<std::string> missing_nodes;                     // that the API server does not have
+  std::set<std::string> deleted_pods;                      // UIDs; the cache may not have their deletionTimestamp yet
+  std::map<std::string, api::UnixSeconds> deletions_seen;  // UID of a pod → when its deletionTimestamp was first seen
   std::optional<SentNumNodes> sent_num_nodes;
   std::vector<PodView> pods;  // of the last pass
   std::optional<bool> claim_exists;
@@ -130,6 +132,7 @@ struct Reconciler::Impl {
     if (!options.may_write) options.may_write = [] { return true; };
     const auto workloads = p.optional.find(std::string(kWorkloadCrd));
     kueue.emplace(p.client, workloads == p.optional.end() ? nullptr : workloads->second);
+    if (p.nodes != nullptr) census.emplace(p.pods, *p.nodes);
   }
 
   // Releases the Workloads of a TrainJob of this name that is deleted, is being deleted, or was before this one.
@@ -158,6 +161,7 @@ struct Reconciler::Impl {
   Parts p;
   Options options;
   std::optional<KueueReader> kueue;  // made by the constructor
+  std::optional<NodeCensus> census;  // likewise, where the operator may read nodes
   std::mutex mutex;
   std::map<api::ObjectKey, Memory> memories;  // protected by mutex; a value by the worker that holds the key
 };
@@ -168,10 +172,11 @@ namespace {
 class Pass {
  public:
   Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
-       const api::ObjectKey& key, const Json& object, Memory& memory)
+       std::optional<NodeCensus>& census, const api::ObjectKey& key, const Json& object, Memory& memory)
       : p_(parts),
         options_(options),
         kueue_(kueue),
+        census_(census),
         key_(key),
         object_(object),
         memory_(memory),
@@ -268,6 +273,8 @@ class Pass {
     observed.sent_num_nodes = memory_.sent_num_nodes;
     observed.report = p_.progress.newest(key_);
     mark_deleted_pods(observed.pods);
+    note_deletions(observed.pods);
+    count_nodes(observed);
     TRY(look_for_claim(observed));
     return observed;
   }
@@ -315,6 +322,25 @@ class Pass {
       pod.deleting = true;
     }
     memory_.deleted_pods = std::move(still_there);
+  }
+
+  // By this operator's clock. After a restart it counts from then on.
+  void note_deletions(std::vector<PodView>& pods) {
+    std::map<std::string, api::UnixSeconds> seen;
+    for (PodView& pod : pods) {
+      if (!pod.meta.deletion_time) continue;
+      const auto before = memory_.deletions_seen.find(pod.meta.uid);
+      pod.deletion_seen_at = before == memory_.deletions_seen.end() ? now_ : before->second;
+      seen.emplace(pod.meta.uid, pod.deletion_seen_at);
+    }
+    memory_.deletions_seen = std::move(seen);
+  }
+
+  void count_nodes(Observed& observed) {
+    if (!census_ || !observed.nodes) return;
+    const bool has_silent = std::any_of(observed.nodes->begin(), observed.nodes->end(),
+                                        [](const auto& node) { return is_silent(node.second); });
+    if (has_silent) observed.nodes_in_use = census_->count(now_);
   }
 
   // Takes the views of the last pass. Only a pod that has changed since, which the cache shows as another object, is
@@ -528,7 +554,12 @@ class Pass {
     const bool is_invalid = !answer.ok() && answer.error().reason == kube::kReasonInvalidObject;
     const bool is_answered = answer.ok() || answer.error().code == ErrorCode::kExists || is_refusal(answer.error());
     if (is_answered) {
-      memory_.first_pod = FirstPod{pod.generation, is_invalid ? answer.error().message : ""};
+      const std::optional<FirstPod>& before = memory_.first_pod;
+      const bool is_again = before && before->generation == pod.generation && !before->invalid.empty();
+      memory_.first_pod = FirstPod{.generation = pod.generation,
+                                   .invalid = is_invalid ? answer.error().message : "",
+                                   .time = options_.now(),
+                                   .times = is_again ? before->times + 1 : 1};
       outcome_.learned = true;
     }
     if (is_invalid) {
@@ -834,6 +865,7 @@ class Pass {
   const Reconciler::Parts& p_;
   const Reconciler::Options& options_;
   const KueueReader& kueue_;
+  std::optional<NodeCensus>& census_;
   const api::ObjectKey& key_;
   const Json& object_;
   Memory& memory_;
@@ -861,7 +893,8 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
       return control::ReconcileResult{};
     }
     Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
-    Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, *impl_->kueue, key, *job, memory).run();
+    Result<Pass::Outcome> outcome =
+        Pass(impl_->p, impl_->options, *impl_->kueue, impl_->census, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
     if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;

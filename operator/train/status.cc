@@ -103,7 +103,7 @@ std::string avoided_text(const StatusInput& input) {
   for (const std::string& node : avoided_nodes(input.book, window, input.observed.now)) {
     nodes += (nodes.empty() ? "" : ", ") + node;
   }
-  return nodes.empty() ? "" : " (it avoids " + nodes + ", where a device was at fault)";
+  return nodes.empty() ? "" : " (it avoids " + nodes + ", where pods failed because of the node)";
 }
 
 std::optional<Obstacle> pod_obstacle(const StatusInput& input) {

@@ -28,7 +28,7 @@ Json pick_metadata(Json& object) {
   const auto metadata = object.find("metadata");
   if (metadata == object.end()) return Json::object();
   Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
-                               "labels", "ownerReferences"});
+                               "deletionGracePeriodSeconds", "labels", "ownerReferences"});
   for (const std::string_view name : {kNumNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
     if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
   }
@@ -63,7 +63,10 @@ Json trim_pod(Json pod) {
     kept["spec"] = pick(*spec, {"nodeName", "schedulingGates", "schedulingGroup"});
   if (Json* status = object_in(pod, "status")) {
     Json& to = kept["status"] = pick(*status, {"phase", "podIP", "startTime", "reason", "message"});
-    to["conditions"] = pick_all(*status, "conditions", {"type", "status", "reason", "message"});
+    to["conditions"] = pick_all(*status, "conditions", {"type", "status", "reason", "message", "lastTransitionTime"});
+    for (Json& condition : to["conditions"]) {
+      if (text_field(condition, {"type"}) != "PodScheduled") condition.erase("lastTransitionTime");
+    }
     for (const char* name : {"containerStatuses", "initContainerStatuses"}) {
       if (status->contains(name)) to[name] = pick_all(*status, name, {"name", "state"});
     }

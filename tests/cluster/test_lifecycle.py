@@ -102,7 +102,7 @@ def test_a_pod_that_ends_badly_is_replaced_alone(jobs, api, kubelet, how, reason
 def test_what_no_new_pod_would_mend_fails_the_job_in_the_workers_words(jobs, api, kubelet, code, reason):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")
-    words = '{"exitCode": %d, "reason": "x", "message": "the file /data/x is missing", "rank": 1, "step": 7, ' \
+    words = '{"exitCode": %d, "reason": "x", "message": "the file /data/x is missing", "rank": 1, "step": 0, ' \
             '"generation": 1}' % code
     kubelet.exit(api.namespace, "job-1-0", Exit(code, words))
     failed = jobs.wait_for_condition("Failed")
@@ -112,6 +112,17 @@ def test_what_no_new_pod_would_mend_fails_the_job_in_the_workers_words(jobs, api
     assert status["phase"] == "Failed" and status["recentFailures"][0]["exitCode"] == code
     assert status["restarts"]["total"] == 0
     assert reason in failed["reason"] or reason in status["recentFailures"][0]["reason"], (failed, status)
+
+
+def test_what_a_new_pod_may_mend_after_the_first_step_is_replaced(jobs, api, kubelet):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    words = {"exitCode": 3, "reason": "DataUnreadable", "message": "/data/x: Stale file handle", "rank": 1, "step": 7}
+    kubelet.exit(api.namespace, "job-1-0", Exit(3, json.dumps(words)))
+    jobs.wait_for_pods("job-0-0", "job-1-1")
+    status = jobs.status()
+    assert status["restarts"]["pod"] == 1 and len(status["bookkeeping"]["counted"]) == 1
+    assert "the same input has worked before" in jobs.condition("Recovering")["message"], status
 
 
 def test_a_deleted_pod_comes_back_as_the_next_attempt(jobs, api):
@@ -124,7 +135,7 @@ def test_a_deleted_pod_comes_back_as_the_next_attempt(jobs, api):
 def test_a_node_that_went_away_is_replaced_without_waiting_for_it(api, kubelet, operator):
     operator(namespace=None)  # who looks after one namespace sees no nodes
     jobs = Jobs(api)
-    jobs.create(nodes=2)
+    jobs.create(nodes=2, health={"notReadyTimeoutSeconds": 1})  # no agent reports on the other here
     jobs.wait_for_condition("PodsReady")
     host = jobs.pods()["job-1-0"]["spec"]["nodeName"]
     kubelet.lose_node(host)

@@ -103,7 +103,7 @@ def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet)
 def test_an_end_that_is_not_tried_again(api, jobs, kubelet, code, reason, message, says, does):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")
-    kubelet.exit(api.namespace, "job-0-0", Exit(code, termination_report(code, reason, message, 0, 7)))
+    kubelet.exit(api.namespace, "job-0-0", Exit(code, termination_report(code, reason, message, 0, 0)))
     jobs.wait_for_condition("Failed")
     screen = wait_for_verdict(api, ["TrainJob job has failed: rank 0 in pod job-0-0", says, "it was not tried again"])
     assert screen.code == 1

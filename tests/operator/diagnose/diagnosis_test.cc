@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "operator/diagnose/ending.h"
 #include "tests/operator/diagnose/facts_builder.h"
 
 namespace lockstep::diagnose {
@@ -295,6 +296,14 @@ INSTANTIATE_TEST_SUITE_P(
         EndingCase{13, "Error", "OutOfMemory", "ran out of memory", "limits.memory"},
         EndingCase{137, "OOMKilled", "OutOfMemory", "was killed by the kernel (out of memory)", "limits.memory"},
         EndingCase{139, "Error", "SignalSEGV", "was killed by signal 11 (SignalSEGV)", "kubectl logs"}));
+
+// 13 is EACCES to most programs, and 5 an I/O error to rclone.
+TEST(Failure, of_another_program_or_an_init_container_is_a_crash_whatever_its_number) {
+  EXPECT_EQ(exit_code_words("OutOfMemory", 13), "13: out of memory");
+  EXPECT_EQ(exit_code_words("Crash", 13), "13: a crash");
+  EXPECT_EQ(exit_code_words("InitContainerFailed", 5), "5: a crash");
+  EXPECT_EQ(exit_code_words("SignalSEGV", 139), "139: killed by SIGSEGV");
+}
 
 TEST(Failure, of_the_budgets_names_them) {
   const char* const kCrash = R"({"node": 0, "attempt": 0, "exitCode": 1, "reason": "Crash", "message": ""})";

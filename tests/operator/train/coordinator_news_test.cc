@@ -64,7 +64,7 @@ TEST(CoordinatorNews, go_from_a_running_pod_0_to_the_other_running_pods) {
       {"pod 0's node is lost",
        [](Facts& s) {
          s.observed.pods[0].node = "lost";
-         s.observed.nodes->emplace("lost", NodeView{.ready = false, .unreachable = true});
+         s.observed.nodes->emplace("lost", NodeView{.out_of_service = true});
        },
        "",
        {}},

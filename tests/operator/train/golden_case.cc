@@ -387,11 +387,27 @@ Status add_kueue(const Json& yaml, const Json& job, api::UnixSeconds now, KueueV
 }
 
 Status check_words(const Json& yaml) {
-  static const std::vector<std::string> kKnown = {
-      "what",         "now",          "after",          "job",   "pods",      "nodes",
-      "report",       "service",      "network policy", "claim", "first pod", "refused",
-      "missing pods", "earlier pods", "sent",           "kinds", "show",      "prometheusNamespace",
-      "kueue",        "workload"};
+  static const std::vector<std::string> kKnown = {"what",
+                                                  "now",
+                                                  "after",
+                                                  "job",
+                                                  "pods",
+                                                  "nodes",
+                                                  "nodes in use",
+                                                  "report",
+                                                  "service",
+                                                  "network policy",
+                                                  "claim",
+                                                  "first pod",
+                                                  "refused",
+                                                  "missing pods",
+                                                  "earlier pods",
+                                                  "sent",
+                                                  "kinds",
+                                                  "show",
+                                                  "prometheusNamespace",
+                                                  "kueue",
+                                                  "workload"};
   for (const auto& [word, value] : yaml.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), word) == kKnown.end()) return bad("\"" + word + "\" is not known here");
   }
@@ -419,7 +435,10 @@ std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_ther
 
 void add_what_was_learned(const Json& yaml, Observed& o) {
   const std::string first_pod = text_field(yaml, {"first pod"});
-  if (first_pod != "none") o.first_pod = FirstPod{o.job.meta.generation, first_pod == "valid" ? "" : first_pod};
+  if (first_pod != "none") {
+    o.first_pod =
+        FirstPod{.generation = o.job.meta.generation, .invalid = first_pod == "valid" ? "" : first_pod, .time = o.now};
+  }
   if (const std::string claim = text_field(yaml, {"claim"}); !claim.empty()) o.claim_exists = claim == "exists";
   for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());
   o.settings = golden_settings();
@@ -502,6 +521,9 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   if (!yaml.contains("first pod")) with_default["first pod"] = "valid";
   add_what_was_learned(with_default, golden.observed);
   add_kinds(yaml, job, golden.observed);
+  golden.observed.nodes_in_use = {
+      .all = static_cast<int>(number_field(yaml, {"nodes in use", "all"}).value_or(0)),
+      .silent = static_cast<int>(number_field(yaml, {"nodes in use", "silent"}).value_or(0))};
   TRY(add_report(yaml, job, golden.observed));
   TRY(add_problems(yaml, golden.observed));
   golden.shows_objects = text_field(yaml, {"show"}) == "objects";

@@ -121,6 +121,8 @@ void ModelCluster::inject_failure(const std::string& name) {
       break;
     case 3:
       pod["status"]["reason"] = "Evicted";
+      pod["status"]["message"] = "The node was low on resource: memory.";
+      set_condition(pod, "DisruptionTarget", "True");
       end_container(pod, 137, now_);
       break;
     default:
@@ -170,6 +172,7 @@ void ModelCluster::live(bool is_calm) {
   if (!is_calm && pick(12) == 0) {
     auto node = std::next(nodes_.begin(), pick(static_cast<int>(nodes_.size())));
     node->second = !node->second;
+    nodes_since_[node->first] = now_;
     if (!node->second) ++failures_;
   }
   if (is_calm) {
@@ -191,9 +194,13 @@ void ModelCluster::live(bool is_calm) {
 std::vector<Json> ModelCluster::nodes() const {
   std::vector<Json> list;
   for (const auto& [name, is_alive] : nodes_) {
-    list.push_back(
-        {{"metadata", {{"name", name}}},
-         {"status", {{"conditions", Json::array({{{"type", "Ready"}, {"status", is_alive ? "True" : "Unknown"}}})}}}});
+    const auto at = nodes_since_.find(name);
+    const api::UnixSeconds since = at == nodes_since_.end() ? now_ : at->second;
+    list.push_back({{"metadata", {{"name", name}}},
+                    {"status",
+                     {{"conditions", Json::array({{{"type", "Ready"},
+                                                   {"status", is_alive ? "True" : "Unknown"},
+                                                   {"lastTransitionTime", api::format_time(since)}}})}}}});
   }
   return list;
 }

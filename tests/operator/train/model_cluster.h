@@ -62,7 +62,8 @@ class ModelCluster {
   std::vector<Json> jobs_;
   std::map<std::string, Json> pods_;
   std::vector<Change> changes_;
-  std::map<std::string, bool> nodes_;  // name → alive
+  std::map<std::string, bool> nodes_;                    // name → alive
+  std::map<std::string, api::UnixSeconds> nodes_since_;  // since when
   std::optional<Json> service_;
   int uids_ = 0;
   int failures_ = 0;

@@ -253,6 +253,25 @@ TEST_P(Simulation, holds_by_the_operator_and_changes_of_the_spec_in_the_storm_en
   come_to_rest(cluster, op);
 }
 
+// Each pod's last words name a step beyond those before: the input has worked, and a machine is at fault.
+TEST_P(Simulation, errors_of_the_input_after_the_first_step_end_in_completion) {
+  ModelCluster cluster(GetParam(), spec_with("Lockstep"));
+  ModelOperator op(cluster, true);
+  int steps = 0;
+  for (int step = 0; step < kStormSteps; ++step) {
+    cluster.live(false);
+    const auto pods = cluster.pods();
+    for (const auto& [name, pod] : pods) {
+      if (text_field(pod, {"status", "phase"}) != "Running" || cluster.pick(20) != 0) continue;
+      cluster.fail(name, 2 + cluster.pick(2), R"({"message":"stale","rank":0,"step":)" + std::to_string(++steps) + "}");
+    }
+    op.reconcile(cluster.pick(3) == 0 ? cluster.pick(4) : 1000);
+    check_now(cluster);
+    if (HasFatalFailure()) return;
+  }
+  come_to_rest(cluster, op);
+}
+
 TEST_P(Simulation, gangs_end_in_completion) {
   Json spec = spec_with(GetParam() % 2 == 0 ? "Torchrun" : "None");
   if (GetParam() % 4 < 2) spec["checkpoint"]["volume"]["emptyDir"] = Json::object();

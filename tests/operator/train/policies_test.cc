@@ -1,6 +1,8 @@
 // What the golden cases do not show: numbers that grow over many steps, tables, and objects that nobody would write.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "operator/api/trainjob.h"
 #include "operator/train/bookkeeping.h"
 #include "operator/train/desired_env.h"
@@ -28,31 +30,8 @@ PodEnd exit_with(int code, int node_rank = 1) {
   end.kind = EndKind::kExit;
   end.node_rank = node_rank;
   end.exit_code = code;
-  end.reason = "Crash";
+  end.reason = exit_reason(code);
   return end;
-}
-
-// The table of docs/failure-handling.md, row by row.
-TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
-  struct Row {
-    int code;
-    RuleAction action;
-    bool is_counted;
-    bool avoids_node;
-  };
-  const Row table[] = {{1, RuleAction::kReplacePod, true, false},    {2, RuleAction::kFail, true, false},
-                       {3, RuleAction::kFail, true, false},          {4, RuleAction::kReplacePod, true, false},
-                       {5, RuleAction::kFail, true, false},          {10, RuleAction::kReplacePod, false, false},
-                       {11, RuleAction::kReplacePod, true, false},   {12, RuleAction::kReplacePod, true, true},
-                       {13, RuleAction::kReplacePod, true, false},   {42, RuleAction::kReplacePod, true, false},
-                       {130, RuleAction::kReplacePod, false, false}, {137, RuleAction::kReplacePod, true, false},
-                       {139, RuleAction::kReplacePod, true, false},  {143, RuleAction::kReplacePod, false, false}};
-  for (const Row& row : table) {
-    const Verdict verdict = judge(exit_with(row.code), {});
-    EXPECT_EQ(verdict.action, row.action) << row.code;
-    EXPECT_EQ(verdict.is_counted, row.is_counted) << row.code;
-    EXPECT_EQ(verdict.avoids_node, row.avoids_node) << row.code;
-  }
 }
 
 TEST(FailurePolicy, a_changed_configuration_is_fixable_by_a_spec_change_and_another_usage_error_is_not) {
@@ -68,10 +47,202 @@ TEST(FailurePolicy, a_changed_configuration_is_fixable_by_a_spec_change_and_anot
   EXPECT_FALSE(final.is_fixable_by_spec_change);
 }
 
-TEST(FailurePolicy, counts_exit_code_10_of_an_image_that_is_not_ours) {
+TEST(FailurePolicy, a_commit_is_known_until_the_spec_that_shapes_the_pods_changes) {
+  api::TrainJobSpec spec;
+  spec.trainer.image = "runner:1";
+  spec.trainer.args = {"run", "sasrec"};
+  Bookkeeping book;
+  EXPECT_FALSE(has_committed(spec, book));
+  note_commit(spec, book);
+  book = bookkeeping_from_json(to_json(book));  // another operator goes on
+  EXPECT_TRUE(has_committed(spec, book));
+
+  api::TrainJobSpec resumed = spec;  // what may change while it runs, or does not shape the pods
+  resumed.suspend = true;
+  resumed.trainer.num_nodes = 7;
+  resumed.restart_policy.max_restarts = 3;
+  EXPECT_TRUE(has_committed(resumed, book));
+
+  const std::vector<std::function<void(api::Trainer&)>> edits = {
+      [](api::Trainer& t) { t.image = "runner:2"; },
+      [](api::Trainer& t) { t.command = {"x"}; },
+      [](api::Trainer& t) { t.args.push_back("--lr"); },
+      [](api::Trainer& t) {
+        t.env = {{{"name", "A"}, {"value", "1"}}};
+      },
+      [](api::Trainer& t) { t.num_proc_per_node = 2; },
+      [](api::Trainer& t) {
+        t.resources_per_node = {{"limits", {{"memory", "1Gi"}}}};
+      },
+      [](api::Trainer& t) {
+        t.pod_template = {{"spec", {{"hostNetwork", true}}}};
+      }};
+  for (size_t i = 0; i < edits.size(); ++i) {
+    api::TrainJobSpec edited = spec;
+    edits[i](edited.trainer);
+    EXPECT_FALSE(has_committed(edited, book)) << "edit " << i;
+    EXPECT_EQ(apply_failure_policy(edited, {exit_with(3)}, {.now = 1}, book).failure->reason, "DataUnreadable") << i;
+  }
+  EXPECT_FALSE(apply_failure_policy(spec, {exit_with(3)}, {.now = 1}, book).failure.has_value());
+}
+
+// The newest step of a worker may be that of the checkpoint which it began from.
+TEST(FailurePolicy, the_last_words_of_a_pod_tell_of_a_commit_only_when_their_step_is_a_new_one) {
+  const auto fails = [](std::optional<int64_t> step, int64_t known_step, int64_t furthest_step) {
+    Bookkeeping book;
+    book.furthest_step = furthest_step;
+    PodEnd end = exit_with(3);
+    end.step = step;
+    return apply_failure_policy({}, {end}, {.known_step = known_step, .now = 1}, book).failure.has_value();
+  };
+  EXPECT_TRUE(fails(std::nullopt, -1, -1));
+  EXPECT_TRUE(fails(0, -1, -1));
+  EXPECT_FALSE(fails(1, -1, -1));
+  EXPECT_TRUE(fails(500, 500, -1));
+  EXPECT_TRUE(fails(500, -1, 500));
+  EXPECT_FALSE(fails(501, 500, 500));
+}
+
+TEST(FailurePolicy, a_usage_error_that_comes_again_and_again_after_a_commit_ends_the_job) {
+  Bookkeeping book;
+  note_commit({}, book);
+  int ends = 0;
+  std::optional<JobFailure> failure;
+  bool was_gang = false;
+  while (!failure && ends < 20) {
+    const FailureOutcome outcome =
+        apply_failure_policy({}, {exit_with(2)}, {.known_step = 7, .now = 1000 + 400 * ends}, book);
+    was_gang = was_gang || outcome.is_gang;
+    failure = outcome.failure;
+    ++ends;
+  }
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->reason, "NoProgress");
+  EXPECT_EQ(ends, 4);
+  EXPECT_TRUE(was_gang) << "the last try is a restart of all pods";
+}
+
+// Agents of an earlier version end the whole run when the workers of one node crash again and again.
+TEST(FailurePolicy, of_many_pods_that_ended_with_the_run_only_the_cause_is_counted_and_its_node_avoided) {
+  for (const bool cause_is_first : {true, false}) {
+    std::vector<PodEnd> ends;
+    for (int node_rank = 0; node_rank < 8; ++node_rank) {
+      PodEnd end = exit_with(12, node_rank);
+      end.node = "node-" + std::to_string(node_rank);
+      end.job_ended = true;
+      end.time = 100;
+      ends.push_back(end);
+    }
+    ends[3].rank = 3;
+    ends[3].time = cause_is_first ? 99 : 101;
+    Bookkeeping together;
+    const FailureOutcome outcome = apply_failure_policy({}, ends, {.now = 200}, together);
+    EXPECT_FALSE(outcome.failure.has_value());
+    EXPECT_EQ(outcome.replacements.size(), 8U);
+    Bookkeeping one_by_one;  // as the pods' ends become known
+    for (const PodEnd& end : ends) {
+      EXPECT_FALSE(apply_failure_policy({}, {end}, {.now = 200}, one_by_one).failure.has_value());
+    }
+    for (const Bookkeeping& book : {together, one_by_one}) {
+      ASSERT_EQ(book.counted.size(), 1U);
+      EXPECT_EQ(book.counted.begin()->second, 1);
+      ASSERT_EQ(book.avoided.size(), 1U);
+      EXPECT_EQ(book.avoided.begin()->first, "node-3");
+    }
+  }
+}
+
+TEST(FailurePolicy, a_run_that_ends_again_and_again_without_a_cause_in_any_pod_ends_the_job) {
+  Bookkeeping book;
+  int times = 0;
+  for (bool has_failed = false; !has_failed && times < 20; ++times) {
+    std::vector<PodEnd> ends = {exit_with(11, 0), exit_with(11, 1)};
+    for (PodEnd& end : ends) end.job_ended = true;
+    has_failed = apply_failure_policy({}, ends, {.known_step = 7, .now = 1000 + 400 * times}, book).failure.has_value();
+  }
+  EXPECT_EQ(times, 4);
+  EXPECT_TRUE(book.counted.empty());
+}
+
+TEST(FailurePolicy, a_rule_about_exit_codes_is_about_the_trainer_s) {
+  api::TrainJobSpec spec;
+  spec.restart_policy.rules = {{.exit_codes = {5}, .action = RuleAction::kFail}};
+  PodEnd end = exit_with(5);
+  EXPECT_EQ(judge(end, spec, true).action, RuleAction::kFail);
+  end.is_of_trainer = false;
+  EXPECT_EQ(judge(end, spec, true).action, RuleAction::kReplacePod);
+  spec.restart_policy.rules = {{.pod_reasons = {"OOMKilled"}, .action = RuleAction::kFail}};
+  end.pod_reasons = {"OOMKilled"};
+  EXPECT_EQ(judge(end, spec, true).action, RuleAction::kFail) << "its reasons are the pod's";
+}
+
+TEST(FailurePolicy, another_program_s_exit_codes_use_up_no_budget_but_that_of_crashes) {
   api::TrainJobSpec spec;
   spec.trainer.launcher = api::Launcher::kNone;
-  EXPECT_TRUE(judge(exit_with(10), spec).is_counted);
+  for (const int code : {2, 3, 5, 10, 12, 13}) {
+    PodEnd end = exit_with(code);
+    end.reason = "Crash";
+    end.node = "node-b";
+    Bookkeeping book;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE(apply_failure_policy(spec, {end}, {.now = 1000 + i}, book).failure.has_value()) << code;
+    }
+    EXPECT_EQ(book.out_of_memory, 0) << code;
+    EXPECT_TRUE(book.avoided.empty()) << code;
+    EXPECT_EQ(book.counted.begin()->second, 3) << code;
+  }
+}
+
+TEST(FailurePolicy, a_pod_that_fills_its_disk_again_and_again_ends_the_job) {
+  PodEnd end;
+  end.kind = EndKind::kOverLimit;
+  end.reason = "Evicted";
+  Bookkeeping book;
+  int ends = 0;
+  for (bool has_failed = false; !has_failed && ends < 20; ++ends) {
+    has_failed = apply_failure_policy({}, {end}, {.known_step = 7, .now = 1000 + 400 * ends}, book).failure.has_value();
+  }
+  EXPECT_EQ(ends, 4);
+}
+
+TEST(FailurePolicy, avoids_a_node_whose_kubelet_refuses_two_pods_within_the_window) {
+  api::TrainJobSpec spec;
+  spec.restart_policy.window_seconds = 3600;
+  PodEnd end;
+  end.kind = EndKind::kRefused;
+  end.reason = "OutOfcpu";
+  Bookkeeping book;
+  const auto avoids = [&](const std::string& node, api::UnixSeconds now) {
+    end.node = node;
+    const FailureOutcome outcome = apply_failure_policy(spec, {end}, {.now = now}, book);
+    EXPECT_FALSE(outcome.replacements.front().verdict.is_counted);
+    return outcome.replacements.front().verdict.avoids_node;
+  };
+  EXPECT_FALSE(avoids("node-b", 1000));
+  EXPECT_FALSE(avoids("node-c", 1001));
+  EXPECT_TRUE(avoids("node-b", 1002));
+  EXPECT_FALSE(avoids("node-b", 10'000)) << "the first two are older than the window";
+  for (int i = 0; i < 100; ++i) avoids("node-" + std::to_string(i), 10'001 + i);
+  EXPECT_LE(book.refusals.size(), kAvoidedNodesMax);
+}
+
+// deletionTimestamp is the API server's; this operator's clock is a minute ahead of it.
+TEST(PodView, is_overdue_by_the_clock_of_who_looks) {
+  PodView pod;
+  EXPECT_FALSE(is_overdue(pod, 5000));
+  constexpr api::UnixSeconds kSeen = 1060;  // when the API server says 1000
+  pod.meta.deletion_time = 1000 + 30;
+  pod.deletion_grace_seconds = 30;
+  pod.deletion_seen_at = kSeen;
+  EXPECT_FALSE(is_overdue(pod, kSeen)) << "it has just been asked to end";
+  EXPECT_FALSE(is_overdue(pod, kSeen + 39));
+  EXPECT_TRUE(is_overdue(pod, kSeen + 40));
+  EXPECT_EQ(overdue_at(pod), kSeen + 40);
+  pod.deletion_seen_at = 940;  // a clock that is a minute behind
+  EXPECT_FALSE(is_overdue(pod, 1039));
+  EXPECT_TRUE(is_overdue(pod, 1040));
+  pod.deletion_seen_at = 0;
+  EXPECT_TRUE(is_overdue(pod, 1040));
 }
 
 TEST(FailurePolicy, peers_that_never_find_each_other_end_the_job_but_not_while_one_has_not_started) {
@@ -181,6 +352,9 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.without_progress = {{1, 2}};
   book.quick_replacements = {{1, {3, 99}}};
   book.avoided = {{"node-b", 5}};
+  book.refusals = {{"node-c", 6}};
+  book.moved = {2, 3};
+  book.committed_spec = "0123456789abcdef";
   book.enough_were_ready = true;
   book.placement = {.short_since = 5, .times_given_back = 2, .again_at = 77};
   book.room_made_at = 78;
@@ -382,11 +556,14 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   Json pod = *desired_pod(o, {.node_rank = 7, .attempt = 3});
   pod["metadata"]["uid"] = "pod-uid";
   pod["metadata"]["managedFields"] = Json::array({std::string(4000, 'x')});
+  pod["metadata"]["deletionGracePeriodSeconds"] = 90;
   pod["spec"]["nodeName"] = "node-q";
   pod["spec"]["schedulingGates"] = Json::array({{{"name", "a.example/x"}}, {{"name", "b"}}});
   pod["status"] =
       Json::parse(R"({"phase":"Failed","podIP":"10.1.2.3","startTime":"2026-11-21T10:00:00Z","reason":"Evicted",
     "message":"m","qosClass":"Guaranteed","conditions":[{"type":"Ready","status":"True","lastProbeTime":null},
+    {"type":"PodScheduled","status":"True","lastTransitionTime":"2026-11-21T09:59:00Z"},
+    {"type":"PodReadyToStartContainers","status":"False","lastTransitionTime":"2026-11-21T10:00:00Z"},
     {"type":"DisruptionTarget","status":"True","reason":"r","message":"w"}],
     "containerStatuses":[{"name":"trainer","image":"i","state":{"terminated":{"exitCode":3,"message":"{}"}}}]})");
   const Json small = trim_pod(pod);
@@ -400,6 +577,10 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   EXPECT_EQ(small_view.node, "node-q");
   EXPECT_EQ(small_view.gates, "a.example/x, b");
   EXPECT_EQ(small_view.ip, "10.1.2.3");
+  EXPECT_EQ(small_view.deletion_grace_seconds, 90);
+  EXPECT_EQ(small_view.scheduled_at, whole_view.scheduled_at);
+  EXPECT_EQ(small_view.scheduled_at, 1'795'255'140);
+  EXPECT_TRUE(small_view.is_unprepared);
   EXPECT_EQ(small_view.reason, "Evicted");
   EXPECT_EQ(small_view.disruption, "r");
   EXPECT_TRUE(small_view.ready);

@@ -725,6 +725,115 @@ TEST_F(ReconcilerTest, a_template_that_is_invalid_later_waits_until_it_is_mended
   EXPECT_EQ(made["sim-1-1"], 1);
 }
 
+// The user's spec may be good, and an admission webhook changes the pod.
+TEST_F(ReconcilerTest, a_pod_that_the_server_calls_invalid_is_tried_again_without_an_edit) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  int refused = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!is_strict(request)) return std::nullopt;
+    ++refused;
+    Json body = Json::parse(MemoryApiServer::status(422, "Invalid", "Pod \"sim-1-1\" is invalid: spec.x: bad").body);
+    body["details"]["causes"] = Json::array({{{"message", "bad"}, {"field", "spec.x"}}});
+    return kube::HttpResponse{.status = 422, .headers = {}, .body = body.dump()};
+  };
+  change_spec({{"restartPolicy", {{"maxRestarts", 11}}}});  // another generation: its first pod is sent alone
+  exited("sim-1-0", 1);
+  settle();
+  EXPECT_EQ(refused, 1);
+  const auto refused_within = [&](int seconds) {
+    const int before = refused;
+    for (int second = 0; second < seconds; ++second) {
+      ++now;
+      sync();
+      EXPECT_TRUE(reconcile().ok());
+    }
+    return refused - before;
+  };
+  EXPECT_EQ(refused_within(75), 3);  // after 10, 20 and 40 s
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "InvalidSpec");
+  EXPECT_EQ(refused_within(1500), 4);  // after 80, 160 and 320 s, then every ten minutes
+  EXPECT_EQ(phase_of(job()), "Recovering");
+  fault = {};
+  refused_within(600);
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-1-1"}));
+  EXPECT_NE(reason_of(job(), "PodsReady"), "InvalidSpec");
+  EXPECT_EQ(made["sim-1-1"], 1);
+}
+
+// The API server's clock is a minute behind this operator's.
+TEST_F(ReconcilerTest, a_job_is_not_suspended_before_its_pods_had_their_grace_period) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  for (const std::string& name : pod_names()) {  // the pods take their time to go
+    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    pod["metadata"]["finalizers"] = Json::array({"test/slow"});
+    server->put(kube::pods(), pod);
+  }
+  change_spec({{"suspend", true}});
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  for (const std::string& name : pod_names()) {
+    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    pod["metadata"]["deletionTimestamp"] = api::format_time(now - 60 + 30);
+    pod["metadata"]["deletionGracePeriodSeconds"] = 30;
+    server->put(kube::pods(), pod);
+  }
+  settle();
+  EXPECT_NE(phase_of(job()), "Suspended");
+  now += 30;
+  settle();
+  EXPECT_NE(phase_of(job()), "Suspended");
+  now += 10;
+  settle();
+  EXPECT_EQ(phase_of(job()), "Suspended") << "their kubelets do not answer";
+}
+
+TEST_F(ReconcilerTest, an_outage_is_counted_over_the_nodes_of_all_jobs) {
+  nodes = std::make_unique<control::Cache>(trim_node);
+  start_operator();
+  make_job();
+  settle();
+  int node_version = 1;
+  const auto put_node = [&](const std::string& name, const char* ready, int64_t for_seconds) {
+    Json condition{{"type", "Ready"}, {"status", ready}, {"lastTransitionTime", api::format_time(now - for_seconds)}};
+    nodes->put({{"metadata", {{"name", name}, {"uid", name}, {"resourceVersion", std::to_string(++node_version)}}},
+                {"status", {{"conditions", Json::array({condition})}}}});
+  };
+  nodes->replace({}, "1");
+  all_ready();
+  for (const std::string& name : pod_names()) {
+    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    pod["spec"]["nodeName"] = name == "sim-1-0" ? "node-1" : "node-0";
+    server->put(kube::pods(), pod);
+  }
+  for (int i = 2; i < 5; ++i) {  // of other jobs
+    server->put(kube::pods(), {{"metadata",
+                                {{"name", "other-" + std::to_string(i)},
+                                 {"namespace", "elsewhere"},
+                                 {"uid", "other-" + std::to_string(i)},
+                                 {"labels", {{std::string(kJobLabel), "other"}}}}},
+                               {"spec", {{"nodeName", "node-" + std::to_string(i)}}},
+                               {"status", {{"phase", "Running"}}}});
+  }
+  put_node("node-0", "True", 0);
+  put_node("node-1", "Unknown", 100);
+  put_node("node-2", "Unknown", 100);
+  put_node("node-3", "Unknown", 100);
+  put_node("node-4", "True", 0);
+  settle();
+  EXPECT_EQ(made.count("sim-1-1"), 0U) << "3 of 5 nodes are silent";
+  put_node("node-3", "True", 0);
+  ++now;
+  settle();
+  EXPECT_EQ(made.count("sim-1-1"), 1U) << "2 of 5 are no outage";
+}
+
 TEST_F(ReconcilerTest, a_network_policy_that_somebody_changes_is_put_right_once) {
   make_job({{"networkPolicy", "IntraJob"}});
   settle();

@@ -1,0 +1,30 @@
+// NodeCensus: of the Kubernetes nodes on which pods of TrainJobs run, how many kubelets are silent? Across all jobs,
+// because one job alone does not see whether it is its node or the API server's connection to most of them.
+//
+// Threads: safe from all threads.
+#pragma once
+
+#include <mutex>
+
+#include "operator/control/cache.h"
+#include "operator/train/observed.h"
+
+namespace lockstep::train {
+
+class NodeCensus {
+ public:
+  // Both outlive it.
+  NodeCensus(const control::Cache& pods, const control::Cache& nodes) : pods_(pods), nodes_(nodes) {}
+
+  // Looks at every pod, at most once for each value of `now`.
+  NodesInUse count(api::UnixSeconds now);
+
+ private:
+  const control::Cache& pods_;
+  const control::Cache& nodes_;
+  std::mutex mutex_;
+  api::UnixSeconds counted_at_ = 0;  // protected by mutex_, as is the next
+  NodesInUse counted_;
+};
+
+}  // namespace lockstep::train
