@@ -30,6 +30,9 @@ inline constexpr std::string_view kReasonNotConnected = "NotConnected";
 // TLS was refused, by us or by the server: a person must act, waiting does not help. Set by the transport.
 inline constexpr std::string_view kReasonTlsRefused = "TlsRefused";
 
+// The answer has more bytes than the transport takes. Set by the transport, with kCorrupt.
+inline constexpr std::string_view kReasonTooLarge = "TooLarge";
+
 ErrorCode code_of_status(int http_status, std::string_view reason);
 
 // `status`: a metav1.Status; `http_status` stands in where it has no code of its own.

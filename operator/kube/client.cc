@@ -4,10 +4,12 @@
 #include <condition_variable>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include "operator/kube/api_error.h"
+#include "operator/kube/object_text.h"
 #include "operator/kube/rate_limit.h"
 #include "operator/kube/retry.h"
 #include "operator/kube/watch_decoder.h"
@@ -18,8 +20,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often a paged list begins again because its continue token has expired; after that it is asked for in one page.
+// How often a paged list begins again because its continue token has expired: many pages may take longer than the
+// server keeps old versions. Each time a page has ten times as many objects.
 constexpr int kListRestartsMax = 2;
+constexpr int kListRestartFactor = 10;
 constexpr int kListTimeoutFactor = 2;
 
 constexpr int kLogBytesMax = 64 * 1024;
@@ -37,7 +41,8 @@ struct Call {
   std::string resource;  // plural, for reports
   std::string what;      // "create pods team-a/x-0-0", for messages
   bool idempotent = true;
-  bool has_body = true;  // the answer's is wanted
+  bool has_body = true;                  // the answer's is wanted
+  std::optional<size_t> part_bytes_max;  // of read_object for the answer; nothing: a document of the server's own
 };
 
 std::string describe(const std::string& verb, const Resource& resource, const api::ObjectKey& key,
@@ -190,8 +195,9 @@ struct Client::Impl {
 
   static Result<Json> body_of(const Call& call, const HttpResponse& answer) {
     if (!call.has_body) return Json();
-    Result<Json> body = parse_json(answer.body, "the answer");
-    if (!body.ok()) return body.error().with_context(call.what);
+    Result<Json> body =
+        call.part_bytes_max ? read_object(answer.body, *call.part_bytes_max) : parse_json(answer.body, "the document");
+    if (!body.ok()) return body.error().with_context(call.what + ": the answer");
     if (!body->is_object()) return Error{ErrorCode::kCorrupt, call.what + ": the answer is no object"};
     return body;
   }
@@ -217,6 +223,7 @@ struct Client::Impl {
     call.verb = verb;
     call.resource = resource.plural;
     call.what = what;
+    call.part_bytes_max = resource.part_bytes_max;
     return call;
   }
 
@@ -312,13 +319,12 @@ Result<std::string> Client::pod_log(const api::ObjectKey& pod, const std::string
 }
 
 Result<ObjectList> Client::list(const Resource& resource, const ListOptions& options) {
+  int page_size = options.page_size;
   for (int restarts = 0;; ++restarts) {
-    // Many pages may take longer than the server keeps old versions, so that each continue token expires. One page for
-    // everything cannot.
-    const int page_size = restarts < kListRestartsMax ? options.page_size : 0;
     Result<ObjectList> list = impl_->list_in_pages(resource, options, page_size);
-    const bool continuation_too_old = !list.ok() && list.error().code == ErrorCode::kGone && page_size > 0;
-    if (!continuation_too_old) return list;
+    const bool continuation_too_old = !list.ok() && list.error().code == ErrorCode::kGone;
+    if (!continuation_too_old || restarts == kListRestartsMax) return list;
+    page_size *= kListRestartFactor;
   }
 }
 
@@ -328,33 +334,28 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
   call.http.timeout *= kListTimeoutFactor;
   ObjectList result;
   std::string continuation;
-  do {
+  while (true) {
     Query query;
     query.add_if("labelSelector", list.label_selector).add_if("fieldSelector", list.field_selector);
-    if (page_size > 0) query.add("limit", std::to_string(page_size));
-    query.add_if("continue", continuation);
+    query.add("limit", std::to_string(page_size)).add_if("continue", continuation);
     call.http.query = query.text();
-    Result<Json> answer = perform_for_object(call);
-    if (!answer.ok()) return answer.error().code == ErrorCode::kNotFound ? unknown(resource, call) : answer.error();
-    Json page = *std::move(answer);
-    const auto metadata = page.find("metadata");
-    const auto items = page.find("items");
-    // "items": null is what Go writes for none.
-    if (metadata == page.end() || !metadata->is_object() || items == page.end() ||
-        !(items->is_array() || items->is_null())) {
-      return Error{ErrorCode::kCorrupt, call.what + ": the answer is no list"};
+    const Result<HttpResponse> answer = perform(call);
+    if (!answer.ok() && answer.error().reason == kReasonTooLarge && page_size > 1) {
+      page_size /= 2;
+      continue;
     }
-    for (Json& item : *items) {
-      if (!item.is_object())
-        return Error{ErrorCode::kCorrupt, call.what + ": the list holds something else than objects"};
+    if (!answer.ok()) return answer.error().code == ErrorCode::kNotFound ? unknown(resource, call) : answer.error();
+    const auto take = [&](Json item) {
       item["apiVersion"] = resource.api_version();
       item["kind"] = resource.kind;
       result.items.push_back(list.trim ? list.trim(std::move(item)) : std::move(item));
-    }
-    result.resource_version = text_field(*metadata, {"resourceVersion"});
-    continuation = text_field(*metadata, {"continue"});
-  } while (!continuation.empty());
-  return result;
+    };
+    Result<ListHead> head = read_list(answer->body, take, resource.part_bytes_max);
+    if (!head.ok()) return head.error().with_context(call.what + ": the answer");
+    result.resource_version = std::move(head->resource_version);
+    continuation = std::move(head->continuation);
+    if (continuation.empty()) return result;
+  }
 }
 
 Status Client::watch(const Resource& resource, const WatchOptions& options,
@@ -371,7 +372,7 @@ Status Client::watch(const Resource& resource, const WatchOptions& options,
 
   Status decoded;
   const auto attempt = [&](const HttpRequest& request) -> Result<HttpResponse> {
-    WatchDecoder decoder;
+    WatchDecoder decoder(kWatchLineBytesMax, resource.part_bytes_max);
     Result<HttpResponse> outcome = impl_->transport->stream(
         request,
         [&](std::string_view bytes) {
@@ -507,6 +508,7 @@ Status Client::remove(const Resource& resource, const api::ObjectKey& key, const
 Result<bool> Client::serves(const Resource& resource) {
   Call call = impl_->call_for("GET", "get", resource, "discover " + resource.api_version());
   call.http.path = group_path(resource);
+  call.part_bytes_max.reset();
   const Result<Json> document = impl_->perform_for_object(call);
   if (!document.ok()) {
     if (document.error().code == ErrorCode::kNotFound) return false;
@@ -524,6 +526,7 @@ Result<Json> Client::openapi(const Resource& resource) {
   const Resource nothing;
   Call call = impl_->call_for("GET", "get", nothing, "read the OpenAPI document of " + resource.api_version());
   call.resource = "openapi";
+  call.part_bytes_max.reset();
   call.http.path = "/openapi/v3" + group_path(resource);
   return impl_->perform_for_object(call);
 }

@@ -13,7 +13,8 @@
 //   (retry.h: Retry-After obeyed; a request that is not idempotent is only sent again when the server said that it did
 //   nothing, or never received it).
 //   TLS refused  kUnavailable with reason kReasonTlsRefused: a person must act.
-//   An answer that is not JSON where JSON is due: kCorrupt. Told to stop: kCancelled.
+//   An answer that is not JSON where JSON is due, or too large (kReasonTooLarge): kCorrupt. Told to stop: kCancelled.
+// Objects are read by read_object (object_text.h), which leaves out what is too large.
 #pragma once
 
 #include <chrono>
@@ -39,7 +40,9 @@ struct ListOptions {
   std::string ns;  // empty: all namespaces
   std::string label_selector;
   std::string field_selector;
-  int page_size = 500;  // `limit`; pages are fetched one after the other
+  // `limit`; pages are fetched one after the other. A page whose bytes are too many is asked for again with half as
+  // many objects.
+  int page_size = 50;
   // Applied to each item as its page arrives: ten thousand untrimmed pods would take much memory.
   std::function<Json(Json)> trim;
 };

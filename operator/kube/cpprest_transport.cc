@@ -495,7 +495,8 @@ Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpReques
   if (wake == Exchange::Wake::kDeadline) return time_out(request, "no whole answer");
   if (state.too_large) {
     return Error{ErrorCode::kCorrupt,
-                 place(request) + ": the answer is larger than " + std::to_string(body_bytes_max_) + " bytes"};
+                 place(request) + ": the answer is larger than " + std::to_string(body_bytes_max_) + " bytes",
+                 std::string(kReasonTooLarge)};
   }
   if (state.error) return *state.error;
   LOCKSTEP_CHECK(state.head.has_value(), "an exchange ends with a head or with an error");

@@ -17,8 +17,9 @@ namespace lockstep::kube {
 struct CpprestTransportOptions {
   std::string url;  // "https://host:6443", with a path prefix if there is one; IPv6 in brackets
   TlsOptions tls;
-  // Room for a page of 500 objects of half a megabyte each; a faulty server cannot make us hold more.
-  size_t body_bytes_max = size_t{256} << 20;
+  // Room for ten of the largest objects that etcd takes, or 50 of 300 kB. The client asks for a page that is larger
+  // again, for fewer objects. Up to nine informers list at a time.
+  size_t body_bytes_max = size_t{16} << 20;
   // How often the files of `tls` are checked for changes.
   std::chrono::milliseconds look_at_files_every{10'000};
 };

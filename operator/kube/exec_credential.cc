@@ -183,8 +183,9 @@ std::string exec_info(const ExecPlugin& plugin, bool has_terminal) {
 Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPlugin& plugin) {
   const std::string where = plugin.where + ": the answer of " + plugin.command;
   if (text.size() > kAnswerBytesMax) return invalid(where, "is larger than 1 MiB; expected an ExecCredential");
-  const Json answer = Json::parse(text, nullptr, false);
-  if (!answer.is_object()) return invalid(where, "is not JSON; expected an ExecCredential");
+  const Result<Json> parsed = parse_json(text, "the answer");
+  if (!parsed.ok() || !parsed->is_object()) return invalid(where, "is not JSON; expected an ExecCredential");
+  const Json& answer = *parsed;
   if (answer.value("kind", Json()) != "ExecCredential") return invalid(where, "is not of kind ExecCredential");
   if (answer.value("apiVersion", Json()) != plugin.api_version) {
     return invalid(where, "is not of apiVersion " + plugin.api_version + ", which the kubeconfig asks for");

@@ -4,11 +4,11 @@
 // shared by all users of a server, since it holds the pool of connections.
 // Errors: a status code of the server is no error here. kUnavailable: no connection, a broken one, a time-out, TLS that
 // failed (the message says what of it: unknown authority, expired, wrong name, refused client certificate); its reason
-// is kReasonNotConnected or kReasonTlsRefused (api_error.h) where that is known. kCorrupt: an answer that is too large.
-// kCancelled after `shut_down` or when the stop token says so. kInvalid: a request that cannot be sent.
-// A request may be sent twice, whatever its method: when the server closes an idle connection just as a request is sent
-// on it, the request is sent again on a new one, although the server may have read the first. So callers that create
-// objects give them names: the second request is then answered with AlreadyExists.
+// is kReasonNotConnected or kReasonTlsRefused (api_error.h) where that is known. kCorrupt with kReasonTooLarge: an
+// answer that is too large. kCancelled after `shut_down` or when the stop token says so. kInvalid: a request that
+// cannot be sent. A request may be sent twice, whatever its method: when the server closes an idle connection just as a
+// request is sent on it, the request is sent again on a new one, although the server may have read the first. So
+// callers that create objects give them names: the second request is then answered with AlreadyExists.
 #pragma once
 
 #include <chrono>

@@ -116,7 +116,9 @@ const Resource& priority_classes() {
 }
 
 const Resource& train_jobs() {
-  static const Resource resource{"lockstep.dev", "v1", "trainjobs", "TrainJob"};
+  // A spec of a quarter of this is a very large one, and the operator keeps and copies it.
+  constexpr size_t kSpecBytesMax = size_t{256} << 10;
+  static const Resource resource{"lockstep.dev", "v1", "trainjobs", "TrainJob", true, kSpecBytesMax};
   return resource;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "operator/api/object_meta.h"
+#include "operator/kube/object_text.h"
 
 namespace lockstep::kube {
 
@@ -16,6 +17,7 @@ struct Resource {
   std::string plural;
   std::string kind;
   bool namespaced = true;
+  size_t part_bytes_max = kPartBytesMax;  // of its objects (read_object)
 
   [[nodiscard]] std::string api_version() const;  // "v1", "apps/v1"
   [[nodiscard]] std::string crd_name() const;     // "trainjobs.lockstep.dev": of all its versions

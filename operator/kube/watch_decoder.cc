@@ -2,8 +2,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "operator/kube/api_error.h"
+#include "runner/base/json_text.h"
 
 namespace lockstep::kube {
 namespace {
@@ -26,16 +28,25 @@ std::optional<WatchEvent::Type> type_of(const std::string& word) {
 
 }  // namespace
 
-Result<WatchEvent> decode_watch_line(std::string_view line) {
-  Result<Json> parsed = parse_json(line, "a line of a watch");
-  if (!parsed.ok()) return corrupt(line, "is not JSON");
-  Json& event = *parsed;
-  const auto type = event.is_object() ? event.find("type") : event.end();
-  const auto object = event.is_object() ? event.find("object") : event.end();
-  if (type == event.end() || !type->is_string() || object == event.end() || !object->is_object()) {
+Result<WatchEvent> decode_watch_line(std::string_view line, size_t part_bytes_max) {
+  const auto parts = parts_of_json(line);
+  if (!parts && !Json::accept(line)) return corrupt(line, "is not JSON");
+  Json type;
+  std::string_view text;
+  for (const JsonPart& part : parts.value_or(std::vector<JsonPart>())) {
+    if (part.name == "\"type\"" && part.text.front() == '"') {
+      Result<Json> word = parse_json(part.text, "the type");
+      if (!word.ok()) return corrupt(line, "is not JSON");
+      type = *std::move(word);
+    }
+    if (part.name == "\"object\"") text = part.text;
+  }
+  if (!type.is_string() || text.empty() || text.front() != '{') {
     return corrupt(line, "is not an event with type and object");
   }
-  const std::string word = type->get<std::string>();
+  Result<Json> object = read_object(text, part_bytes_max);
+  if (!object.ok()) return corrupt(line, "is not JSON");
+  const std::string word = type.get<std::string>();
   if (word == "ERROR") return error_of_status(*object, 0).with_context("the API server ended the watch");
   const std::optional<WatchEvent::Type> known = type_of(word);
   if (!known) return corrupt(line, "has a type that is unknown");
@@ -50,7 +61,7 @@ Status WatchDecoder::feed(std::string_view bytes, const std::function<void(Watch
     TRY_ASSIGN(std::optional<std::string> line, lines_.next_line());
     if (!line) return {};
     if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    TRY_ASSIGN(WatchEvent event, decode_watch_line(*line));
+    TRY_ASSIGN(WatchEvent event, decode_watch_line(*line, part_bytes_max_));
     on_event(std::move(event));
   }
 }

@@ -1,5 +1,8 @@
 #include "runner/base/json.h"
 
+#include <limits>
+
+#include "runner/base/json_text.h"
 #include "runner/base/parse_number.h"
 
 namespace lockstep {
@@ -15,6 +18,10 @@ std::string dump_pretty(const OrderedJson& value) {
 }
 
 Result<Json> parse_json(std::string_view text, std::string_view what) {
+  if (const size_t depth = size_of_json(text).depth; depth > kJsonDepthMax) {
+    return corrupt(
+        what, "is nested " + std::to_string(depth) + " levels deep; expected at most " + std::to_string(kJsonDepthMax));
+  }
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {
@@ -41,6 +48,8 @@ std::string text_field(const Json& object, std::initializer_list<std::string_vie
 std::optional<int64_t> number_field(const Json& object, std::initializer_list<std::string_view> path) {
   const Json* const value = field(object, path);
   if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+  if (value->is_number_unsigned() && value->get<uint64_t>() > kMax) return std::nullopt;
   return value->get<int64_t>();
 }
 

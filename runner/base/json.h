@@ -22,7 +22,12 @@ std::string dump_line(const OrderedJson& value);
 // Indented by two, with a final newline.
 std::string dump_pretty(const OrderedJson& value);
 
-// `what` names the source in the error ("state.json", "message from agent").
+// Documents are copied, compared and written by recursion: a deeper one could end the stack. Kubernetes' own objects
+// have about 20 levels.
+inline constexpr size_t kJsonDepthMax = 128;
+
+// `what` names the source in the error ("state.json", "message from agent"). kCorrupt for what is no JSON or is nested
+// deeper than kJsonDepthMax. A text from outside may make a document of 30 times its size: json_text.h tells before.
 Result<Json> parse_json(std::string_view text, std::string_view what);
 
 // Fields of an object whose form somebody else has checked, such as a Kubernetes object of the API server: one that is
@@ -31,6 +36,7 @@ Result<Json> parse_json(std::string_view text, std::string_view what);
 // nullptr when a step of the path is missing or is no object.
 const Json* field(const Json& object, std::initializer_list<std::string_view> path);
 std::string text_field(const Json& object, std::initializer_list<std::string_view> path);
+// nullopt, too, where the number is above int64_t's.
 std::optional<int64_t> number_field(const Json& object, std::initializer_list<std::string_view> path);
 bool bool_field(const Json& object, std::initializer_list<std::string_view> path);
 // An empty list when there is none.

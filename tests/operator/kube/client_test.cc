@@ -228,7 +228,7 @@ TEST_F(ClientByScript, items_are_trimmed_as_their_page_arrives) {
   EXPECT_EQ(list->items.at(2), (Json{{"kept", "c"}, {"kind", "Pod"}}));
 }
 
-TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_and_at_last_asks_for_all) {
+TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_with_pages_ten_times_as_large) {
   transport_->then(200, page({"a"}, "10", "t"));
   transport_->then(410, failure(410, "Expired"));
   transport_->then(200, page({"b"}, "20", "t"));
@@ -238,12 +238,41 @@ TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_and_at_last_a
   ASSERT_TRUE(list.ok()) << list.error().message;
   EXPECT_THAT(list->items, SizeIs(2)) << "nothing of the pages before";
   EXPECT_EQ(list->resource_version, "30");
-  EXPECT_EQ(request(2).query, "limit=1");
-  EXPECT_EQ(request(4).query, "");
+  EXPECT_EQ(request(2).query, "limit=10");
+  EXPECT_EQ(request(4).query, "limit=100");
   transport_->then(410, failure(410, "Expired"));
   transport_->then(410, failure(410, "Expired"));
   transport_->then(410, failure(410, "Expired"));
   EXPECT_EQ(client().list(pods(), {}).error().code, ErrorCode::kGone);
+}
+
+TEST_F(ClientByScript, a_page_with_too_many_bytes_is_asked_for_again_with_half_the_objects) {
+  const Error too_large{ErrorCode::kCorrupt, "the answer is larger than 16777216 bytes", std::string(kReasonTooLarge)};
+  transport_->then(200, page({"a"}, "10", "t"));
+  transport_->then(too_large);
+  transport_->then(too_large);
+  transport_->then(200, page({"b"}, "10", "u"));
+  transport_->then(200, page({"c"}, "10"));
+  const Result<ObjectList> list = client().list(pods(), {});
+  ASSERT_TRUE(list.ok()) << list.error().message;
+  EXPECT_THAT(list->items, SizeIs(3));
+  EXPECT_EQ(request(0).query, "limit=50");
+  EXPECT_EQ(request(1).query, "limit=50&continue=t");
+  EXPECT_EQ(request(2).query, "limit=25&continue=t");
+  EXPECT_EQ(request(3).query, "limit=12&continue=t");
+  EXPECT_EQ(request(4).query, "limit=12&continue=u");
+  transport_->then(too_large);
+  EXPECT_EQ(client().list(pods(), {.page_size = 1}).error().reason, kReasonTooLarge) << "one object cannot be halved";
+}
+
+TEST_F(ClientByScript, the_answer_to_a_write_is_bounded_as_any_object) {
+  Json job = {{"metadata", {{"name", "x"}, {"namespace", "team-a"}}}};
+  job["spec"]["trainer"]["podTemplate"] = Json::array();
+  for (int i = 0; i < 30'000; ++i) job["spec"]["trainer"]["podTemplate"].push_back(Json::object());
+  transport_->then(200, job.dump());
+  const Result<Json> stored = client().update(train_jobs(), job, "status");
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  EXPECT_TRUE(stored->at("spec").at("trainer").is_string());
 }
 
 TEST_F(ClientByScript, an_empty_list_may_be_null_and_what_is_no_list_is_corrupt) {

@@ -111,6 +111,15 @@ TEST(WatchDecoder, what_is_no_event_is_corrupt) {
   }
 }
 
+// A poisoned object must not end the watch for all others.
+TEST(WatchDecoder, an_object_that_is_too_deep_is_an_event_without_that_part) {
+  const std::string deep = R"({"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"1"},"spec":{"a":)" +
+                           std::string(9'900, '[') + std::string(9'900, ']') + "}}}\n";
+  const Decoded decoded = decode({deep, event("ADDED", "y", "2")});
+  ASSERT_TRUE(decoded.status.ok()) << decoded.status.error().message;
+  EXPECT_EQ(decoded.events, (std::vector<std::pair<Type, std::string>>{{Type::kAdded, "x@1"}, {Type::kAdded, "y@2"}}));
+}
+
 TEST(WatchDecoder, a_line_without_end_is_refused_at_its_limit) {
   const std::string line = event("ADDED", "x", "1");
   EXPECT_TRUE(decode({line}, line.size() - 1).status.ok());
