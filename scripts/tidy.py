@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """clang-tidy over our sources: tidy.py BUILD_FOLDER
 
-Reads BUILD_FOLDER/compile_commands.json. Sources with torch take half a minute each; they and the tests are left out,
-unless ALL=1 is in the environment. A source that passed is not looked at again until it, a header of ours that it
-includes, or .clang-tidy changes; what passed is remembered under LOCKSTEP_CACHE.
+Reads BUILD_FOLDER/compile_commands.json. Each source is compiled alone and without a precompiled header, so that what it
+uses and does not include is an error. A header is the first that its own source includes; one without such a source is
+looked at like a source. Sources with torch take half a minute each; they and the tests are left out, unless ALL=1 is in
+the environment. A source that passed is not looked at again until it, a header of ours that it includes, or .clang-tidy
+changes; what passed is remembered under LOCKSTEP_CACHE.
 
 In the environment: TIDY_CHANGED=1 leaves out the sources that are as they were a day before the newest commit and in
 origin/HEAD. TIDY_SECONDS: after so long no other source is begun. Those that differ from origin/HEAD come first, the
@@ -24,7 +26,8 @@ import time
 from xml.sax.saxutils import quoteattr
 
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
-# clang takes gcc's precompiled header for its own: torch's own is put in its place, the others are not needed.
+FIRST_INCLUDE = re.compile(rb'^\s*#\s*include\s*(?:"([^"]+)"|<)', re.M)
+# Sources name what they use: none needs what is precompiled, which clang would take for its own besides.
 PRECOMPILED = re.compile(r"-Winvalid-pch -include \S+/cmake_pch\.hxx")
 WITH_TORCH = "lockstep_torch_pch_"  # its target
 
@@ -71,6 +74,21 @@ def changed_since_origin(root):
     return changed_since(root, *base) if base else set()
 
 
+def headers_without_source(root, commands):
+    """Commands for the headers that none of these sources includes first: each with the flags of one that includes it."""
+    includes, first = {}, set()
+    for entry in sorted(commands, key=lambda entry: entry["file"]):
+        source = pathlib.Path(entry["file"])
+        for path in closure(root, source):
+            includes.setdefault(path, entry)
+        named = FIRST_INCLUDE.search(source.read_bytes())
+        if named and named[1]:
+            first.add(root / named[1].decode())
+    return [{**entry, "file": str(path),
+             "command": entry["command"].replace(f"-c {entry['file']}", f"-Wno-pragma-once-outside-header -x c++ -c {path}")}
+            for path, entry in includes.items() if path.suffix == ".h" and path not in first]
+
+
 def tidy(commands_folder, source):
     command = ["clang-tidy-14", "--quiet", f"-p={commands_folder}", "--extra-arg=-Wno-unknown-warning-option",
                "--extra-arg=-Wno-ignored-optimization-argument", "--extra-arg=-fno-openmp", str(source)]
@@ -95,20 +113,21 @@ def main():
     wanted = changed(root) if os.environ.get("TIDY_CHANGED") == "1" else None
     if wanted is not None:
         wanted |= first
-    todo, passed, older, left_out = {}, 0, 0, 0
-    commands = json.loads((build / "compile_commands.json").read_text())
-    for entry in commands:
+    commands, left_out = [], 0
+    for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
         is_test = root / "tests" in source.parents
         is_ours = any(root / top in source.parents for top in ("runner", "operator", "tests"))
         if not is_ours or source.suffix != ".cc":
             continue
-        has_torch = WITH_TORCH in entry["command"]
-        header = f"-include {root}/cmake/torch_pch.h" if has_torch else ""
-        entry["command"] = PRECOMPILED.sub(header, entry["command"])
-        if (is_test or has_torch) and os.environ.get("ALL") != "1":
+        if (is_test or WITH_TORCH in entry["command"]) and os.environ.get("ALL") != "1":
             left_out += 1
             continue
+        commands.append({**entry, "file": str(source), "command": PRECOMPILED.sub("", entry["command"])})
+    commands += headers_without_source(root, commands)
+    todo, passed, older = {}, 0, 0
+    for entry in commands:
+        source = pathlib.Path(entry["file"])
         if wanted is not None and source not in wanted:
             older += 1
             continue

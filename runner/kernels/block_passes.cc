@@ -1,6 +1,7 @@
 #include "runner/kernels/block_passes.h"
 
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "runner/kernels/dropout.h"
 
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
 #include <cmath>

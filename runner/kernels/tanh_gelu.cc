@@ -1,6 +1,7 @@
 #include "runner/kernels/tanh_gelu.h"
 
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
 #include "runner/base/check.h"

@@ -1,6 +1,7 @@
 #include "runner/layers/linear.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
 #include <optional>
