@@ -1,6 +1,8 @@
 #include "operator/train/stuck_pod.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <string>
 #include <string_view>
 
 #include "runner/base/json.h"
