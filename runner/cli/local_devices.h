@@ -29,7 +29,8 @@ struct LocalRanks {
 };
 
 // kInvalid: --multi_gpu=false with --nproc above 1; --device cuda without a GPU or without a CUDA build; --nproc above
-// the GPUs, unless these may be shared, or with --device cpu.
+// the GPUs, unless these may be shared, or with --device cpu. kUnavailable: the same where the pod says how many ranks
+// there are: then a GPU of this machine is missing.
 Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevices& devices);
 
 }  // namespace lockstep

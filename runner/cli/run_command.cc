@@ -406,7 +406,10 @@ int run_command(const std::vector<std::string>& arguments) {
   if (const Status settled = settle(request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
   if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
   Result<Prepared> prepared = prepare(request.arguments, std::move(request.config), std::move(request.environment));
-  if (!prepared.ok()) return fail(prepared.error());
+  if (!prepared.ok()) {
+    const bool lacks_gpus = prepared.error().code == ErrorCode::kUnavailable;
+    return fail(prepared.error(), lacks_gpus ? ExitCode::kDeviceFault : ExitCode::kUsage);
+  }
   if (prepared->place.node_rank == 0) print_remark(request.remark);
   return run_agent(std::move(*prepared));
 }

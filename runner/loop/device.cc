@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "runner/base/cgroup.h"
+#include "runner/base/plural.h"
 #include "runner/contract/cuda_architectures.h"
 
 namespace lockstep {
@@ -39,13 +40,22 @@ Status check_architecture(int /*index*/) { return {}; }
 
 }  // namespace
 
-Result<at::Device> choose_device(const LaunchOptions& launch, const World& world) {
-  if (launch.device == DeviceChoice::kCpu) return at::Device(at::kCPU);
-  const auto gpus = kCudaBuild && torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
-  if (gpus == 0) {
-    if (launch.device == DeviceChoice::kAuto) return at::Device(at::kCPU);
-    const char* why = kCudaBuild ? "the driver shows none; see CUDA_VISIBLE_DEVICES"
-                                 : "this build has no CUDA, configure with -DLOCKSTEP_CUDA=ON";
+Result<std::optional<int>> choose_gpu(const LaunchOptions& launch, const World& world, const GpusHere& gpus) {
+  constexpr std::optional<int> kCpu;
+  if (launch.device == DeviceChoice::kCpu) return kCpu;
+  const int counted = gpus.build_has_cuda ? gpus.counted.value_or(0) : 0;
+  const int needed = world.local_world_size > 1 ? counted : std::min(counted, 1);
+  if (gpus.started < needed) {
+    std::string message = "the driver shows " + plural(counted, "GPU") + ", but CUDA starts ";
+    message.append(gpus.started == 0 ? "none" : std::to_string(gpus.started));
+    return Error{ErrorCode::kUnavailable,
+                 message.append(": a GPU, its driver or the container's CUDA libraries are at fault; lockstep doctor "
+                                "says what to fix, --device cpu trains without GPUs")};
+  }
+  if (gpus.started == 0) {
+    if (launch.device == DeviceChoice::kAuto) return kCpu;
+    const char* why = gpus.build_has_cuda ? "the driver shows none; see CUDA_VISIBLE_DEVICES"
+                                          : "this build has no CUDA, configure with -DLOCKSTEP_CUDA=ON";
     std::string message = "--device cuda: no GPU can be used: ";
     message.append(why).append("; use --device cpu or auto");
     return Error{ErrorCode::kInvalid, message};
@@ -53,14 +63,26 @@ Result<at::Device> choose_device(const LaunchOptions& launch, const World& world
   // Over Gloo the ranks of a node may share a GPU. With NCCL each needs its own: two ranks can share one only from NCCL
   // 2.30.3 on, and PyTorch 2.11 includes 2.28.9. (Two nodes of one rank each on one machine pass this check.)
   const bool shares = launch.backend == BackendChoice::kGloo;
-  if (world.local_rank >= gpus && !shares) {
+  if (world.local_rank >= gpus.started && !shares) {
     std::string message = "local rank " + std::to_string(world.local_rank) + " has no GPU: this machine shows ";
-    message.append(std::to_string(gpus)).append("; start fewer ranks with --nproc, or share with --backend gloo");
-    return Error{ErrorCode::kInvalid, message};
+    message.append(std::to_string(gpus.started))
+        .append("; start fewer ranks with --nproc, or share with --backend gloo");
+    // An agent starts no more ranks than it counts GPUs, unless they may be shared.
+    return Error{counted > 0 ? ErrorCode::kUnavailable : ErrorCode::kInvalid, message};
   }
-  const int index = world.local_rank % std::max(gpus, 1);
-  TRY(check_architecture(index));
-  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  return std::optional<int>(world.local_rank % gpus.started);
+}
+
+Result<at::Device> choose_device(const LaunchOptions& launch, const World& world, std::optional<int> gpus_counted) {
+  const bool may_use_gpus = kCudaBuild && launch.device != DeviceChoice::kCpu && torch::cuda::is_available();
+  TRY_ASSIGN(const std::optional<int> index,
+             choose_gpu(launch, world,
+                        {.build_has_cuda = kCudaBuild,
+                         .started = may_use_gpus ? static_cast<int>(torch::cuda::device_count()) : 0,
+                         .counted = gpus_counted}));
+  if (!index) return at::Device(at::kCPU);
+  TRY(check_architecture(*index));
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(*index));
 }
 
 Result<GroupBackend> choose_backend(const LaunchOptions& launch, at::Device device) {

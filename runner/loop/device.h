@@ -15,9 +15,21 @@
 
 namespace lockstep {
 
-// Errors (kInvalid): --device cuda without a usable GPU; a local rank above the GPUs; a GPU whose architecture this
-// build lacks.
-Result<at::Device> choose_device(const LaunchOptions& launch, const World& world);
+// The GPUs of this machine.
+struct GpusHere {
+  bool build_has_cuda = false;
+  int started = 0;             // by CUDA
+  std::optional<int> counted;  // by the agent, through the driver, for its workers to use (LOCKSTEP_GPUS); 0: none are
+};
+// Pure. The index of this rank's GPU; nullopt: the CPU. An agent that counts GPUs decided for them, whatever --device
+// says. So when CUDA starts fewer, a GPU or its driver is at fault (kUnavailable): training on the CPU would be a
+// hundred times slower, and where GPUs were renumbered, this rank would share one with another rank. (A rank that is
+// alone on its machine shares none. Its agent may count more than CUDA ever starts, where they are divided by MIG.)
+// Other errors (kInvalid): --device cuda without a usable GPU; without an agent, a local rank above the GPUs.
+Result<std::optional<int>> choose_gpu(const LaunchOptions& launch, const World& world, const GpusHere& gpus);
+
+// As choose_gpu, with what CUDA starts here. kInvalid also for a GPU whose architecture this build lacks.
+Result<at::Device> choose_device(const LaunchOptions& launch, const World& world, std::optional<int> gpus_counted);
 
 // Makes it the calling thread's current device; nothing on the CPU.
 void use_device(at::Device device);

@@ -240,8 +240,15 @@ void RunWriter::make_durable(const StopToken& stop) {
   report();
 }
 
-void RunWriter::wait() {
-  if (writer_) writer_->wait_durable();
+void RunWriter::wait(std::chrono::seconds patience) {
+  if (!writer_) return;
+  auto until = std::chrono::steady_clock::now() + patience;
+  int64_t seen_ns = parts_.page.changed_ns.load();
+  writer_->wait_durable([&] {
+    const int64_t changed_ns = parts_.page.changed_ns.load();  // by CheckpointWriterOptions::on_progress
+    if (std::exchange(seen_ns, changed_ns) != changed_ns) until = std::chrono::steady_clock::now() + patience;
+    return std::chrono::steady_clock::now() >= until;
+  });
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 // it is cut while this waits for the volume.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -57,8 +58,9 @@ class RunWriter {
   // Waits until everything staged is durable. When the checkpoint of this step could not be written, tries it once
   // more.
   void make_durable(const StopToken& stop);
-  // Waits until everything staged is durable or has failed; for the end of a process whose device is broken.
-  void wait();
+  // Waits until everything staged is durable or has failed, or shows no progress for `patience`; for the end of a
+  // process whose device is broken.
+  void wait(std::chrono::seconds patience);
 
   // True when the state of this step was staged here, or was read from a checkpoint.
   [[nodiscard]] bool has_checkpoint_of(int64_t step) const { return checkpointed_step_ == step; }

@@ -6,6 +6,7 @@
 // Threads: the training thread.
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -61,8 +62,8 @@ class Trainer {
   // checkpoint, unless that is written already.
   Outcome stop_between_groups(int stop_code);
 
-  // Returns when every write that rank 0 has begun is durable or has failed.
-  void wait_for_writes() { writer_.wait(); }
+  // Returns when every write that rank 0 has begun is durable or has failed, or shows no progress for `patience`.
+  void wait_for_writes(std::chrono::seconds patience) { writer_.wait(patience); }
 
   [[nodiscard]] int64_t step() const { return state_.counters.step; }
   // Shut before a device's communicator is aborted; see kernels/commit_gate.h.
@@ -108,6 +109,7 @@ class Trainer {
   RunWriter writer_;
   BatchQueue queue_;
   bool has_synced_ = false;
+  bool is_rank_zero_ = false;                   // in the newest group whose state was synced
   int64_t entered_phase_ = -1;                  // the phase that the workload is prepared for; -1: none
   std::optional<SyncResult> unreported_start_;  // rank 0: what the run started from, until the start table is printed
   std::optional<Outcome> not_finite_;  // set after more than --max_skipped_steps skipped steps, on all ranks alike

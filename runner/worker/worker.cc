@@ -40,6 +40,10 @@
 namespace lockstep {
 namespace {
 
+// A worker whose device is broken waits for its writes as long as they show progress in this time. (A copy from a
+// device that does not answer never ends.)
+constexpr std::chrono::seconds kWritesPatience{5};
+
 // Seconds since the kernel started this process, so that the dynamic loader's time counts as start-up.
 double seconds_since_process_start() {
   const std::string text = read_kernel_file("/proc/self/stat");
@@ -180,8 +184,8 @@ class Worker {
   }
 
   std::optional<Failure> choose_hardware() {
-    Result<at::Device> device = choose_device(config_.launch, world_);
-    if (!device.ok()) return usage_failure(device.error().message);
+    Result<at::Device> device = choose_device(config_.launch, world_, gpus_counted());
+    if (!device.ok()) return Failure{exit_code_of(device.error()), device.error().message};
     device_ = *device;
     use_device(device_);
     stream_ = make_device_stream(device_);
@@ -246,16 +250,18 @@ class Worker {
     if (device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) warn_of_the_cpu();
   }
 
-  // Under an agent, which has said what it found, only when CUDA does not start although the driver shows GPUs.
+  // Under an agent, which has said what it found, only when this worker's build cannot use the GPUs that it counts.
   void warn_of_the_cpu() {
-    const int gpus = parse_number<int>(variable(input_.environment, env::kGpus)).value_or(0);
     const std::string ranks = plural(world_.world_size, "rank");
     if (!session_) reporter_->warn("no GPU found, training on the CPU with " + ranks);
-    if (session_ && gpus > 0) {
+    if (const int gpus = gpus_counted().value_or(0); session_ && gpus > 0) {
       reporter_->warn("the driver shows " + plural(gpus, "GPU") +
-                      ", but CUDA does not start: training on the CPU with " + ranks +
-                      "; lockstep doctor says what to fix");
+                      ", but this build has no CUDA: training on the CPU with " + ranks);
     }
+  }
+
+  [[nodiscard]] std::optional<int> gpus_counted() const {
+    return parse_number<int>(variable(input_.environment, env::kGpus));
   }
 
   void make_trainer() {
@@ -424,7 +430,7 @@ class Worker {
   int fail(const Failure& failure) {
     say(failure);
     if (failure.code == ExitCode::kDeviceFault) {
-      if (trainer_) trainer_->wait_for_writes();
+      if (trainer_) trainer_->wait_for_writes(kWritesPatience);
       leave_at_once(failure.code);
     }
     return static_cast<int>(failure.code);

@@ -116,15 +116,16 @@ def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_datase
     assert running.end() == 143, running.output()
 
 
-def test_gpus_that_cuda_does_not_start_on_are_warned_of(run, lockstep, worker, small_dataset, tmp_path):
-    # The agent of a build for CPUs counts no GPUs: the worker is told of two on its way.
+def test_gpus_that_a_build_for_cpus_cannot_use_are_warned_of(run, lockstep, worker, small_dataset, tmp_path):
+    # The agent of a build for CPUs counts no GPUs: the worker is told of two on its way. (In a build with CUDA this is a
+    # device fault: tests/runner/loop/device_test.cc.)
     told = tmp_path / "told.sh"
     told.write_text(f'#!/bin/sh\nLOCKSTEP_GPUS=2 exec "{worker}" "$@"\n')
     told.chmod(0o755)
     for program, warns in ((told, True), (worker, False)):
         done = run(command(lockstep, small_dataset, tmp_path / program.stem, "--max_steps", "2"), LOCKSTEP_WORKER=str(program))
         assert done.returncode == 0, done.stdout + done.stderr
-        warning = "the driver shows 2 GPUs, but CUDA does not start: training on the CPU with 2 ranks; lockstep doctor says what to fix"
+        warning = "the driver shows 2 GPUs, but this build has no CUDA: training on the CPU with 2 ranks"
         assert ((done.stdout + done.stderr).count(warning) == 1) == warns, done.stdout + done.stderr
 
 

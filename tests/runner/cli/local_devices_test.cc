@@ -42,6 +42,23 @@ TEST(LocalRanks, come_from_the_pod_when_no_flag_says_otherwise) {
   EXPECT_EQ(plan_local_ranks(launch, devices)->nproc, 2);
 }
 
+// The pod has as many GPUs as ranks, so one of them is missing on this machine.
+TEST(LocalRanks, of_a_pod_that_are_more_than_the_gpus_blame_the_machine) {
+  LocalDevices devices = gpus(7);
+  devices.nproc_of_pod = 8;
+  const Result<LocalRanks> ranks = plan_local_ranks({}, devices);
+  ASSERT_FALSE(ranks.ok());
+  EXPECT_EQ(ranks.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(ranks.error().message.find("8 ranks"), std::string::npos);
+  EXPECT_NE(ranks.error().message.find("the driver shows 7 GPUs"), std::string::npos);
+  LaunchOptions launch;
+  launch.nproc = 8;
+  EXPECT_EQ(plan_local_ranks(launch, devices).error().code, ErrorCode::kInvalid);
+  launch = {};
+  launch.backend = BackendChoice::kGloo;
+  EXPECT_TRUE(plan_local_ranks(launch, devices).ok());
+}
+
 TEST(LocalRanks, above_the_gpus_are_refused_unless_these_are_shared_or_not_used) {
   LaunchOptions launch;
   launch.nproc = 3;
