@@ -242,8 +242,9 @@ void Agent::on_left(int local_rank, const Left& left) {
   status_of(local_rank).state = "waiting";
   feed(SupervisorEvent(WorkerLeft{
       .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message}));
-  // The supervisor assumes that a worker that left is in no collective; the next look updates that.
+  // The supervisor assumes that a worker that left waits for nothing; the next look updates that.
   seen_[static_cast<size_t>(local_rank)].in_collective = false;
+  seen_[static_cast<size_t>(local_rank)].on_device = false;
 }
 
 void Agent::on_resumed(int local_rank, const Resumed& resumed) {
@@ -306,17 +307,21 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
   status.seconds_unchanged = beat.seconds_unchanged;
   if (is_first() && local_rank == 0) job_.on_beats(beats);
   const bool in_collective = is_in_collective(beats);
+  const bool on_device = beats.phase == Phase::kDevice;
   // The supervisor waits for the Hello of a worker as long as it makes progress in loading; later progress does not
   // matter to it.
   const bool has_progressed = beats.changed_ns != seen.changed_ns && beat.activity == Activity::kLoading;
-  if (beats.step != seen.step || in_collective != seen.in_collective || has_progressed) {
+  const bool waits_otherwise = in_collective != seen.in_collective || on_device != seen.on_device;
+  if (beats.step != seen.step || waits_otherwise || has_progressed) {
     seen.step = beats.step;
     seen.in_collective = in_collective;
+    seen.on_device = on_device;
     seen.changed_ns = beats.changed_ns;
     feed(SupervisorEvent(WorkerAtStep{.local_rank = local_rank,
                                       .step = beats.step,
                                       .in_collective = in_collective,
-                                      .progress_at = TimePoint(std::chrono::nanoseconds(beats.changed_ns))}));
+                                      .progress_at = TimePoint(std::chrono::nanoseconds(beats.changed_ns)),
+                                      .on_device = on_device}));
   }
   const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::nanoseconds(now_ns - last_sign_of_life_ns(beats)));
@@ -342,7 +347,9 @@ void Agent::send_heartbeat(int64_t now_ns) {
 void Agent::note_commit(const BeatSnapshot& beats) {
   const TimePoint at{std::chrono::nanoseconds(beats.committed_ns)};
   const bool is_newer = beats.committed_ns > 0 && (!newest_commit_ || at > newest_commit_->at);
-  if (is_newer) newest_commit_ = {.step = beats.step, .at = at};
+  if (!is_newer) return;
+  if (!newest_commit_) leave_checkpoint_mark(options_.checkpoint_mark, 0);
+  newest_commit_ = {.step = beats.step, .at = at};
 }
 
 std::optional<Commit> Agent::newest_commit() {
@@ -594,7 +601,7 @@ void Agent::perform(const NodeDone& output) { feed(MemberEvent(output)); }
 void Agent::perform(const NodeFailed& failed) {
   on_decision({.rung = "process",
                .reason = exit_reason(failed.code),
-               .line = failed.message + (failed.for_good ? "; ending the job" : "; giving this node up"),
+               .line = failed.message + "; giving this node up",
                .gives_up = true,
                .is_exported = options_.has_page});
   feed(MemberEvent(failed));

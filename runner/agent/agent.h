@@ -245,6 +245,7 @@ class Agent {
   struct Seen {
     int64_t step = -1;
     bool in_collective = false;
+    bool on_device = false;
     int64_t changed_ns = 0;
     bool said_silent = false;
     std::optional<double> detection_seconds;  // from its last sign of life to the detection of its end

@@ -34,13 +34,13 @@ WorkerStatus status_of_remote(const WorkerBeat& beat, int rank, int node_rank) {
 }  // namespace
 
 bool Agent::is_ending() const {
-  return supervisor_.stopping() || std::any_of(local_workers_.begin(), local_workers_.end(),
+  return supervisor_.is_asked_to_stop() || std::any_of(local_workers_.begin(), local_workers_.end(),
                                                [](const WorkerStatus& worker) { return worker.state == "done"; });
 }
 
 RunPhase Agent::run_phase() const {
   if (exit_code_) return *exit_code_ == 0 ? RunPhase::kComplete : RunPhase::kFailed;
-  if (supervisor_.stopping()) return RunPhase::kStopping;
+  if (supervisor_.is_asked_to_stop()) return RunPhase::kStopping;
   const bool is_in_group = member_.placed != 0 || is_ending();
   if (generation_ == 0 && !job_.is_recovering()) return RunPhase::kStarting;
   return is_in_group && !job_.is_recovering() ? RunPhase::kRunning : RunPhase::kRecovering;

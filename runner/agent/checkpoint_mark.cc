@@ -18,8 +18,12 @@ constexpr int kMarkBytes = 20;
 
 void leave_checkpoint_mark(const std::string& path, int64_t step) {
   if (path.empty()) return;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
+  if (step <= read_checkpoint_mark(fd)) {
+    ::close(fd);
+    return;
+  }
   std::array<char, kMarkBytes + 1> text{};
   std::snprintf(text.data(), text.size(), "%020lld", static_cast<long long>(step));
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), kMarkBytes);

@@ -126,8 +126,9 @@ struct Leave {
 // All workers of this node ended with 0: training is complete and durable.
 struct NodeDone {};
 
-// This node gives up. `for_good`: no other node can do better (wrong flags, no data, a crash loop), so the job ends
-// with this code. Otherwise only this node is lost, and a new pod may take its place.
+// This node gives up. The coordinator decides by the code, and by what it knows of commits, whether the job ends with
+// it (EndJob), or only this node is lost and a new pod may take its place. `for_good`: as far as this node knows, the
+// job ends (wrong flags, no data); so it waits for the coordinator's answer, which is EndJob or Refused.
 struct NodeFailed {
   int code = 1;
   std::string message;

@@ -152,6 +152,7 @@ Outcome Trainer::prepare(Generation& g) {
       options);
   if (const auto* failure = std::get_if<Failure>(&synced)) return lost_or_failed(g, *failure);
   g.sync = std::move(std::get<SyncResult>(synced));
+  is_rank_zero_ = g.is_rank_zero();
   g.number = g.sync.generation;
   g.synced_ns = monotonic_ns();
   const double restored = parts_.clock.seconds().total();
@@ -568,6 +569,12 @@ void Trainer::report_end(int stop_code) {
 }
 
 Outcome Trainer::stop_between_groups(int stop_code) {
+  // A rank 0 that has got the state in its last group may have left that before it opened the folder.
+  const bool opens = is_rank_zero_ && state_.counters.has_state && !parts_.config.training.inference_only;
+  if (opens && !writer_.is_open()) {
+    const Status opened = writer_.open(StopToken{});
+    if (!opened.ok()) return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + opened.error().message, {}};
+  }
   if (state_.counters.has_state && !writer_.has_checkpoint_of(state_.counters.step)) {
     writer_.stage_checkpoint(has_unwritten_best(), StopToken{});
   }

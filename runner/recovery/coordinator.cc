@@ -10,6 +10,7 @@
 #include "runner/contract/agreement.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/recovery/restart_policy.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 // What the user can do, at the end of the message for a job that ends because nodes are missing.
 constexpr const char* kWhatToDoWithoutNodes =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
-// The same for a job that ends because its groups broke again and again before their first step.
+// The same for a job that ends because the ranks of its groups lost each other again and again before the first step.
 constexpr const char* kWhatToDoWithoutStep =
     "; do the nodes reach each other on all ports, and through the interface that GLOO_SOCKET_IFNAME or "
     "NCCL_SOCKET_IFNAME names?";
@@ -80,15 +81,34 @@ bool is_waiting(const CoordinatorState& state) {
   return (state.group == GroupState::kNone || state.group == GroupState::kBroken) && state.stop_code == 0;
 }
 
-// True when the newest group broke because its ranks lost each other before they had finished a step.
-bool had_no_step(const CoordinatorState& state) {
-  const bool lost_each_other = state.cause == peer_lost() || state.cause == exit_reason(code_of(ExitCode::kTimeout));
-  return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
+bool lost_each_other(const CoordinatorState& state) {
+  return state.cause == peer_lost() || state.cause == exit_reason(code_of(ExitCode::kTimeout));
 }
 
-// True during the pause before the next group is placed. There is no pause after the first group without a step,
-// because the cause may be a worker that died and whose agent is about to report that. The end of a pause needs no
-// deadline of its own: the Ticks for the beats come often enough.
+// True when the newest group broke before it had finished a step. (Its ranks may also have left it together.)
+bool had_no_step(const CoordinatorState& state) {
+  const bool left_together = state.cause == kNodeLeaves || state.cause == kNodeJoins;
+  return state.group == GroupState::kBroken && !left_together && !state.has_stepped;
+}
+
+bool holds_steps(const WorkerBeat& worker) { return worker.step > 0; }
+
+// True when ranks hold steps that would be lost if all ended now: they are in no checkpoint, and rank 0, which alone
+// writes checkpoints, was started again and has not got the state yet.
+bool rank_zero_lacks_the_state(const CoordinatorState& state) {
+  const auto first = state.nodes.find(0);
+  if (first == state.nodes.end() || first->second.connection == 0) return false;
+  const std::vector<WorkerBeat>& workers = first->second.workers;
+  const bool has_it = std::any_of(workers.begin(), workers.end(),
+                                  [](const WorkerBeat& w) { return w.local_rank == 0 && holds_steps(w); });
+  const auto is_unwritten = [&](const WorkerBeat& w) { return holds_steps(w) && w.step > state.checkpoint_step; };
+  return !has_it && std::any_of(state.nodes.begin(), state.nodes.end(), [&](const auto& entry) {
+    return std::any_of(entry.second.workers.begin(), entry.second.workers.end(), is_unwritten);
+  });
+}
+
+// True during the pause before the next group is placed. There is no pause after the first group without a step: one
+// loss may hit any moment. The end of a pause needs no deadline of its own: the Ticks for the beats come often enough.
 bool pauses(const CoordinatorState& state, TimePoint now) {
   if (state.group != GroupState::kBroken || state.groups_without_step < 2) return false;
   const int doublings = std::clamp(state.groups_without_step - 2, 0, 5);
@@ -224,6 +244,7 @@ class CoordinatorStepper {
   // Carries out what follows from the state after the event. When the decision is to wait, its reason in words is made
   // only at a Tick, because that takes a scan of all nodes.
   void settle(bool is_tick) {
+    if (!s_.held.empty() && !s_.end && !rank_zero_lacks_the_state(s_)) release_the_held();
     if (s_.group == GroupState::kPlaced) settle_placed();
     if (is_waiting(s_) && (is_tick || judge(s_, now_) != Verdict::kWait)) settle_waiting();
   }
@@ -406,6 +427,7 @@ class CoordinatorStepper {
       n.ready = join.ready;
       n.terms.clear();
       n.leaving_code = 0;
+      n.has_trained = join.broken_before.seconds >= 0;
       n.done = false;
       n.placed = 0;
       n.last_heard = now_;
@@ -413,6 +435,8 @@ class CoordinatorStepper {
       n.killed.clear();
     });
     s_.rank_of.emplace(connection, rank);
+    s_.held.erase(rank);
+    s_.has_trained = s_.has_trained || node.has_trained;
     // An agent can have seen a higher counter of this attempt only if an earlier coordinator had the same attempt.
     if (attempt_of(join.generation) == s_.options.attempt) {
       s_.counter = std::max(s_.counter, counter_of(join.generation));
@@ -441,27 +465,39 @@ class CoordinatorStepper {
 
   // ---- terms ----
 
-  // Records the node's terms. Returns false when the node was refused because of them. Node 0 is never refused; instead
-  // all nodes that differ from it are.
+  // Records the node's terms. Returns false when the node was refused because of them. The node whose terms count is
+  // never refused; instead all nodes that differ from it are.
   bool accept_terms(int rank, Node& node, const std::string& terms) {
     node.terms = terms;
     if (s_.end) return true;
-    if (rank != 0) return !refuse_other_terms(rank);
+    const int reference = whose_terms_count();
+    if (rank != reference) return !refuse_other_terms(rank, reference);
     std::vector<int> others;
     for (const auto& [other, present] : s_.nodes) {
-      if (other != 0 && present.connection != 0 && present.terms != terms) others.push_back(other);
+      if (other != rank && present.connection != 0 && present.terms != terms) others.push_back(other);
     }
-    for (const int other : others) refuse_other_terms(other);
+    for (const int other : others) refuse_other_terms(other, rank);
     return true;
   }
 
-  // Refuses the node when its terms differ from node 0's. Terms that are not known yet are compared when they arrive.
-  bool refuse_other_terms(int rank) {
+  // Node 0, which is in every group; but the nodes that hold what was trained decide about a node 0 that does not.
+  [[nodiscard]] int whose_terms_count() const {
     const auto first = s_.nodes.find(0);
+    if (first != s_.nodes.end() && first->second.connection != 0 && first->second.has_trained) return 0;
+    for (const auto& [rank, node] : s_.nodes) {
+      if (node.connection != 0 && node.has_trained && !node.terms.empty()) return rank;
+    }
+    return 0;
+  }
+
+  // Refuses the node when its terms differ from the reference's. Terms that are not known yet are compared when they
+  // arrive.
+  bool refuse_other_terms(int rank, int reference) {
+    const auto right = s_.nodes.find(reference);
     const Node& node = s_.nodes.at(rank);
-    if (first == s_.nodes.end() || first->second.connection == 0) return false;
+    if (right == s_.nodes.end() || right->second.connection == 0) return false;
     const std::string who = name(rank, node);
-    const std::string why = disagreement(first->second.terms, name(0, first->second), node.terms, who);
+    const std::string why = disagreement(right->second.terms, name(reference, right->second), node.terms, who);
     if (why.empty()) return false;
     refuse(node.connection, "the agent of " + who + " does not fit: " + why, false);
     lose(rank, End::kClosed, "it was refused");
@@ -486,7 +522,9 @@ class CoordinatorStepper {
   }
 
   void on_message(int rank, Node& node, const Broken& said) {
-    node.workers.clear();  // one of these beats may be of a process that has ended
+    if (said.rank >= 0) {  // that worker's newest beat is of a process that has ended
+      std::erase_if(node.workers, [&](const WorkerBeat& w) { return w.local_rank == said.rank % node.nproc; });
+    }
     if (said.generation != s_.placed || !node.member) return;
     std::string text = name(rank, node) + ": " + (said.rank < 0 ? "" : "rank " + std::to_string(said.rank) + ": ") +
                        (said.message.empty() ? said.cause : said.message);
@@ -498,7 +536,7 @@ class CoordinatorStepper {
   void learn_cause(const std::string& cause, const std::string& text) {
     if (s_.group != GroupState::kBroken || s_.cause != peer_lost()) return;
     s_.cause = cause;
-    s_.groups_without_step = 0;  // a worker died; the ranks did not just lose each other
+    s_.broke_because = text;
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
@@ -508,6 +546,8 @@ class CoordinatorStepper {
     });
     if (!are_its_ranks || said.workers.size() > static_cast<size_t>(node.nproc)) return;
     node.workers = said.workers;
+    node.has_trained = std::any_of(node.workers.begin(), node.workers.end(), holds_steps);
+    s_.has_trained = s_.has_trained || node.has_trained;
     for (const WorkerBeat& worker : said.workers) note_work(worker);
     if (rank == 0 && s_.group == GroupState::kPlaced) watch_steps(node);
   }
@@ -555,6 +595,7 @@ class CoordinatorStepper {
     if (node.leaving_code != 0 || s_.end) return;
     const int interrupted = code_of(ExitCode::kInterrupted);
     const int code = said.code == interrupted ? interrupted : code_of(ExitCode::kTerminated);
+    if (s_.stop_code == 0 && rank_zero_lacks_the_state(s_)) return hold(rank, node, code);
     change(node, [&](Node& n) { n.leaving_code = code; });
     note(name(rank, node) + " leaves");
     const bool placed = s_.group == GroupState::kPlaced;
@@ -570,6 +611,15 @@ class CoordinatorStepper {
     if (!s_.leaving_since) s_.leaving_since = now_;
   }
 
+  void hold(int rank, const Node& node, int code) {
+    if (!s_.held.emplace(rank, code).second) return;
+    note(name(rank, node) + " is to leave, when rank 0 has got the newest state from the ranks that hold it");
+  }
+
+  void release_the_held() {
+    for (const auto& [rank, code] : std::exchange(s_.held, {})) on_message(rank, s_.nodes.at(rank), Leave{code});
+  }
+
   void on_message(int /*rank*/, Node& node, const NodeDone&) {
     node.done = true;
     if (!s_.end) end_job(EndJob{0, ""});
@@ -577,10 +627,15 @@ class CoordinatorStepper {
 
   void on_message(int rank, Node& node, const NodeFailed& said) {
     if (s_.end) return;
-    if (said.for_good) {
+    const EndVerdict verdict =
+        judge_end({.code = said.code,
+                   .is_configuration_changed = termination_reason(said.code, said.message) == kConfigurationChanged,
+                   .after_first_commit = s_.has_trained});
+    if (verdict.consequence != Consequence::kRestart) {
       return end_job(
           EndJob{said.code, s_.options.max_nodes > 1 ? name(rank, node) + ": " + said.message : said.message});
     }
+    send(node, Refused{"this node gave up; the job goes on without it", false});
     close(node.connection);
     lose(rank, End::kClosed, "it gave up (" + exit_reason(said.code) + "): " + said.message);
   }
@@ -589,6 +644,7 @@ class CoordinatorStepper {
   void on_message(int /*rank*/, Node& /*node*/, const LadderDecision& /*said*/) {}
 
   void on_message(int /*rank*/, Node& node, const CheckpointNews& said) {
+    s_.has_trained = true;
     if (said.step <= s_.checkpoint_step) return;
     s_.checkpoint_step = said.step;
     for (const auto& [rank, other] : s_.nodes) {
@@ -608,7 +664,7 @@ class CoordinatorStepper {
     const std::string text = name(rank, node) + " is lost: " + why;
     s_.rank_of.erase(node.connection);
     const bool in_group = s_.group == GroupState::kPlaced && node.member;
-    const bool is_leaving = node.leaving_code != 0;
+    const bool is_leaving = node.leaving_code != 0 || s_.held.erase(rank) > 0;
     const bool leaves_as_told = is_leaving && end == End::kClosed && (s_.regrouping || s_.stop_code != 0);
     change(node, [](Node& n) {
       n.connection = 0;
@@ -658,14 +714,23 @@ class CoordinatorStepper {
   // ---- the group ----
 
   void break_group(const std::string& cause, const std::string& message) {
+    const bool were_told = s_.regrouping || s_.stop_code != 0;  // the leaving ones: how
     s_.broke_because = message;
     end_group(cause);
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
-    for_members([&](const Node& member) {
-      send(member, CutGroup{s_.placed, cause, message});
-      // This node can no longer leave together with the others, so it stops now.
-      if (member.leaving_code != 0 && s_.stop_code == 0) send(member, StopJob{member.leaving_code});
-    });
+    for_members([&](const Node& member) { send(member, CutGroup{s_.placed, cause, message}); });
+    // A node that was to leave together with the others stops now, or is held.
+    for (const int rank : s_.members) {
+      const auto at = s_.nodes.find(rank);
+      if (at == s_.nodes.end() || at->second.leaving_code == 0 || s_.stop_code != 0) continue;
+      Node& member = at->second;
+      if (were_told || member.connection == 0 || !rank_zero_lacks_the_state(s_)) {
+        send(member, StopJob{member.leaving_code});
+        continue;
+      }
+      hold(rank, member, member.leaving_code);
+      change(member, [](Node& n) { n.leaving_code = 0; });
+    }
   }
 
   void end_group(const std::string& cause) {
@@ -719,6 +784,10 @@ class CoordinatorStepper {
 
   void settle_placed() {
     if (s_.stop_code != 0) return;
+    if (s_.last_end) {
+      if (!rank_zero_lacks_the_state(s_)) end_job(*s_.last_end);
+      return;
+    }
     if (s_.regrouping) {
       if (s_.tally.awaited == 0) return end_group(s_.cause);
       if (now_ < s_.regrouping_until) return;
@@ -737,8 +806,16 @@ class CoordinatorStepper {
   }
 
   void settle_waiting() {
-    const MembershipDecision decision = decide_membership(s_, now_);
-    if (decision.gives_up) return end_job(EndJob{code_of(ExitCode::kPeerLost), decision.reason});
+    if (s_.last_end) return end_job(*s_.last_end);  // the last group broke
+    MembershipDecision decision = decide_membership(s_, now_);
+    if (decision.gives_up) {
+      const EndJob end{code_of(ExitCode::kPeerLost), decision.reason};
+      const auto first = s_.nodes.find(0);
+      const bool may_save = first != s_.nodes.end() && can_be_placed(first->second) && rank_zero_lacks_the_state(s_);
+      if (!may_save) return end_job(end);
+      s_.last_end = end;
+      decision = {.members = lowest_ready(s_), .reason = "the last group, in which rank 0 gets the newest state"};
+    }
     if (!decision.members.empty()) return place(decision);
     if (decision.reason == s_.last_wait_reason) return;
     s_.last_wait_reason = decision.reason;
@@ -867,8 +944,8 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       decision.gives_up = true;
       decision.reason = std::to_string(state.groups_without_step) +
                         " groups in a row broke before their first step, within " +
-                        seconds_text(state.options.rendezvous_timeout) + "; the last one: " + state.broke_because +
-                        kWhatToDoWithoutStep;
+                        seconds_text(state.options.rendezvous_timeout) + "; the last one (" + state.cause +
+                        "): " + state.broke_because + (lost_each_other(state) ? kWhatToDoWithoutStep : "");
       break;
     case Verdict::kWait:
       decision.reason = could_be_placed(state, now) ? "pausing: " + std::to_string(state.groups_without_step) +

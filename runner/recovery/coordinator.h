@@ -22,12 +22,19 @@
 // ready for rendezvous_timeout, the job ends; this time starts again with every progress of a worker in long work of
 // its own (loading data, an evaluation, a restore, a checkpoint).
 //
-// When the ranks of a group lose each other before its first step (closed ports, a wrong network interface), the next
-// group is placed after a pause, which doubles each time. When that has gone on for rendezvous_timeout, the job ends.
+// When groups in a row break before their first step, for whatever reason (closed ports, a wrong network interface, a
+// node that is lost at each transfer of the state), the next group is placed after a pause, which doubles each time.
+// When that has gone on for rendezvous_timeout, the job ends.
 //
-// All nodes must have the same terms (contract/messages.h, Hello). Node 0 is in every group, so a ready node whose
-// terms differ from node 0's is refused, with a message that names the difference. The terms of a node are not known
-// before its workers are ready.
+// All nodes must have the same terms (contract/messages.h, Hello). A ready node whose terms differ from node 0's is
+// refused, with a message that names the difference; but a node 0 that holds no steps is the one that is refused when
+// it differs from a node that does. The terms of a node are not known before its workers are ready.
+//
+// The end: a node that gives up ends the job only if judge_end (restart_policy.h) says so of its code; what counts is
+// whether any node has trained. Otherwise it is lost like any other. Rank 0 alone writes checkpoints. So as long as
+// other ranks hold steps that are in no checkpoint, and rank 0, which was started again, does not hold them, no node
+// leaves: one that asks to is held until rank 0 has got the state in a group, and a job that is to end because nodes
+// are missing places a last group of those that are ready. (The nodes have stop_timeout for that, supervisor.h.)
 //
 // Hangs: a rank that shows no progress and waits for no other rank is killed. When all ranks wait, in a collective or
 // for their devices, the group is broken first: ranks that can leave it keep their state, and a rank that cannot is
@@ -153,11 +160,12 @@ struct Node {
   std::string host;
   int nproc = 1;
   bool ready = false;
-  std::string terms;     // of its workers when they were last ready since it joined; empty: not known
-  int leaving_code = 0;  // 130 or 143: it leaves and is not placed again
-  bool done = false;     // for the status page: the job ends with the first done node
-  bool member = false;   // of the newest group
-  uint64_t placed = 0;   // generation of its newest placement; its messages with a lower one are about earlier groups
+  std::string terms;         // of its workers when they were last ready since it joined; empty: not known
+  int leaving_code = 0;      // 130 or 143: it leaves and is not placed again
+  bool has_trained = false;  // its workers hold steps, or have committed some before it joined
+  bool done = false;         // for the status page: the job ends with the first done node
+  bool member = false;       // of the newest group
+  uint64_t placed = 0;  // generation of its newest placement; its messages with a lower one are about earlier groups
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;
   std::set<int> killed;  // local ranks that were killed because they hung, since it joined or was placed
@@ -202,11 +210,14 @@ struct CoordinatorState {
   TimePoint worked_at{};                   // newest progress of a worker in long work of its own
   std::optional<TimePoint> leaving_since;  // when a member asked to leave; the others have kLeaveGather to do so, too
   TimePoint regrouping_until{};            // members that have not left by then are cut
+  std::map<int, int> held;         // by node rank: 130 or 143 of nodes that asked to leave, and are held for rank 0
+  std::optional<EndJob> last_end;  // how the job ends after the last group
   std::optional<EndJob> end;
   TimePoint ended_at{};
+  bool has_trained = false;      // some node has, as far as this coordinator has heard
   int64_t checkpoint_step = -1;  // of the newest checkpoint that a node reported
   int64_t stuck_step = -1;       // highest step at which a stuck group was broken
-  // How many groups in a row broke before their first step because their ranks lost each other, and when the first did.
+  // How many groups in a row broke before their first step, and when the first did.
   int groups_without_step = 0;
   TimePoint without_step_since{};
   std::optional<int64_t> first_step;  // of rank 0 when it began to train in the newest group

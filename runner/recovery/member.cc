@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kCoordinatorLost = "CoordinatorLost";
 // What the user can do, at the end of the message for a node that finds no coordinator.
 constexpr const char* kWhatToDoWithoutCoordinator =
-    "; check that node 0 runs and that --coordinator names it, or wait longer with --rendezvous_timeout_seconds";
+    "; check that node 0 runs "
+    "and that --coordinator names it, or wait longer with --rendezvous_timeout_seconds";
 
 class MemberStepper {
  public:
@@ -61,6 +62,7 @@ class MemberStepper {
   void operator()(const CoordinatorRefused& event) {
     // The text may come from any program that listens at that address.
     const std::string message = one_line(event.refused.message);
+    if (!event.refused.retry && s_.failed) return end(s_.failed->code, s_.failed->message);
     if (!event.refused.retry) return end(code_of(ExitCode::kUsage), message);
     note_once("refused: " + message);
     lose("refused: " + message);
@@ -111,7 +113,8 @@ class MemberStepper {
   void operator()(const NodeFailed& failed) {
     s_.failed = failed;
     send_if_joined(failed);
-    // The others go on without this node. If it failed for good, the coordinator ends the job and sends EndJob.
+    // The others go on without this node. If it failed for good, as far as it knows, it waits for the coordinator,
+    // which ends the job (EndJob) or knows that others have trained with the same input (Refused).
     if (!failed.for_good) end(failed.code, failed.message);
   }
 
@@ -217,8 +220,13 @@ class MemberStepper {
   void give_up_seeking() {
     if (s_.done) return end(code_of(ExitCode::kDone), "");
     if (s_.failed) return end(s_.failed->code, s_.failed->message);
+    // Its workers were in a group, so they may hold steps.
+    const std::string lost =
+        s_.breaks.empty()
+            ? ""
+            : "; node 0, which alone writes checkpoints, is gone, and the steps since the newest one with it";
     end(code_of(ExitCode::kPeerLost), "no coordinator for " + seconds_text(s_.options.rendezvous_timeout) + ": " +
-                                          s_.last_problem + kWhatToDoWithoutCoordinator);
+                                          s_.last_problem + lost + kWhatToDoWithoutCoordinator);
   }
 
   void end(int code, const std::string& message) {

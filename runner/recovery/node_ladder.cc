@@ -6,6 +6,7 @@
 
 #include "runner/base/check.h"
 #include "runner/contract/exit_code.h"
+#include "runner/recovery/restart_policy.h"
 
 namespace lockstep {
 namespace {
@@ -15,14 +16,6 @@ std::string describe_node_end(const NodeEnded& end, const LadderNode& node) {
                      describe_exit(end.code);
   const std::string& words = node.killed_because.empty() ? end.message : node.killed_because;
   return words.empty() ? text : text + ": " + words;
-}
-
-// Why this end does not count against max_restarts; empty when it counts.
-std::string why_not_counted(const NodeEnded& end, const LadderNode& node) {
-  if (!node.killed_because.empty()) return "a lost node";
-  if (end.code == code_of(ExitCode::kPeerLost)) return "it lost its peers";
-  if (is_stop(end.code)) return "somebody stopped it";
-  return "";
 }
 
 class Ladder {
@@ -157,9 +150,16 @@ class Ladder {
   // ---- the ladder ----
 
   void climb(const NodeEnded& end, LadderNode& n) {
-    const std::string uncounted = why_not_counted(end, n);
+    const EndVerdict verdict =
+        judge_end({.code = end.code,
+                   .is_configuration_changed = termination_reason(end.code, end.message) == kConfigurationChanged,
+                   .after_first_commit = s_.checkpoint_step >= 0});
+    // Why this end does not count against max_restarts; empty when it counts.
+    std::string uncounted = verdict.is_counted ? "" : verdict.because;
+    if (!n.killed_because.empty()) uncounted = "a lost node";
     // A job that ended because peers were missing may find them with the next attempt. Its other ends are final.
-    const bool is_final = !is_respawned(end.code) || (end.job_ended && end.code != code_of(ExitCode::kPeerLost));
+    const bool is_final =
+        verdict.consequence != Consequence::kRestart || (end.job_ended && end.code != code_of(ExitCode::kPeerLost));
     if (is_final) return end_job(end, "pod", "");
     const bool is_short = n.is_replacement && now_ - n.started_at < kShortLife;
     n.short_lives = is_short ? n.short_lives + 1 : 0;

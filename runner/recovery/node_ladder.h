@@ -7,9 +7,9 @@
 // kRestartWindow; not counted are a node that lost its peers or the coordinator (10), one that was stopped by somebody
 // else (130, 143) and one that was killed because it was silent. A replacement that ends within kShortLife is no
 // progress: kShortLivesMax of one node in a row restart all nodes together, once (a gang restart); after that they end
-// the job. A new checkpoint clears all of these counts. Codes 2, 3 and 5 end the job at once, and so does an end that
-// the agent reports as the end of the whole job. After the first node has ended with 0 the job is complete, and no node
-// is replaced any more.
+// the job. A new checkpoint clears all of these counts, and so does the run's first step. judge_end (restart_policy.h)
+// says which codes end the job at once; an end that the agent reports as the end of the whole job does, too. After the
+// first node has ended with 0 the job is complete, and no node is replaced any more.
 // When a Tick comes far too late, this process did not run for a while, and most likely the nodes did not either, so
 // none is killed for that time.
 // Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
@@ -47,10 +47,11 @@ struct NodeLadderStarted {};  // the first event, once
 struct NodeEnded {
   int node = 0;
   int64_t pid = 0;
-  int code = 0;                  // as in contract/exit_code; 128 + n for a signal
-  std::string message;           // the agent's termination message; may be empty
-  bool job_ended = false;        // the agent says that the job is over for all (EndJob): no replacement can do better
-  int64_t checkpoint_step = -1;  // of the job's newest durable checkpoint by now; below zero: none was written
+  int code = 0;            // as in contract/exit_code; 128 + n for a signal
+  std::string message;     // the agent's termination message; may be empty
+  bool job_ended = false;  // the agent says that the job is over for all (EndJob): no replacement can do better
+  // Of the job's newest durable checkpoint by now; 0: none was written, but steps were made; below zero: neither.
+  int64_t checkpoint_step = -1;
 };
 // The agent does not answer, or its process does not run. It is treated as lost.
 struct NodeSilent {

@@ -5,7 +5,14 @@
 // Before the first commit an error of the user's input (2, 3) is final: the next process would find it, too. After it
 // the same input has worked, so such an error is news about one machine or one moment, like every other end but 5. It
 // goes up the levels process, pod, another Kubernetes node, gang; the budgets of each level bound it.
-// What only one level knows (restartPolicy.rules, budgets, deadlines) is decided there.
+// What only one level knows (restartPolicy.rules, budgets, deadlines) is decided there. So is what bounds a restart:
+//   process  the supervisor gives its node up after max_restarts, in a crash loop, or at the second end in a row that
+//            avoids_machine. All ends count there. Its own word is never final for the job.
+//   node     the coordinator ends the job (agents then report jobEnded), or goes on without the node, which ends with
+//            the code of its worker and without jobEnded.
+//   pod      the operator and node_ladder.h: max_restarts, ends without progress, then the gang.
+// An agent that finds its own pod lacking GPUs, or a worker fewer GPUs than its agent, ends with 12; a node that the
+// coordinator refuses, because it differs from nodes that have trained, with 2.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 #include "runner/base/clock.h"
 #include "runner/contract/agreement.h"
 #include "runner/contract/exit_code.h"
+#include "runner/recovery/restart_policy.h"
 
 namespace lockstep {
 namespace {
@@ -59,6 +60,7 @@ class SupervisorStepper {
     w.phase = WorkerPhase::kAwaiting;
     w.was_cut = false;
     w.in_collective = false;
+    w.on_device = false;
     if (!w.code_when_killed) w.deadline.reset();
     // The end of a worker, if there was one, was reported before, and it says more than that a peer was lost.
     if (event.cause == kLeftCut || event.cause == kLeftRegroup || s_.broken_said == event.generation) return;
@@ -69,6 +71,7 @@ class SupervisorStepper {
     SupervisedWorker& w = worker(event.local_rank);
     w.step = std::max(w.step, event.step);
     w.in_collective = event.in_collective;
+    w.on_device = event.on_device;
     if (w.phase == WorkerPhase::kStarting && w.deadline && !w.code_when_killed) {
       w.deadline = std::max<TimePoint>(*w.deadline, event.progress_at + s_.options.start_timeout);
     }
@@ -80,6 +83,7 @@ class SupervisorStepper {
     s_.checkpoint_step = event.step;
     s_.restarts.clear();
     s_.incidents_without_progress = 0;
+    s_.machine_faults = 0;
   }
 
   void operator()(const WorkerEnded& event) {
@@ -104,6 +108,7 @@ class SupervisorStepper {
   void operator()(const StopRequested& event) {
     if (!s_.signals.insert(event.signal).second) return;
     const int code = kSignalCodes + event.signal;
+    if (s_.started && !s_.stopping() && !is_over()) return ask_to_leave(code);
     begin_stop(code);
     if (waits_for_the_member()) return;
     if (none_alive()) return finish_stopped();
@@ -129,6 +134,7 @@ class SupervisorStepper {
     for (SupervisedWorker& w : s_.workers) {
       if (w.phase != WorkerPhase::kPlaced || w.generation != event.generation || w.was_cut) continue;
       w.was_cut = true;
+      w.cut_at = now_;
       if (!w.code_when_killed) w.deadline = now_ + kCutGrace;
       any = true;
     }
@@ -159,24 +165,32 @@ class SupervisorStepper {
   void operator()(const EndJob& event) {
     if (s_.job_ended) return;
     s_.job_ended = event;
-    if (is_stop(event.code)) {
+    if (event.code == 0) {
+      s_.stop_deadline = s_.stop_deadline ? std::min(*s_.stop_deadline, now_ + kEndGrace) : now_ + kEndGrace;
+    } else if (s_.verdict) {
+      return;  // the workers were told to end when the node gave up
+    } else if (is_stop(event.code)) {
       begin_stop(event.code);
       signal_workers(s_.stop_code - kSignalCodes);
     } else if (event.code == code_of(ExitCode::kPeerLost)) {
       // Too few nodes were ready for too long. Rank 0 writes its state to a checkpoint before it ends.
       begin_stop(code_of(ExitCode::kTerminated));
       signal_workers(SIGTERM);
-    } else if (event.code == 0) {
-      s_.stop_deadline = s_.stop_deadline ? std::min(*s_.stop_deadline, now_ + kEndGrace) : now_ + kEndGrace;
     } else {
-      kill_remaining();
+      end_workers(event.code);
     }
   }
 
   void operator()(const SupervisorTick&) {
-    for (int rank = 0; rank < static_cast<int>(s_.workers.size()); ++rank) {
-      const SupervisedWorker& w = worker(rank);
-      if (w.deadline && now_ >= *w.deadline) on_worker_deadline(rank);
+    // What ends the node comes first, so that no worker is started after it.
+    if (waits_to_be_told() && now_ >= *s_.told_deadline) begin_stop(s_.asked_code);
+    for (const bool was_killed : {true, false}) {
+      for (int rank = 0; rank < static_cast<int>(s_.workers.size()); ++rank) {
+        const SupervisedWorker& w = worker(rank);
+        const bool is_due = w.deadline && now_ >= *w.deadline;
+        if (is_due && w.code_when_killed.has_value() == was_killed) on_worker_deadline(rank);
+      }
+      abandon_backoffs();
     }
     if (s_.stop_deadline && now_ >= *s_.stop_deadline) on_stop_deadline();
   }
@@ -196,8 +210,10 @@ class SupervisorStepper {
   void shift_deadlines(std::chrono::steady_clock::duration gap) {
     for (SupervisedWorker& w : s_.workers) {
       if (w.deadline) *w.deadline += gap;
+      w.cut_at += gap;
     }
     if (s_.stop_deadline) *s_.stop_deadline += gap;
+    if (s_.told_deadline) *s_.told_deadline += gap;
   }
 
   SupervisedWorker& worker(int local_rank) {
@@ -221,6 +237,10 @@ class SupervisorStepper {
   // This node gives up, but the coordinator must be told first. The member answers within a few heartbeats with
   // EndJob, for the whole job or for this node only.
   [[nodiscard]] bool waits_for_the_member() const { return s_.verdict && !s_.job_ended; }
+
+  [[nodiscard]] bool waits_to_be_told() const { return s_.told_deadline && !is_over(); }
+
+  [[nodiscard]] bool has_trained() const { return s_.furthest_step > 0 || s_.checkpoint_step >= 0; }
 
   [[nodiscard]] int rank_of(int local_rank) const { return (s_.placement ? s_.placement->first_rank : 0) + local_rank; }
 
@@ -251,9 +271,25 @@ class SupervisorStepper {
     kill(local_rank, code_of(ExitCode::kTimeout), std::move(message));
   }
 
-  // Kills all workers that are still alive. Their ends count as consequences (PeerLost), not as causes.
-  void kill_remaining() {
-    for (int rank = 0; rank < s_.options.nproc; ++rank) kill(rank, code_of(ExitCode::kPeerLost), "");
+  // Ends all workers that are still alive, because the node or the job ends with `code`. Rank 0 first writes the steps
+  // that it holds, unless they led to a loss that is not finite; it has stop_timeout for that. The others are killed;
+  // their ends count as consequences (PeerLost), not as causes.
+  void end_workers(int code) {
+    s_.writes_first = code != code_of(ExitCode::kNotFinite) && has_rank_zero() && holds_steps(0);
+    for (int rank = s_.writes_first ? 1 : 0; rank < std::ssize(s_.workers); ++rank) {
+      kill(rank, code_of(ExitCode::kPeerLost), "");
+    }
+    if (!s_.writes_first) return;
+    (*this)(CutGroup{s_.placement->generation, exit_reason(code), ""});  // its peers end
+    signal_workers(SIGTERM);
+    s_.stop_deadline = now_ + s_.options.stop_timeout;
+  }
+
+  [[nodiscard]] bool has_rank_zero() const { return s_.placement && s_.placement->first_rank == 0; }
+
+  [[nodiscard]] bool holds_steps(int local_rank) {
+    const SupervisedWorker& w = worker(local_rank);
+    return w.alive() && !w.code_when_killed && w.step > 0;
   }
 
   void signal_workers(int signal) {
@@ -275,8 +311,13 @@ class SupervisorStepper {
                                    " (--rendezvous_timeout_seconds) of its start or its last progress");
     } else if (w.was_cut && w.in_collective) {
       kill_hanging(local_rank, "still in a collective " + seconds_text(kCutGrace) + " after its group was cut");
+    } else if (w.was_cut && w.on_device && now_ >= w.cut_at + kCutDeviceGrace) {
+      kill_hanging(local_rank,
+                   "still waiting for its device " + seconds_text(kCutDeviceGrace) + " after its group was cut");
     } else if (w.was_cut) {
-      w.deadline = now_ + kCutGrace;  // it computes or writes, and notices the cut when that is done
+      // It computes or writes, and notices the cut when that is done.
+      const TimePoint of_device = w.cut_at + kCutDeviceGrace;
+      w.deadline = of_device > now_ ? std::min(of_device, now_ + kCutGrace) : now_ + kCutGrace;
     }
   }
 
@@ -298,11 +339,14 @@ class SupervisorStepper {
 
   void on_stop_deadline() {
     s_.stop_deadline.reset();
-    if (waits_for_the_member()) return;
-    if (none_alive()) return finish_stopped();
+    if (none_alive()) {
+      if (!waits_for_the_member()) finish_stopped();
+      return;
+    }
     const std::string message =
-        s_.job_ended ? "it had not left " + seconds_text(kEndGrace) + " after the end of the job"
-                     : "it had not stopped " + seconds_text(s_.options.stop_timeout) + " after it was asked to";
+        s_.job_ended && s_.job_ended->code == 0
+            ? "it had not left " + seconds_text(kEndGrace) + " after the end of the job"
+            : "it had not stopped " + seconds_text(s_.options.stop_timeout) + " after it was asked to";
     for (int rank = 0; rank < s_.options.nproc; ++rank) kill_hanging(rank, message);
   }
 
@@ -314,6 +358,7 @@ class SupervisorStepper {
     };
     for (const SupervisedWorker& w : s_.workers) consider(w.deadline);
     consider(s_.stop_deadline);
+    if (waits_to_be_told()) consider(s_.told_deadline);
   }
 
   // ---- placements ----
@@ -354,7 +399,7 @@ class SupervisorStepper {
       return give_up(
           WorkerEndRecord{
               .local_rank = local_rank, .rank = rank_of(local_rank), .code = code_of(ExitCode::kUsage), .message = why},
-          "", /*for_good=*/true);
+          "", /*for_good=*/!has_trained());
     }
   }
 
@@ -377,10 +422,12 @@ class SupervisorStepper {
 
   void on_bad_end(const WorkerEndRecord& end, bool was_placed) {
     if (!record_end(end, was_placed)) return;
-    const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
-    if (!is_respawned(end.code) || (end.code == code_of(ExitCode::kCheckpoint) && nothing_done))
-      return give_up(end, "", true);
-    climb_the_ladder(end);
+    const EndVerdict verdict =
+        judge_end({.code = end.code,
+                   .is_configuration_changed = termination_reason(end.code, end.message) == kConfigurationChanged,
+                   .after_first_commit = has_trained()});
+    if (verdict.consequence != Consequence::kRestart) return give_up(end, "", true);
+    climb_the_ladder(end, verdict.avoids_machine);
   }
 
   // Records the end and reports it. Returns false when no restart is to follow, because the job is over or stops. (The
@@ -406,15 +453,21 @@ class SupervisorStepper {
                              (s_.complete ? ", after training was complete" : ", after the job had ended")});
   }
 
-  void climb_the_ladder(const WorkerEndRecord& end) {
+  void climb_the_ladder(const WorkerEndRecord& end, bool is_machine_at_fault) {
+    if (s_.leaves_because) return give_up(end, "", false);
     if (worker(end.local_rank).incidents_seen == s_.incidents) {
       count_incident();
+      s_.machine_faults = is_machine_at_fault ? s_.machine_faults + 1 : 0;
+      if (s_.machine_faults >= kMachineFaultsMax) {
+        return give_up(end, "this machine was at fault " + std::to_string(s_.machine_faults) + " times in a row; ",
+                       false);
+      }
       if (s_.incidents_without_progress >= kNoProgressIncidentsMax) {
         return give_up(end,
                        "crash loop: " + std::to_string(kNoProgressIncidentsMax) +
                            " restarts in a row came no further than step " +
                            std::to_string(std::max<int64_t>(s_.furthest_step, 0)) + "; ",
-                       true);
+                       false);
       }
       if (std::ssize(s_.restarts) >= s_.options.max_restarts) {
         return give_up(end,
@@ -462,16 +515,66 @@ class SupervisorStepper {
   }
 
   void give_up(const WorkerEndRecord& cause, std::string prefix, bool for_good) {
-    s_.verdict = SupervisorVerdict{.cause = cause, .prefix = std::move(prefix)};
-    out_.emplace_back(NodeFailed{.code = cause.code, .message = finish_of(*s_.verdict).message, .for_good = for_good});
-    kill_remaining();
+    SupervisorVerdict verdict{.cause = cause, .prefix = std::move(prefix)};
+    // What failed first is the reason, and not that rank 0 could not be started to write the state.
+    if (s_.leaves_because && cause.code != code_of(ExitCode::kNotFinite)) verdict = *s_.leaves_because;
+    const bool loses_steps = has_unwritten_steps_without_rank_zero(verdict);
+    if (loses_steps && starts_rank_zero_to_write(verdict)) return;
+    if (loses_steps) {
+      verdict.suffix =
+          "; the steps since the newest checkpoint are lost, because rank 0, which alone writes checkpoints, is gone";
+    }
+    s_.verdict = verdict;
+    out_.emplace_back(
+        NodeFailed{.code = verdict.cause.code, .message = finish_of(verdict).message, .for_good = for_good});
+    end_workers(verdict.cause.code);
+  }
+
+  // True when the other ranks of this node hold steps that are in no checkpoint, and rank 0 does not. (Ranks of other
+  // nodes keep their state when this node ends.)
+  [[nodiscard]] bool has_unwritten_steps_without_rank_zero(const SupervisorVerdict& verdict) {
+    if (verdict.cause.code == code_of(ExitCode::kNotFinite) || !has_rank_zero() || holds_steps(0)) return false;
+    if (s_.placement->nnodes > 1) return false;
+    for (int rank = 1; rank < std::ssize(s_.workers); ++rank) {
+      if (holds_steps(rank) && worker(rank).step > s_.checkpoint_step) return true;
+    }
+    return false;
+  }
+
+  // The coordinator places a last group, in which rank 0 gets the state, and then tells this node to leave. Every
+  // worker that does not run is needed for that. Not possible when the cause of the end would still be there: a broken
+  // device, a process that cannot be killed, or one that runs with other terms than the others.
+  bool starts_rank_zero_to_write(const SupervisorVerdict& verdict) {
+    const SupervisedWorker& failed = worker(verdict.cause.local_rank);
+    const bool is_device_broken = s_.machine_faults >= kMachineFaultsMax;
+    const bool would_recur = is_device_broken || failed.is_given_up || failed.alive();
+    if (s_.leaves_because || s_.asked_code != 0 || would_recur) return false;
+    s_.leaves_because = verdict;
+    out_.emplace_back(Remark{finish_of(verdict).message +
+                             "; giving this node up after rank 0 has written what the other ranks hold"});
+    for (int rank = 0; rank < std::ssize(s_.workers); ++rank) {
+      if (!worker(rank).alive()) start(rank);
+    }
+    ask_to_leave(code_of(ExitCode::kTerminated));
+    return true;
   }
 
   // ---- stopping and ending ----
 
+  // The coordinator answers with a Regroup or a StopJob; the member does so when there is no coordinator.
+  void ask_to_leave(int code) {
+    if (code <= s_.asked_code) return;
+    s_.asked_code = code;
+    if (!s_.stop_deadline) s_.stop_deadline = now_ + s_.options.stop_timeout;
+    if (!s_.told_deadline) s_.told_deadline = now_ + s_.options.stop_timeout / 2;
+    out_.emplace_back(Leave{code});
+  }
+
   void begin_stop(int code) {
-    s_.stop_code = std::max(s_.stop_code, code == code_of(ExitCode::kInterrupted) ? code_of(ExitCode::kInterrupted)
-                                                                                  : code_of(ExitCode::kTerminated));
+    s_.told_deadline.reset();
+    s_.stop_code = std::max(
+        {s_.stop_code, s_.asked_code,
+         code == code_of(ExitCode::kInterrupted) ? code_of(ExitCode::kInterrupted) : code_of(ExitCode::kTerminated)});
     if (!s_.stop_deadline && !none_alive()) s_.stop_deadline = now_ + s_.options.stop_timeout;
   }
 
@@ -486,7 +589,7 @@ class SupervisorStepper {
 
   // Ends workers that are in no group: they have nothing to save, and no placement will come any more.
   void end_the_unplaced() {
-    const bool writes_first = s_.job_ended && s_.job_ended->code == code_of(ExitCode::kPeerLost);
+    const bool writes_first = s_.writes_first || (s_.job_ended && s_.job_ended->code == code_of(ExitCode::kPeerLost));
     if (is_over() && !writes_first) {
       for (int rank = 0; rank < static_cast<int>(s_.workers.size()); ++rank) {
         if (worker(rank).phase != WorkerPhase::kPlaced) kill(rank, code_of(ExitCode::kPeerLost), "");
@@ -518,6 +621,7 @@ class SupervisorStepper {
   // stop.
   void finish_stopped() {
     if (s_.complete) return finish(Finish{});
+    if (s_.leaves_because) return finish(finish_of(*s_.leaves_because));
     std::vector<int> codes;
     for (const WorkerEndRecord& end : s_.ends) {
       if (!end.started_again) codes.push_back(end.code);
@@ -539,11 +643,13 @@ class SupervisorStepper {
         cause = &end;
     }
     const bool words_alone = is_input_code(cause->code) && !cause->message.empty();
-    return Finish{.code = cause->code,
-                  .message = verdict.prefix + (words_alone ? cause->message : describe_worker_end(*cause)),
-                  .message_names_code = !words_alone && cause->how == "ended with " + describe_exit(cause->code),
-                  .rank = cause->rank,
-                  .step = cause->step};
+    return Finish{
+        .code = cause->code,
+        .message = verdict.prefix + (words_alone ? cause->message : describe_worker_end(*cause)) + verdict.suffix,
+        .message_names_code =
+            !words_alone && verdict.suffix.empty() && cause->how == "ended with " + describe_exit(cause->code),
+        .rank = cause->rank,
+        .step = cause->step};
   }
 
   void finish(Finish output) {

@@ -8,11 +8,18 @@
 // The ladder: a worker that ends badly is started again at once, alone; the others keep their state and wait. Each
 // incident counts against max_restarts for kRestartWindow; a new checkpoint clears the count. Several ends in one
 // placement are one incident; so are the ends of several processes that were started again after the same incident and
-// end before they are placed. When one incident is followed by kNoProgressIncidentsMax more, none at a later step than
-// those before it, that is a crash loop: the job ends, because a new process, pod or gang would come no further. Codes
-// 2, 3 and 5 end the job at once; so does 4 when nothing was ever committed, because then nothing that the run wrote
-// can be the reason. So do workers of one node whose terms differ (messages.h, Hello). A node that has used up
-// max_restarts ends alone, and its pod may be replaced.
+// end before they are placed. The node gives up, alone, when it has used up max_restarts; when one incident is followed
+// by kNoProgressIncidentsMax more, none at a later step than those before it (a crash loop); when its machine was at
+// fault kMachineFaultsMax times in a row; when its workers have other terms than each other (messages.h, Hello); and at
+// an end that judge_end (restart_policy.h) does not restart. Whether the job ends with the node is not decided here:
+// the coordinator knows more of what the run has done (coordinator.h).
+//
+// Nothing is lost with a node that gives up, or with a job that ends, with any code but 5: rank 0, if it runs here and
+// holds steps, writes them first. If rank 0 is the one that failed, and other ranks of this node hold steps that are in
+// no checkpoint, it is started a last time, to get the state from them and write it.
+//
+// A node that is asked to stop goes on until the coordinator has told it how: the state may be in ranks of other nodes,
+// and rank 0 here may be needed to write it. If it is told nothing in half of stop_timeout, it stops by itself.
 //
 // After the first worker has ended with 0 the training is complete: nothing is started again, and a bad end is only
 // reported. A node that is stopped ends with 130 or 143, unless a worker has failed and was not started again; then it
@@ -39,6 +46,8 @@ namespace lockstep {
 // A worker that was told to cut leaves its group within milliseconds. One that is still in a collective after this time
 // cannot leave and is killed. (One that computes or writes has until the stall timeout.)
 inline constexpr std::chrono::seconds kCutGrace = kFormingTimeout + std::chrono::seconds{2};
+// The same for a worker that waits for its device: a kernel of a collective that the abort does not end keeps it there.
+inline constexpr std::chrono::seconds kCutDeviceGrace{30};
 // Default of SupervisorOptions::stop_timeout. While the node stops, rank 0 may be writing its last checkpoint. The
 // workers are killed this long after the stop was requested, or after a later bad end of a worker.
 inline constexpr std::chrono::seconds kStopGrace{60};
@@ -49,6 +58,8 @@ inline constexpr std::chrono::seconds kKillGrace{30};
 // Restarts older than this no longer count against --max_restarts.
 inline constexpr std::chrono::seconds kRestartWindow{3600};
 inline constexpr int kNoProgressIncidentsMax = 3;
+// Incidents in a row, without a new checkpoint between them, for which judge_end blames the machine.
+inline constexpr int kMachineFaultsMax = 2;
 // Wait before a restart that follows an incident without progress; doubles with each one, up to the maximum.
 inline constexpr std::chrono::seconds kBackoffInitial{1};
 inline constexpr std::chrono::seconds kBackoffMax{30};
@@ -79,6 +90,7 @@ struct WorkerAtStep {  // from its beats
   int64_t step = 0;
   bool in_collective = false;
   TimePoint progress_at{};  // last sign of progress; the epoch: none
+  bool on_device = false;   // it waits for its device, which may be in a collective
 };
 struct WorkerEnded {
   int local_rank = 0;
@@ -159,7 +171,9 @@ struct SupervisedWorker {
   WorkerPhase phase = WorkerPhase::kStarting;
   uint64_t generation = 0;  // of its last placement
   bool was_cut = false;     // told to cut, has not left yet
+  TimePoint cut_at{};
   bool in_collective = false;
+  bool on_device = false;
   std::string terms;                    // as in its Hello
   std::optional<int> code_when_killed;  // set when we kill it: the code that its end counts as
   std::string message_when_killed;
@@ -185,6 +199,7 @@ struct WorkerEndRecord {
 struct SupervisorVerdict {
   WorkerEndRecord cause;
   std::string prefix;  // of the message: "crash loop: …; "
+  std::string suffix;  // "; the steps since … are lost, …"
 };
 
 struct SupervisorState {
@@ -196,26 +211,33 @@ struct SupervisorState {
   std::optional<Placement> placement;     // the newest
   bool said_ready = false;
   uint64_t broken_said = 0;    // generation that the member was told is broken
-  int stop_code = 0;           // 130 or 143: asked to stop, by a signal or the coordinator
+  int asked_code = 0;          // 130 or 143: a signal has asked to stop, and the coordinator was asked how
+  int stop_code = 0;           // 130 or 143: told to stop
   std::set<int> signals;       // asked for so far
   std::set<int> signals_sent;  // to the workers
   bool complete = false;       // a worker has ended with 0
   bool said_done = false;
   std::optional<SupervisorVerdict> verdict;
+  // Why the node leaves after rank 0, which was started a last time, has written what the other ranks hold.
+  std::optional<SupervisorVerdict> leaves_because;
+  bool writes_first = false;  // the node ends, and rank 0 here writes what it holds before that
   std::optional<EndJob> job_ended;
   int64_t incidents = 0;            // so far
   std::vector<TimePoint> restarts;  // incidents inside the window, since the last new checkpoint
   int64_t restarts_total = 0;       // processes started again
   int incidents_without_progress = 0;
+  int machine_faults = 0;                  // incidents in a row that judge_end blames on the machine
   int64_t furthest_step = -1;              // that any worker reported; -1 = none
   int64_t furthest_incident_step = -2;     // furthest_step at the furthest incident so far
   int64_t checkpoint_step = -1;            // newest seen
   std::optional<TimePoint> stop_deadline;  // workers that are still alive then are killed
+  std::optional<TimePoint> told_deadline;  // asked to stop and not told how by then: it stops by itself
   TimePoint last_event{};
   std::optional<TimePoint> deadline;  // when a Tick is wanted
 
   explicit SupervisorState(const SupervisorOptions& supervisor_options) : options(supervisor_options) {}
   [[nodiscard]] bool stopping() const { return stop_code != 0; }
+  [[nodiscard]] bool is_asked_to_stop() const { return asked_code != 0 || stopping(); }
 };
 
 std::vector<SupervisorOutput> step(SupervisorState& state, const SupervisorEvent& event, TimePoint now);

@@ -13,8 +13,8 @@ import time
 import pytest
 
 from programs import bin_folder, clean_environment, program, write_interactions
-from jobs import Job, fresh_starts, is_alive, max_step, read_metrics, sasrec_flags, wait_until
-from runs import checkpoints, equal_weights, evaluations, losses, records, weights
+from jobs import Job, free_port, fresh_starts, is_alive, max_step, read_metrics, sasrec_flags, wait_until
+from runs import Running, checkpoints, equal_weights, evaluations, losses, records, weights
 
 STEPS = 250  # most tests hurt the job at step 50: two hundred follow
 EVALUATING = ["--eval_every", "20"]
@@ -374,22 +374,63 @@ def test_a_nan_on_one_rank_that_may_not_be_skipped_ends_all_at_once(lockstep, sm
     assert fresh_starts(job.output()) == 1, "nobody tried it again"
 
 
-def test_a_crash_loop_stops_the_job_with_the_reason(lockstep, small_dataset, tmp_path):
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=100_000)
+class LoneJob(Job):
+    """One node, without a parent or an operator that replaces it."""
+
+    def __init__(self, lockstep, dataset, folder, base, *flags, **environment):
+        self.port, self.nproc, self.ranks, self.folder = free_port(), 2, 2, folder
+        Running.__init__(self, [lockstep, "run", "sasrec", "--nproc", self.nproc, "--status_port", self.port, "--train_dir", folder,
+                                *sasrec_flags(dataset, 10_000_000, "--checkpoint_every", "0", *flags)], base, **environment)
+
+    def agents(self):
+        return {0: self.process.pid}
+
+
+def assert_newest_step_is_written(folder):
+    last = max(losses(folder))
+    assert checkpoints(folder)[-1] == f"step-{last:08d}", "what was done since the last checkpoint is not lost"
+
+
+def test_a_crash_loop_ends_a_run_of_one_node_with_the_reason_and_the_newest_state(lockstep, worker, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    broken = tmp_path / "broken"
+    program_of_rank = tmp_path / "worker.sh"
+    program_of_rank.write_text(f'#!/bin/sh\n[ "$LOCAL_RANK" = 1 ] && [ -e "{broken}" ] && exit 1\nexec "{worker}" "$@"\n')
+    program_of_rank.chmod(0o755)
+    job = LoneJob(lockstep, small_dataset, folder, tmp_path, LOCKSTEP_WORKER=str(program_of_rank))
     job.wait_for_progress(20)
-    at = max_step(job.wait_for_status(lambda s: True, "a status"))
-    for _ in range(12):
-        try:
-            job.inject(0, "stall_restoring", 30.0)
-            job.kill_rank(3)
-            job.wait_for_status(lambda s: s["workers"][0]["activity"] == "restoring", "rank 0 restoring")
-            job.kill_rank(0)
-            job.wait_for_status(lambda s: s["workers"][0]["activity"] != "restoring", "a new rank 0")
-        except (AssertionError, KeyError, OSError, ValueError):
-            if job.ends_within(10):  # or rank 0 was not there yet
-                break
-    assert job.end() not in (0, 143), job.output()
-    assert "crash loop" in job.output(), (at, job.output())
+    broken.touch()
+    job.kill_rank(1)
+    assert job.end() == 1, job.output()
+    assert "crash loop: 3 restarts in a row came no further than step " in job.output()
+    assert_newest_step_is_written(folder)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_node_that_gives_up_writes_the_newest_state_first(lockstep, small_dataset, tmp_path, rank):
+    folder = tmp_path / "run"
+    job = LoneJob(lockstep, small_dataset, folder, tmp_path, "--max_restarts", "1")
+    job.wait_for_progress(10)
+    job.kill_rank(rank)
+    job.wait_for_progress(max_step(job.wait_for_recovery(1)) + 10)
+    job.kill_rank(rank)
+    assert job.end() == 137, job.output()
+    assert "giving up after 1 restarts (--max_restarts 1)" in job.output()
+    assert fresh_starts(job.output()) == 1, "rank 0 got the state from the others"
+    assert_newest_step_is_written(folder)
+
+
+# The others hold the state, and only rank 0 may write it: they wait until it has got it.
+@pytest.mark.parametrize("shape", [{"nodes": 2, "nproc": 1}, {"nodes": 1, "nproc": 2}], ids=["two nodes", "one node"])
+def test_a_stop_while_rank_0_is_started_again_keeps_the_state(lockstep, small_dataset, tmp_path, shape):
+    folder = tmp_path / "run"
+    job = Job(lockstep, small_dataset, folder, tmp_path, "--checkpoint_every", "0", steps=10_000_000, **shape)
+    job.wait_for_progress(50)
+    job.kill_rank(0)
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+    assert fresh_starts(job.output()) == 1, job.output()
+    assert_newest_step_is_written(folder)
 
 
 @pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.long), 1])

@@ -26,13 +26,15 @@ class CheckpointMark : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(CheckpointMark, holds_the_step_that_was_left_last) {
+TEST_F(CheckpointMark, holds_the_highest_step) {
   write("");
   EXPECT_EQ(read(), -1);
-  leave_checkpoint_mark(path(), 1'200'000'000'000);
-  EXPECT_EQ(read(), 1'200'000'000'000);
   leave_checkpoint_mark(path(), 0);
   EXPECT_EQ(read(), 0);
+  leave_checkpoint_mark(path(), 1'200'000'000'000);
+  EXPECT_EQ(read(), 1'200'000'000'000);
+  leave_checkpoint_mark(path(), 0);  // by the first step of an agent that was started later
+  EXPECT_EQ(read(), 1'200'000'000'000);
 }
 
 TEST_F(CheckpointMark, is_nothing_when_something_else_is_there) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -359,6 +360,13 @@ TEST(Coordinator, refuses_another_number_of_workers_and_names_both) {
 
 // ---- terms ----
 
+WorkerBeat beat_at(int64_t step) {
+  WorkerBeat beat;
+  beat.step = step;
+  beat.activity = Activity::kAwaiting;
+  return beat;
+}
+
 constexpr const char* kTerms = R"({"lr":"0.1","number of samples":5})";
 constexpr const char* kOtherTerms = R"({"lr":"0.2","number of samples":5})";
 
@@ -415,6 +423,53 @@ TEST(Coordinator, forgets_the_terms_of_a_node_0_that_is_lost) {
   EXPECT_EQ(count<Refused>(job.join(1, Join{.nproc = 1, .ready = true, .terms = kOtherTerms})), 0U);
   const Join same{.nproc = 1, .ready = true, .terms = kOtherTerms};
   EXPECT_EQ(count<Placement>(job.join(0, same, 2, 8)), 2U);
+}
+
+BrokenBefore broken_before() {
+  return {.seconds = 2.0, .committed_seconds = 3.0, .generation = generation(4, 2), .step = 70};
+}
+
+// A new node 0 with another data set or another GPU: the nodes that hold the state wait for its successor.
+TEST(Coordinator, refuses_a_node_0_that_differs_from_a_node_that_has_trained) {
+  for (const bool node_0_is_first : {true, false}) {
+    Job job(3);
+    const auto join_0 = [&] { return job.join(0, Join{.nproc = 1, .ready = true, .terms = kOtherTerms}); };
+    Outputs outputs;
+    if (node_0_is_first) join_0();
+    for (const int node : {1, 2}) {
+      const Outputs joined =
+          job.join(node, Join{.nproc = 1, .ready = true, .broken_before = broken_before(), .terms = kTerms});
+      if (node == 1) outputs = joined;
+    }
+    if (!node_0_is_first) outputs = join_0();
+    const Refused refused = refusal_of(job, 0, outputs);
+    EXPECT_FALSE(refused.retry);
+    EXPECT_THAT(refused.message,
+                HasSubstr("the agent of node 0 (host0) does not fit: --lr is 0.1 in node 1 (host1) and"));
+    EXPECT_EQ(count<Refused>(outputs), 1U);
+    EXPECT_FALSE(job.state.end);
+    EXPECT_EQ(job.state.tally.ready, 2);
+  }
+}
+
+TEST(Coordinator, refuses_those_who_differ_from_a_node_0_that_has_trained) {
+  Job job(2);
+  job.join(1, Join{.nproc = 1, .ready = true, .broken_before = broken_before(), .terms = kOtherTerms});
+  const Outputs outputs =
+      job.join(0, Join{.nproc = 1, .ready = true, .broken_before = broken_before(), .terms = kTerms});
+  EXPECT_THAT(refusal_of(job, 1, outputs).message, HasSubstr("0.1 in node 0"));
+}
+
+// Its workers are new, and so is what they read; the others hold steps.
+TEST(Coordinator, refuses_a_node_0_whose_new_workers_differ_from_a_node_that_holds_steps) {
+  Job job(2);
+  for (const int node : {0, 1}) job.join(node, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
+  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.say(0, Heartbeat{{beat_at(0)}});
+  job.say(1, NodeReady{true, job.state.placed, kTerms});
+  const Outputs outputs = job.say(0, NodeReady{true, job.state.placed, kOtherTerms});
+  EXPECT_THAT(refusal_of(job, 0, outputs).message, HasSubstr("0.1 in node 1 (host1) and 0.2 in node 0"));
 }
 
 TEST(Coordinator, says_when_terms_cannot_be_read) {
@@ -894,7 +949,8 @@ TEST(Coordinator, does_not_wait_again_for_a_node_that_did_not_come_back) {
   job.pass(30s);
   job.say(1, Broken{generation(2), 1, "SignalKILL", ""});
   job.ready(0);
-  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+  job.ready(1);
+  EXPECT_EQ(count<Placement>(job.pass(kWithoutStepPauseInitial)), 2U) << "two groups broke without a step";
 }
 
 TEST(Coordinator, a_node_that_gives_up_alone_is_lost) {
@@ -905,6 +961,111 @@ TEST(Coordinator, a_node_that_gives_up_alone_is_lost) {
   EXPECT_EQ(count<CutGroup>(outputs), 1U);
   EXPECT_TRUE(closes(outputs, job.connections[1]));
   EXPECT_THAT(notes(outputs), HasSubstr("a device fault"));
+}
+
+// ---- the newest state is written before the end ----
+
+// A job of two nodes that has trained to step 7. Rank 0 was killed and started again, node 1 holds the state.
+void lose_rank_0(Job& job) {
+  job.place(2);
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
+  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.say(0, Heartbeat{{beat_at(0)}});
+  job.ready(1);
+}
+
+TEST(Coordinator, nobody_leaves_before_rank_0_has_got_the_state) {
+  Job job(2);
+  lose_rank_0(job);
+  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
+  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 0U);
+  EXPECT_EQ(count<StopJob>(job.pass(10s)), 0U);
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<StopJob>(job.pass(5s)), 0U) << "the group forms, and rank 0 receives";
+  const Outputs outputs = job.say(0, Heartbeat{{beat_at(7)}});
+  EXPECT_EQ(count<StopJob>(outputs), 2U);
+  EXPECT_EQ(job.state.stop_code, 143);
+}
+
+TEST(Coordinator, a_node_that_leaves_alone_does_not_take_the_state_with_it) {
+  Job job(1, 2);
+  lose_rank_0(job);
+  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
+  job.ready(0);
+  job.say(0, Heartbeat{{beat_at(7)}});
+  const auto regroups = sent<Regroup>(job.pass(kLeaveGather));
+  ASSERT_EQ(regroups.size(), 2U);
+  EXPECT_FALSE(regroups[0].second.leaving);
+  EXPECT_TRUE(regroups[1].second.leaving);
+}
+
+TEST(Coordinator, nobody_is_held_for_steps_that_are_in_a_checkpoint_or_that_rank_0_holds) {
+  Job written(2);
+  lose_rank_0(written);
+  written.say(1, CheckpointNews{7});
+  EXPECT_EQ(count<StopJob>(written.say(1, Leave{143})), 1U);
+
+  Job held(2);
+  held.place(2);
+  for (const int node : {0, 1}) held.say(node, Heartbeat{{beat_at(7)}});
+  held.say(1, Broken{held.state.placed, 1, "SignalKILL", ""});
+  held.ready(0);
+  EXPECT_EQ(count<StopJob>(held.say(0, Leave{143})), 1U);
+}
+
+TEST(Coordinator, a_node_that_is_held_may_still_end) {
+  Job job(2);
+  lose_rank_0(job);
+  job.say(1, Leave{143});
+  const Outputs outputs = job.drop(1);
+  EXPECT_THAT(notes(outputs), Not(HasSubstr("is lost"))) << "it was leaving";
+  EXPECT_THAT(job.state.held, IsEmpty());
+  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 1U) << "nobody holds the state any more";
+}
+
+TEST(Coordinator, who_was_leaving_when_rank_0_was_lost_is_held) {
+  Job job(2);
+  job.place(2);
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
+  job.say(1, Leave{143});
+  const Outputs outputs = job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  EXPECT_EQ(count<CutGroup>(outputs), 2U);
+  EXPECT_EQ(count<StopJob>(outputs), 0U);
+  job.ready(1);
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+}
+
+TEST(Coordinator, a_job_that_gives_up_places_a_last_group_for_rank_0) {
+  Job job(3);
+  job.place(3);
+  for (const int node : {0, 1, 2}) job.say(node, Heartbeat{{beat_at(7)}});
+  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.say(0, Heartbeat{{beat_at(0)}});
+  job.drop(2);
+  job.ready(0);
+  job.ready(1);
+  const Outputs outputs = job.pass(301s);
+  EXPECT_EQ(count<EndJob>(outputs), 0U);
+  EXPECT_EQ(count<Placement>(outputs), 2U);
+  const auto ends = sent<EndJob>(job.say(0, Heartbeat{{beat_at(7)}}));
+  ASSERT_EQ(ends.size(), 2U);
+  EXPECT_EQ(ends[0].second.code, 10);
+  EXPECT_THAT(ends[0].second.message, HasSubstr("missing: node 2 (lost)"));
+}
+
+TEST(Coordinator, a_job_ends_when_its_last_group_breaks) {
+  Job job(3);
+  job.place(3);
+  for (const int node : {0, 1, 2}) job.say(node, Heartbeat{{beat_at(7)}});
+  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.say(0, Heartbeat{{beat_at(0)}});
+  job.drop(2);
+  job.ready(0);
+  job.ready(1);
+  job.pass(301s);
+  Outputs outputs = job.drop(1);
+  Job::append(outputs, job.pass(1s));
+  EXPECT_EQ(count<EndJob>(outputs), 1U);
 }
 
 // ---- a group leaves together ----
@@ -1294,6 +1455,41 @@ TEST(Coordinator, a_failure_for_good_ends_the_job_and_names_the_node) {
   EXPECT_EQ(sent<EndJob>(outputs)[0].second.message, "node 1 (host1): no data");
 }
 
+// The agent of a new pod knows of no commit; the coordinator does.
+TEST(Coordinator, an_error_of_the_input_is_final_only_before_the_first_commit) {
+  const auto fail_after = [](const auto& prepare, int code, const std::string& message = "stale file handle") {
+    Job job(2);
+    job.place(2);
+    prepare(job);
+    return job.say(1, NodeFailed{code, message, true});
+  };
+  const auto nothing = [](Job&) {};
+  const auto step = [](Job& job) { job.say(0, Heartbeat{{beat_at(1)}}); };
+  const auto checkpoint = [](Job& job) { job.say(0, CheckpointNews{7}); };
+  const auto survivor = [](Job& job) { job.join(0, Join{.nproc = 1, .broken_before = broken_before()}, 2, 8); };
+  for (const int code : {2, 3}) {
+    EXPECT_EQ(count<EndJob>(fail_after(nothing, code)), 2U) << code;
+    for (const Outputs& outputs : {fail_after(step, code), fail_after(checkpoint, code), fail_after(survivor, code)}) {
+      EXPECT_EQ(count<EndJob>(outputs), 0U) << code;
+      EXPECT_EQ(count<Refused>(outputs), 1U) << "so that the node does not wait for the end of the job";
+      EXPECT_THAT(notes(outputs), HasSubstr("stale file handle"));
+    }
+  }
+  EXPECT_EQ(count<EndJob>(fail_after(step, 5)), 2U);
+  EXPECT_EQ(count<EndJob>(fail_after(step, 2, "ConfigurationChanged: --lr is 0.1")), 2U);
+}
+
+// An agent of an earlier version calls its crash loop final.
+TEST(Coordinator, a_crash_loop_of_one_node_does_not_end_the_job) {
+  for (const int code : {1, 4, 11, 12, 13, 134, 137, 139}) {
+    Job job(2);
+    job.place(2);
+    const Outputs outputs = job.say(1, NodeFailed{code, "crash loop", true});
+    EXPECT_EQ(count<EndJob>(outputs), 0U) << code;
+    EXPECT_TRUE(closes(outputs, job.connections[1])) << code;
+  }
+}
+
 TEST(Coordinator, one_node_alone_is_not_named) {
   Job job(1);
   job.place(1);
@@ -1464,8 +1660,14 @@ TEST(Coordinator, only_groups_in_a_row_came_to_nothing) {
   job.place(2);
   lose_each_other(job);
   ASSERT_EQ(placements_of(job), 2U);
-  job.say(1, Broken{job.state.placed, 1, "SignalKILL", "rank 1 was killed"});
-  job.ready(0);
+  WorkerBeat beat;
+  beat.activity = Activity::kTraining;
+  beat.generation = job.state.placed;
+  for (const int64_t step : {4, 5}) {
+    beat.step = step;
+    job.say(0, Heartbeat{{beat}});
+  }
+  lose_each_other(job);
   ASSERT_EQ(placements_of(job), 2U);
   lose_each_other(job);
   EXPECT_EQ(placements_of(job), 2U) << "it is the first one again";
@@ -1535,13 +1737,44 @@ TEST(Coordinator, a_state_that_a_rank_receives_is_no_step) {
   }
 }
 
-TEST(Coordinator, a_death_that_is_told_late_is_no_group_that_came_to_nothing) {
-  Job job(2);
-  job.place(2);
-  for (int groups = 0; groups < 5; ++groups) {
+// A connection that closes at each transfer of the state, a worker that dies in it, a node that is never ready in time.
+TEST(Coordinator, groups_come_to_nothing_whatever_they_break_of) {
+  const auto of_a_worker = [](Job& job) {
+    job.say(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
+    job.ready(0);
+    return job.ready(1);
+  };
+  const auto late_told = [](Job& job) {
     lose_each_other(job);
     job.say(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
-    EXPECT_EQ(placements_of(job), 2U);
+    return job.ready(1);
+  };
+  const auto of_readiness = [](Job& job) {
+    job.say(1, Broken{job.state.placed, -1, kNotReady, "its workers were not ready"});
+    job.ready(0);
+    return job.ready(1);
+  };
+  const auto of_a_node = [](Job& job) {
+    job.drop(1);
+    job.ready(0);
+    return job.join(1, true);
+  };
+  for (const std::function<Outputs(Job&)>& breaks :
+       std::vector<std::function<Outputs(Job&)>>{of_a_worker, late_told, of_readiness, of_a_node}) {
+    Job job(2);
+    job.place(2);
+    EXPECT_EQ(count<Placement>(breaks(job)), 2U);
+    EXPECT_EQ(count<Placement>(breaks(job)), 0U);
+    EXPECT_EQ(count<Placement>(job.pass(1s)), 2U);
+    std::optional<EndJob> end;
+    for (int groups = 0; groups < 100 && !end; ++groups) {
+      breaks(job);
+      if (const auto ends = sent<EndJob>(job.pass(10s)); !ends.empty()) end = ends[0].second;
+    }
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->code, 10);
+    EXPECT_THAT(end->message, HasSubstr("groups in a row broke before their first step"));
+    EXPECT_THAT(end->message, Not(HasSubstr("on all ports")));
   }
 }
 

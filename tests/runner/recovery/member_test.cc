@@ -264,6 +264,14 @@ TEST(Member, without_a_coordinator_for_rendezvous_timeout_the_node_ends_with_10)
   EXPECT_THAT(find<EndJob>(seeker.pass(301s, false))->message, HasSubstr("for 300 s: connection refused; check"));
 }
 
+TEST(Member, says_that_steps_are_lost_with_node_0) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_THAT(find<EndJob>(node.pass(301s, false))->message,
+              HasSubstr("node 0, which alone writes checkpoints, is gone"));
+}
+
 TEST(Member, a_coordinator_that_welcomes_and_never_speaks_is_no_coordinator) {
   Scenario node;
   Outputs all;
@@ -774,6 +782,17 @@ TEST(Member, a_node_that_failed_for_good_waits_for_the_end_of_the_job) {
   EXPECT_NE(told<NodeFailed>(outputs), nullptr);
   EXPECT_EQ(find<EndJob>(outputs), nullptr);
   EXPECT_EQ(find<EndJob>(node.hear(EndJob{3, "node 1:\x1bno data"}))->message, "node 1:?no data");
+}
+
+// The coordinator knows that other nodes have trained with the same input.
+TEST(Member, a_node_that_failed_for_good_ends_alone_when_the_job_goes_on_without_it) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(NodeFailed{3, "no data", true});
+  const Outputs outputs = node.feed(CoordinatorRefused{Refused{"this node gave up; the job goes on", false}});
+  ASSERT_NE(find<EndJob>(outputs), nullptr);
+  EXPECT_EQ(find<EndJob>(outputs)->code, 3);
+  EXPECT_EQ(find<EndJob>(outputs)->message, "no data");
 }
 
 TEST(Member, a_node_that_failed_for_good_does_not_wait_long_for_a_coordinator) {

@@ -483,7 +483,7 @@ SimulationCounts& operator+=(SimulationCounts& sum, const SimulationCounts& coun
   sum.others_killed += counts.others_killed;
   sum.slow_leaves += counts.slow_leaves;
   sum.coordinators_lost += counts.coordinators_lost;
-  sum.jobs_failed += counts.jobs_failed;
+  sum.nodes_failed += counts.nodes_failed;
   sum.gave_up += counts.gave_up;
   sum.quiet_ends += counts.quiet_ends;
   return sum;
@@ -507,8 +507,8 @@ std::string to_text(const SimulationCounts& counts) {
        << " superseded), " << counts.stale_placements << " placements came too late, " << counts.workers_restarted
        << " workers restarted, " << counts.hangs_killed << " killed for hanging (and " << counts.others_killed
        << " that did not)\n"
-       << counts.jobs_failed << " crash loops ended the job, " << counts.gave_up << " agents gave up, "
-       << counts.quiet_ends << " ended done without a coordinator";
+       << counts.nodes_failed << " nodes gave up after crashes, " << counts.gave_up
+       << " found no peers or coordinator, " << counts.quiet_ends << " ended done without a coordinator";
   return text.str();
 }
 

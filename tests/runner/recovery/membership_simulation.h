@@ -51,9 +51,9 @@ struct SimulationCounts {
   int64_t others_killed = 0;  // blamed for a hang that was none of theirs
   int64_t slow_leaves = 0;    // told to leave, killed after their grace
   int64_t coordinators_lost = 0;
-  int64_t jobs_failed = 0;  // crash loops
-  int64_t gave_up = 0;      // agents that ended with 10
-  int64_t quiet_ends = 0;   // agents done that ended without having reached a coordinator again
+  int64_t nodes_failed = 0;  // crash loops, no restarts left
+  int64_t gave_up = 0;       // agents that ended with 10
+  int64_t quiet_ends = 0;    // agents done that ended without having reached a coordinator again
 };
 
 struct SimulationResult {

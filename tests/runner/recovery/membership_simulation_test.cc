@@ -60,7 +60,7 @@ TEST(MembershipSimulation, no_invariant_is_broken_in_random_schedules) {
                               sum.regroups,          sum.stops,
                               sum.superseded,        sum.stale_placements,
                               sum.workers_restarted, sum.hangs_killed,
-                              sum.jobs_failed,       sum.gave_up}) {
+                              sum.nodes_failed,      sum.gave_up}) {
     EXPECT_GT(count, 0) << "something never happened";
   }
 }

@@ -104,9 +104,9 @@ struct UncountedCase {
   std::string says;
 };
 TEST(NodeLadder, does_not_count_ends_that_say_nothing_against_the_node) {
-  for (const UncountedCase& c :
-       {UncountedCase{10, "(not counted: it lost its peers)"}, UncountedCase{143, "(not counted: somebody stopped it)"},
-        UncountedCase{130, "(not counted: somebody stopped it)"}}) {
+  for (const UncountedCase& c : {UncountedCase{10, "(not counted: it lost its peers, which is not its fault)"},
+                                 UncountedCase{143, "(not counted: it was told to stop by somebody else)"},
+                                 UncountedCase{130, "(not counted: it was told to stop by somebody else)"}}) {
     Nodes run(2, 0);
     run.feed(NodeLadderStarted{});
     const Outputs outputs = run.end(1, c.code);
@@ -157,6 +157,19 @@ TEST_P(NodeLadderEndsTheJob, with_this_code) {
   EXPECT_THAT(get<FinishNodes>(outputs).message, HasSubstr("why"));
 }
 INSTANTIATE_TEST_SUITE_P(Codes, NodeLadderEndsTheJob, testing::Values(2, 3, 5));
+
+TEST(NodeLadder, replaces_a_node_with_an_error_of_the_input_once_the_run_has_made_a_step) {
+  for (const int code : {2, 3}) {
+    Nodes run;
+    run.feed(NodeLadderStarted{});
+    const Outputs outputs = run.end_with_checkpoint(1, code, 0);
+    EXPECT_EQ(get<StartNode>(outputs).node, 1) << code;
+    EXPECT_EQ(run.state.restarts.size(), 1U) << "it counts";
+  }
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_EQ(find<StartNode>(run.end_with_checkpoint(1, 5, 70)), nullptr);
+}
 
 TEST(NodeLadder, believes_an_agent_that_says_that_the_job_is_over) {
   Nodes run;

@@ -108,7 +108,7 @@ void Simulation::order_workers(int process, const SupervisorOutput& output) {
     feed(process, MemberEvent(NodeDone{}));
   } else if (const auto* failed = std::get_if<NodeFailed>(&output)) {
     trace(name(process), ": ", failed->message);
-    if (failed->for_good) ++counts_.jobs_failed;
+    ++counts_.nodes_failed;
     feed(process, MemberEvent(*failed));
   } else if (const auto* restart = std::get_if<Restarting>(&output)) {
     ++counts_.workers_restarted;
@@ -213,6 +213,9 @@ void Simulation::transmit(int process, Send send) {
   const int connection = static_cast<int>(send.connection) - 1;
   const CoordinatorMessage& message = send.message;
   if (const auto* placement = std::get_if<Placement>(&message)) check_placement_sent(process, connection, *placement);
+  if (const auto* end = std::get_if<EndJob>(&message); end != nullptr && end->code != 0 && end->code != 10) {
+    fail("the job ends with ", end->code, " because of one node: ", end->message);
+  }
   if (std::holds_alternative<Regroup>(message)) ++counts_.regroups;
   if (std::holds_alternative<StopJob>(message)) ++counts_.stops;
   if (const auto* refused = std::get_if<Refused>(&message)) {

@@ -16,6 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 using Outputs = std::vector<SupervisorOutput>;
@@ -124,7 +125,7 @@ TEST(Supervisor, is_ready_with_the_terms_of_its_workers) {
   EXPECT_EQ(get<WorkersReady>(run.feed(WorkerSaidHello{1, "{}"})).terms, "{}");
 }
 
-TEST(Supervisor, ends_the_job_when_its_workers_have_other_terms) {
+TEST(Supervisor, gives_up_when_its_workers_have_other_terms) {
   Scenario run;
   run.feed(Started{});
   run.feed(WorkerSaidHello{0, R"({"backend in effect":"nccl"})"});
@@ -331,6 +332,26 @@ TEST_P(SupervisorNeverRespawns, this_code) {
 }
 INSTANTIATE_TEST_SUITE_P(Codes, SupervisorNeverRespawns, testing::Values(2, 3, 5));
 
+// The same input has worked: a mount or an interface may be away for a moment.
+TEST(Supervisor, restarts_after_an_error_of_the_input_once_it_has_trained) {
+  for (const int code : {2, 3}) {
+    Scenario run;
+    run.train();
+    run.feed(WorkerAtStep{0, 3});
+    EXPECT_EQ(get<StartWorker>(run.end(1, code, "stale file handle")).local_rank, 1) << code;
+  }
+}
+
+TEST(Supervisor, kills_all_after_a_loss_that_is_not_finite_whatever_they_hold) {
+  Scenario run;
+  run.train();
+  run.feed(WorkerAtStep{0, 3});
+  const Outputs outputs = run.end(1, 5);
+  EXPECT_TRUE(get<NodeFailed>(outputs).for_good);
+  EXPECT_EQ(get<KillProcess>(outputs).local_rank, 0);
+  EXPECT_EQ(find<SignalWorkers>(outputs), nullptr);
+}
+
 // The only worker of a node fails: the node must report why before it ends.
 TEST(Supervisor, does_not_finish_before_the_member_has_told_the_others_why) {
   Scenario run(1);
@@ -384,7 +405,7 @@ TEST(Supervisor, remembers_the_kill_of_a_worker_that_still_leaves_its_group) {
 TEST(Supervisor, lets_the_others_write_when_one_cannot_be_killed_during_a_stop) {
   Scenario run;
   run.train();
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   run.feed(KillWorker{.local_rank = 1, .message = "it hangs"});
   run.now += kKillGrace;
   const Outputs outputs = run.feed(SupervisorTick{});
@@ -447,28 +468,157 @@ TEST(Supervisor, says_what_is_wrong_with_the_input_without_naming_a_rank) {
   EXPECT_FALSE(finish.message_names_code);
 }
 
-TEST(Supervisor, ends_for_good_when_the_checkpoint_folder_fails_before_the_first_step) {
+// The volume may be away on this machine, or for a moment: the node gives up, and the job does not end.
+TEST(Supervisor, restarts_after_a_checkpoint_failure_before_the_first_step_and_then_gives_up) {
+  Scenario run(1);
+  run.train();
+  run.feed(WorkerAtStep{0, 0});
+  for (int i = 0; i < kNoProgressIncidentsMax; ++i) {
+    ASSERT_NE(find<Restarting>(run.end(0, 4, "read-only")), nullptr) << i;
+    if (run.state.workers[0].phase == WorkerPhase::kBackoff) run.tick_at_deadline();
+  }
+  const Outputs outputs = run.end(0, 4, "read-only");
+  EXPECT_FALSE(get<NodeFailed>(outputs).for_good);
+  EXPECT_EQ(get<Finish>(outputs).code, 4);
+  EXPECT_THAT(get<Finish>(outputs).message, HasSubstr("CheckpointFailed): read-only"));
+  EXPECT_TRUE(get<Finish>(outputs).message_names_code);
+}
+
+TEST(Supervisor, gives_the_node_up_at_the_second_device_fault_in_a_row) {
   Scenario run;
   run.train();
-  run.feed(WorkerAtStep{1, 0});
-  EXPECT_TRUE(get<NodeFailed>(run.end(1, 4, "read-only")).for_good);
-  const Finish finish = get<Finish>(run.end(0, 137));
-  EXPECT_EQ(finish.code, 4);
-  EXPECT_EQ(finish.message, "rank 1 (pid 101) ended with exit code 4 (CheckpointFailed): read-only");
-  EXPECT_TRUE(finish.message_names_code);
+  EXPECT_EQ(get<Restarting>(run.end(1, 12, "CUDA error: ECC")).code, 12);
+  const Outputs outputs = run.end(1, 12, "the driver shows 2 GPUs, but CUDA starts 1");
+  const NodeFailed failed = get<NodeFailed>(outputs);
+  EXPECT_EQ(failed.code, 12);
+  EXPECT_FALSE(failed.for_good);
+  EXPECT_THAT(failed.message, StartsWith("this machine was at fault 2 times in a row; rank 1 (pid 101) ended with"));
+  EXPECT_EQ(count<StartWorker>(outputs), 0);
 }
 
-TEST(Supervisor, respawns_after_a_checkpoint_failure_once_something_was_done) {
-  Scenario stepped;
-  stepped.train();
-  stepped.feed(WorkerAtStep{0, 3});
-  EXPECT_NE(find<Restarting>(stepped.end(1, 4)), nullptr);
-
-  Scenario resumed;
-  resumed.feed(Started{});
-  resumed.feed(CheckpointNews{0});
-  EXPECT_NE(find<Restarting>(resumed.end(1, 4)), nullptr);
+TEST(Supervisor, counts_device_faults_anew_after_another_end_or_a_new_checkpoint) {
+  Scenario other(2, 100);
+  other.train();
+  for (const int code : {12, 139, 12}) {
+    EXPECT_NE(find<Restarting>(other.end(1, code)), nullptr) << code;
+    if (other.state.workers[1].phase == WorkerPhase::kBackoff) other.tick_at_deadline();
+  }
+  Scenario saved;
+  saved.train();
+  saved.end(1, 12);
+  saved.feed(CheckpointNews{30});
+  EXPECT_NE(find<Restarting>(saved.end(1, 12)), nullptr);
 }
+
+// ---- what is written before the end ----
+
+TEST(Supervisor, lets_rank_0_write_before_the_node_gives_up) {
+  Scenario run(3, 0);
+  run.member_answers = false;
+  run.train();
+  run.feed(WorkerAtStep{0, 7});
+  Outputs outputs = run.end(2, 139);
+  EXPECT_FALSE(get<NodeFailed>(outputs).for_good);
+  EXPECT_EQ(get<Cut>(outputs).generation, run.generation);
+  EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
+  ASSERT_EQ(count<KillProcess>(outputs), 1);
+  EXPECT_EQ(get<KillProcess>(outputs).local_rank, 1);
+  EXPECT_EQ(count<KillProcess>(run.feed(EndJob{139, "as it told the others"})), 0);
+  run.end(1, 137);
+  EXPECT_EQ(count<KillProcess>(run.leave(0, "Cut")), 0) << "it waits for no group, but writes";
+  const Finish finish = get<Finish>(run.end(0, 143));
+  EXPECT_EQ(finish.code, 139);
+  EXPECT_EQ(finish.rank, 2);
+  EXPECT_THAT(finish.message, Not(HasSubstr("are lost")));
+}
+
+TEST(Supervisor, lets_rank_0_write_before_a_job_ends_that_failed_elsewhere) {
+  Scenario run;
+  run.world_size = 4;
+  run.train();
+  run.feed(WorkerAtStep{0, 7});
+  run.leave(0);
+  run.leave(1);
+  const Outputs outputs = run.feed(EndJob{2, "node 1: ConfigurationChanged"});
+  EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
+  EXPECT_EQ(get<KillProcess>(outputs).local_rank, 1);
+  run.end(1, 137);
+  EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 2);
+}
+
+TEST(Supervisor, kills_a_rank_0_that_has_not_written_in_time) {
+  Scenario run(2, 0);
+  run.train();
+  run.feed(WorkerAtStep{0, 7});
+  run.end(1, 139);
+  run.leave(0);
+  EXPECT_EQ(run.state.deadline, run.now + kStopGrace);
+  EXPECT_EQ(get<KillProcess>(run.tick_at_deadline()).local_rank, 0);
+  EXPECT_EQ(get<Finish>(run.end(0, 137)).code, 139);
+}
+
+// Only the others hold the steps: they go to rank 0 in a last group.
+TEST(Supervisor, starts_a_rank_0_that_fails_a_last_time_to_write_what_the_others_hold) {
+  Scenario run(2, 0);
+  run.train();
+  run.feed(WorkerAtStep{1, 7});
+  Outputs outputs = run.end(0, 139);
+  EXPECT_EQ(find<NodeFailed>(outputs), nullptr);
+  EXPECT_EQ(get<StartWorker>(outputs).local_rank, 0);
+  EXPECT_EQ(get<Leave>(outputs).code, 143);
+  EXPECT_THAT(get<Remark>(outputs).line, HasSubstr("after rank 0 has written what the other ranks hold"));
+  run.leave(1);
+  EXPECT_TRUE(get<WorkersReady>(run.feed(WorkerSaidHello{0})).ready);
+  EXPECT_NE(find<AssignWorkers>(run.place()), nullptr);
+  EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{143})).signal, SIGTERM);
+  run.end(1, 143);
+  const Finish finish = get<Finish>(run.end(0, 143));
+  EXPECT_EQ(finish.code, 139);
+  EXPECT_THAT(finish.message, StartsWith("giving up after 0 restarts"));
+  EXPECT_THAT(finish.message, Not(HasSubstr("are lost")));
+}
+
+TEST(Supervisor, says_what_is_lost_when_rank_0_fails_for_the_last_time) {
+  Scenario run(2, 0);
+  run.train();
+  run.feed(WorkerAtStep{1, 7});
+  run.end(0, 139);
+  run.leave(1);
+  const Outputs outputs = run.end(0, 11);
+  EXPECT_EQ(get<NodeFailed>(outputs).code, 139) << "what failed first is the reason";
+  EXPECT_EQ(get<KillProcess>(outputs).local_rank, 1);
+  EXPECT_THAT(get<Finish>(run.end(1, 137)).message, HasSubstr("; the steps since the newest checkpoint are lost"));
+}
+
+TEST(Supervisor, tries_a_broken_device_of_rank_0_no_third_time) {
+  Scenario run;
+  run.train();
+  run.feed(WorkerAtStep{1, 7});
+  run.end(0, 12);
+  run.leave(1);
+  const Outputs outputs = run.end(0, 12);
+  EXPECT_EQ(find<StartWorker>(outputs), nullptr);
+  EXPECT_THAT(get<NodeFailed>(outputs).message, HasSubstr("the steps since the newest checkpoint are lost"));
+}
+
+TEST(Supervisor, starts_no_rank_0_for_steps_that_are_written_or_held_by_other_nodes) {
+  Scenario written(2, 0);
+  written.train();
+  written.feed(WorkerAtStep{1, 7});
+  written.feed(CheckpointNews{7});
+  EXPECT_NE(find<NodeFailed>(written.end(0, 139)), nullptr);
+
+  Scenario elsewhere(2, 0);
+  elsewhere.feed(Started{});
+  elsewhere.hello();
+  Placement placement = placed(++elsewhere.generation, 0, 4);
+  placement.nnodes = 2;
+  elsewhere.feed(placement);
+  elsewhere.feed(WorkerAtStep{1, 7});
+  EXPECT_NE(find<NodeFailed>(elsewhere.end(0, 139)), nullptr);
+}
+
+// ---- the budget ----
 
 TEST(Supervisor, gives_up_alone_when_the_budget_is_used_up) {
   Scenario run(2, 2);
@@ -574,7 +724,7 @@ TEST(Supervisor, waits_longer_before_each_restart_that_follows_no_progress) {
   EXPECT_EQ(run.state.deadline, run.now + 2 * kBackoffInitial);
 }
 
-TEST(Supervisor, ends_the_job_of_a_crash_loop_that_comes_no_further) {
+TEST(Supervisor, gives_the_node_up_in_a_crash_loop_that_comes_no_further) {
   Scenario run(2, 100);
   run.train();
   for (const int64_t at : {7, 7, 7}) {
@@ -582,7 +732,7 @@ TEST(Supervisor, ends_the_job_of_a_crash_loop_that_comes_no_further) {
     run.recover();
   }
   const Outputs outputs = run.crash_at(6);
-  EXPECT_TRUE(get<NodeFailed>(outputs).for_good);
+  EXPECT_FALSE(get<NodeFailed>(outputs).for_good) << "another machine may do it";
   EXPECT_THAT(get<NodeFailed>(outputs).message,
               StartsWith("crash loop: 3 restarts in a row came no further than step 7; rank 1"));
   EXPECT_THAT(get<Finish>(run.end(0, 137)).message, StartsWith("crash loop: "));
@@ -657,6 +807,38 @@ TEST(Supervisor, waits_after_a_cut_for_one_that_computes_or_writes) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(run.tick_at_deadline().empty());
   EXPECT_TRUE(get<WorkersReady>(run.leave(0, "Cut")).ready);
   EXPECT_FALSE(run.state.deadline.has_value());
+}
+
+// A kernel of a collective that the abort does not end keeps its worker there.
+TEST(Supervisor, kills_a_worker_that_waits_for_its_device_long_after_a_cut) {
+  Scenario run;
+  run.train();
+  run.feed(CutGroup{run.generation, "NodeLost"});
+  const TimePoint cut = run.now;
+  run.leave(1, "Cut");
+  run.feed(WorkerAtStep{.local_rank = 0, .step = 9, .on_device = true});
+  EXPECT_TRUE(run.tick_at_deadline().empty());
+  EXPECT_TRUE(run.tick_at_deadline().empty());
+  EXPECT_EQ(get<KillProcess>(run.tick_at_deadline()).local_rank, 0);
+  EXPECT_EQ(run.now, cut + kCutDeviceGrace);
+  EXPECT_THAT(get<Restarting>(run.end(0, 137)).line,
+              HasSubstr("still waiting for its device 30 s after its group was cut"));
+}
+
+TEST(Supervisor, does_not_kill_a_worker_whose_device_is_done_or_that_was_not_cut) {
+  Scenario done;
+  done.train();
+  done.feed(CutGroup{done.generation, "NodeLost"});
+  done.leave(1, "Cut");
+  done.feed(WorkerAtStep{.local_rank = 0, .step = 9, .on_device = true});
+  done.tick_at_deadline();
+  done.feed(WorkerAtStep{.local_rank = 0, .step = 9});
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(done.tick_at_deadline().empty());
+
+  Scenario training;
+  training.train();
+  training.feed(WorkerAtStep{.local_rank = 0, .step = 9, .on_device = true});
+  EXPECT_FALSE(training.state.deadline.has_value());
 }
 
 TEST(Supervisor, lets_the_workers_leave_together) {
@@ -757,7 +939,35 @@ TEST(Supervisor, asks_the_job_before_it_stops_its_workers) {
   EXPECT_EQ(outputs.size(), 1U);
   EXPECT_EQ(get<Leave>(outputs).code, 143);
   EXPECT_TRUE(run.feed(StopRequested{SIGTERM}).empty());
-  EXPECT_EQ(run.state.deadline, run.now + kStopGrace);
+  EXPECT_EQ(run.state.deadline, run.now + kStopGrace / 2);
+}
+
+// The other ranks may hold a state that rank 0 here must get before all stop.
+TEST(Supervisor, stays_until_it_is_told_how_to_stop) {
+  Scenario run;
+  run.train();
+  run.crash_at(7);
+  const Outputs asks = run.feed(StopRequested{SIGTERM});
+  ASSERT_EQ(asks.size(), 1U);
+  EXPECT_EQ(get<Leave>(asks).code, 143);
+  EXPECT_TRUE(get<WorkersReady>(run.feed(WorkerSaidHello{1})).ready);
+  EXPECT_NE(find<AssignWorkers>(run.place()), nullptr);
+  run.feed(WorkerAtStep{0, 8});
+  EXPECT_NE(find<StartWorker>(run.end(1, 139)), nullptr) << "it is needed for the group";
+  EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{143})).signal, SIGTERM);
+  run.end(1, 143);
+  EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 143);
+}
+
+TEST(Supervisor, stops_by_itself_when_nobody_tells_it_how) {
+  Scenario run;
+  run.feed(Started{});
+  run.hello();
+  run.feed(StopRequested{SIGTERM});
+  const TimePoint asked = run.now;
+  EXPECT_EQ(get<SignalWorkers>(run.tick_at_deadline()).signal, SIGTERM);
+  EXPECT_EQ(run.now, asked + kStopGrace / 2);
+  EXPECT_EQ(run.state.deadline, asked + kStopGrace);
 }
 
 TEST(Supervisor, leaves_alone_with_its_stop_code) {
@@ -785,7 +995,8 @@ TEST(Supervisor, ends_after_a_regroup_that_is_not_its_own_leaving) {
   run.feed(StopRequested{SIGTERM});
   EXPECT_EQ(get<LeaveTogether>(run.feed(Regroup{run.generation, false})).leaving_code, 0);
   run.leave(0, "Regroup");
-  EXPECT_EQ(get<SignalWorkers>(run.leave(1, "Regroup")).signal, SIGTERM);
+  EXPECT_TRUE(get<WorkersReady>(run.leave(1, "Regroup")).ready);
+  EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{143})).signal, SIGTERM);
 }
 
 TEST(Supervisor, stops_with_the_whole_job) {
@@ -800,13 +1011,12 @@ TEST(Supervisor, stops_with_the_whole_job) {
   EXPECT_EQ(get<Finish>(outputs).message, "stopped by Ctrl-C");
 }
 
-TEST(Supervisor, signals_workers_that_have_nothing_to_lose_at_once) {
+TEST(Supervisor, signals_workers_that_have_nothing_to_lose_when_it_is_told) {
   Scenario run;
   run.feed(Started{});
   run.feed(WorkerSaidHello{0});
-  const Outputs outputs = run.feed(StopRequested{SIGINT});
-  EXPECT_EQ(get<Leave>(outputs).code, 130);
-  EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGINT);
+  EXPECT_EQ(get<Leave>(run.feed(StopRequested{SIGINT})).code, 130);
+  EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{130})).signal, SIGINT);
   run.end(0, 130);
   EXPECT_EQ(get<Finish>(run.end(1, 130)).code, 130);
 }
@@ -815,17 +1025,18 @@ TEST(Supervisor, signals_workers_whose_group_broke_while_it_was_leaving) {
   Scenario run;
   run.train();
   run.feed(StopRequested{SIGTERM});
-  EXPECT_EQ(find<SignalWorkers>(run.leave(0)), nullptr);
-  const Outputs outputs = run.leave(1);
+  run.leave(0);
+  EXPECT_EQ(find<SignalWorkers>(run.leave(1)), nullptr);
+  const Outputs outputs = run.feed(StopJob{143});
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
-  EXPECT_EQ(find<WorkersReady>(outputs), nullptr);
+  EXPECT_FALSE(get<WorkersReady>(outputs).ready);
 }
 
 TEST(Supervisor, takes_ready_back_when_it_stops_and_refuses_a_placement) {
   Scenario run;
   run.feed(Started{});
   run.hello();
-  EXPECT_FALSE(get<WorkersReady>(run.feed(StopRequested{SIGTERM})).ready);
+  EXPECT_FALSE(get<WorkersReady>(run.feed(StopJob{143})).ready);
   const Outputs outputs = run.place();
   EXPECT_EQ(find<AssignWorkers>(outputs), nullptr);
   EXPECT_EQ(get<Broken>(outputs).generation, run.generation);
@@ -843,7 +1054,7 @@ TEST(Supervisor, passes_a_second_signal_on_and_SIGTERM_outranks_Ctrl_C) {
   other.train();
   other.feed(StopRequested{SIGTERM});
   EXPECT_EQ(find<Leave>(other.feed(StopRequested{SIGINT})), nullptr);
-  EXPECT_EQ(other.state.stop_code, 143);
+  EXPECT_EQ(other.state.asked_code, 143);
 
   Scenario signalled;
   signalled.train();
@@ -874,14 +1085,14 @@ TEST(Supervisor, does_not_blame_a_refused_placement_on_what_was_made_good) {
   run.recover();
   run.leave(0);
   run.leave(1);
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   EXPECT_EQ(get<Broken>(run.place()).cause, "NotReady");
 }
 
 TEST(Supervisor, restarts_nobody_while_stopping) {
   Scenario run;
   run.train();
-  run.feed(StopRequested{SIGINT});
+  run.feed(StopJob{130});
   run.now += 30s;
   const Outputs outputs = run.end(1, 139);
   EXPECT_EQ(find<StartWorker>(outputs), nullptr);
@@ -901,13 +1112,14 @@ TEST(Supervisor, does_not_blame_a_stop_on_a_failure_that_was_made_good) {
   EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 143);
 }
 
-TEST(Supervisor, stops_at_once_while_nobody_runs) {
+TEST(Supervisor, ends_at_once_when_it_is_told_to_stop_while_nobody_runs) {
   Scenario run(1, 100);
   run.train();
   run.end(0, 139);
   run.end(0, 139);
   ASSERT_EQ(run.state.workers[0].phase, WorkerPhase::kBackoff);
-  const Outputs outputs = run.feed(StopRequested{SIGTERM});
+  EXPECT_EQ(get<Leave>(run.feed(StopRequested{SIGTERM})).code, 143);
+  const Outputs outputs = run.feed(StopJob{143});
   EXPECT_EQ(outputs.size(), 1U);
   EXPECT_EQ(get<Finish>(outputs).code, 139);
 
@@ -922,7 +1134,7 @@ TEST(Supervisor, starts_nobody_after_a_backoff_when_it_stops) {
   run.crash_at(7);
   run.recover();
   run.crash_at(7);
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   EXPECT_EQ(run.state.workers[1].phase, WorkerPhase::kEnded);
   EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 139);
 }
@@ -942,7 +1154,7 @@ TEST(Supervisor, kills_what_has_not_stopped_in_time) {
 TEST(Supervisor, kills_nobody_for_the_time_in_which_it_did_not_run_itself) {
   Scenario run;
   run.train();
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   run.now += 20s;
   run.feed(WorkerAtStep{0, 1});
   run.now += 400s;  // a frozen container
@@ -962,7 +1174,7 @@ TEST(Supervisor, kills_nobody_for_the_time_in_which_it_did_not_run_itself) {
 TEST(Supervisor, shifts_no_deadline_for_a_late_tick) {
   Scenario run;
   run.train();
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   run.now += kStopGrace + kAsleepMin;
   EXPECT_EQ(count<KillProcess>(run.feed(SupervisorTick{})), 2);
 }
@@ -971,7 +1183,7 @@ TEST(Supervisor, gives_a_stop_the_time_that_it_is_told) {
   Scenario run;
   run.state.options.stop_timeout = 300s;
   run.train();
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   EXPECT_EQ(run.state.deadline, run.now + 300s);
   run.now += 100s;
   run.end(1, 139);
@@ -1045,7 +1257,7 @@ TEST(Supervisor, does_not_ask_to_leave_a_job_that_has_ended) {
 TEST(Supervisor, gives_the_end_of_the_job_no_more_time_than_a_stop_has_left) {
   Scenario run;
   run.train();
-  run.feed(StopRequested{SIGTERM});
+  run.feed(StopJob{143});
   const auto until = run.state.deadline;
   run.now += kStopGrace - 1s;
   run.feed(EndJob{0, ""});

@@ -1,0 +1,39 @@
+#include "runner/recovery/restart_policy.h"
+
+#include <gtest/gtest.h>
+
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+TEST(RestartPolicy, ends_the_job_for_5_always_and_for_2_and_3_before_the_first_commit) {
+  for (int code = 1; code < 256; ++code) {
+    const bool is_input = code == 2 || code == 3;
+    const auto consequence = [&](bool after) {
+      return judge_end({.code = code, .after_first_commit = after}).consequence;
+    };
+    EXPECT_EQ(consequence(false), is_input || code == 5 ? Consequence::kEndJob : Consequence::kRestart) << code;
+    EXPECT_EQ(consequence(true), code == 5 ? Consequence::kEndJob : Consequence::kRestart) << code;
+  }
+}
+
+TEST(RestartPolicy, suspends_the_job_when_its_configuration_changed) {
+  for (const bool after : {false, true}) {
+    const BadEnd end{.code = 2, .is_configuration_changed = true, .after_first_commit = after};
+    EXPECT_EQ(judge_end(end).consequence, Consequence::kSuspendJob);
+  }
+}
+
+TEST(RestartPolicy, does_not_count_what_is_not_the_fault_of_who_ended) {
+  for (int code = 1; code < 256; ++code) {
+    EXPECT_EQ(judge_end({.code = code}).is_counted, code != 10 && code != 130 && code != 143) << code;
+  }
+}
+
+TEST(RestartPolicy, blames_the_machine_for_a_device_fault_alone) {
+  for (int code = 1; code < 256; ++code) EXPECT_EQ(judge_end({.code = code}).avoids_machine, code == 12) << code;
+}
+
+}  // namespace
+}  // namespace lockstep
