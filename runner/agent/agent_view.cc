@@ -34,8 +34,9 @@ WorkerStatus status_of_remote(const WorkerBeat& beat, int rank, int node_rank) {
 }  // namespace
 
 bool Agent::is_ending() const {
-  return supervisor_.is_asked_to_stop() || std::any_of(local_workers_.begin(), local_workers_.end(),
-                                               [](const WorkerStatus& worker) { return worker.state == "done"; });
+  return supervisor_.is_asked_to_stop() ||
+         std::any_of(local_workers_.begin(), local_workers_.end(),
+                     [](const WorkerStatus& worker) { return worker.state == "done"; });
 }
 
 RunPhase Agent::run_phase() const {

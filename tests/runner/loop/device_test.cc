@@ -105,8 +105,11 @@ TEST(Device, is_the_gpu_that_was_counted_for_the_rank_or_the_machine_is_at_fault
     world.local_world_size = c.local_ranks;
     const Result<std::optional<int>> chosen = choose_gpu(launch, world, c.gpus);
     ASSERT_EQ(chosen.ok(), !c.error) << c.what;
-    if (chosen.ok()) EXPECT_EQ(*chosen, c.index) << c.what;
-    if (!chosen.ok()) EXPECT_EQ(chosen.error().code, *c.error) << c.what;
+    if (chosen.ok()) {
+      EXPECT_EQ(*chosen, c.index) << c.what;
+    } else {
+      EXPECT_EQ(chosen.error().code, *c.error) << c.what;
+    }
   }
 }
 
