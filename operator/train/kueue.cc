@@ -515,14 +515,14 @@ bool is_orphan(const Workload& workload, const std::string& job_uid) {
 }
 
 std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
-                                           const std::string& job_uid) {
+                                           const std::string& job_uid, api::UnixSeconds now) {
   std::vector<WorkloadWrite> writes;
   for (const Json& object : workloads) {
     const Workload w = workload_from_json(object);
     if (!is_orphan(w, job_uid)) continue;
     const bool has_pods = std::any_of(pods.begin(), pods.end(), [&](const PodView& pod) {
       const api::OwnerReference* const of = pod.meta.controller();
-      return of != nullptr && of->uid == w.meta.controller()->uid && !has_ended(pod);
+      return of != nullptr && of->uid == w.meta.controller()->uid && !has_ended(pod) && !is_overdue(pod, now);
     });
     if (!has_pods) writes.push_back(remove_finalizer(w, "its TrainJob is gone, and so are the pods"));
   }

@@ -74,8 +74,9 @@ std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succee
 // Is the Workload being deleted, and not owned by the TrainJob with UID `job_uid`, which apply_queue looks after?
 // Empty: there is no such TrainJob.
 bool is_orphan(const Workload& workload, const std::string& job_uid);
-// Removes the finalizer of the orphans whose TrainJob (by UID) has no pods any more.
+// Removes the finalizer of the orphans whose TrainJob (by UID) has no pods any more. A pod that is overdue is on a dead
+// node, whose kubelet will never say that it has ended: it is not waited for.
 std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
-                                           const std::string& job_uid);
+                                           const std::string& job_uid, api::UnixSeconds now);
 
 }  // namespace lockstep::train

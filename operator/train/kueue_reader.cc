@@ -10,9 +10,6 @@
 namespace lockstep::train {
 namespace {
 
-// Neither flavours nor priority classes are watched.
-constexpr api::UnixSeconds kReadAgainSeconds = 10;
-
 WorkloadPriority class_of(std::string_view group, const std::string& name, const Json& object) {
   return {.group = std::string(group), .name = name, .value = number_field(object, {"value"}).value_or(0)};
 }
@@ -126,27 +123,28 @@ Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, cons
   return WorkloadPriority{};
 }
 
-Status KueueReader::release_orphans(const api::ObjectKey& job, const std::string& job_uid,
-                                    const control::Cache& pods) const {
-  if (workloads_ == nullptr) return {};
+Result<bool> KueueReader::release_orphans(const api::ObjectKey& job, const std::string& job_uid,
+                                          const control::Cache& pods, api::UnixSeconds now) const {
+  if (workloads_ == nullptr) return false;
   const control::OptionalInformer::Kind kind = workloads_->wanted();
-  if (!kind.cache) return {};
+  if (!kind.cache) return false;
   std::vector<Json> orphans;
   for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job))) {
     if (is_orphan(workload_from_json(*object), job_uid)) orphans.push_back(*object);
   }
-  if (orphans.empty()) return {};  // in almost every pass: its pods, maybe thousands, are not read then
+  if (orphans.empty()) return false;  // in almost every pass: its pods, maybe thousands, are not read then
   std::vector<PodView> views;
   for (const control::ObjectPtr& pod : pods.find(job_index_value(job))) {
     if (std::optional<PodView> view = view_of_pod(*pod)) views.push_back(*std::move(view));
   }
-  for (const WorkloadWrite& write : train::release_orphans(orphans, views, job_uid)) {
+  const std::vector<WorkloadWrite> writes = train::release_orphans(orphans, views, job_uid, now);
+  for (const WorkloadWrite& write : writes) {
     const Result<Json> stored = client_.merge_patch(*kind.resource, {.ns = job.ns, .name = write.name}, write.body);
     const bool is_gone = !stored.ok() && stored.error().code == ErrorCode::kNotFound;
     if (!stored.ok() && !is_gone) return stored.error();
     if (stored.ok()) assume(*stored, *kind.cache);
   }
-  return {};
+  return writes.size() < orphans.size();
 }
 
 void KueueReader::assume(const Json& stored, control::Cache& cache) {

@@ -18,6 +18,9 @@
 
 namespace lockstep::train {
 
+// Seconds between two looks at what no watch reports: flavours and priority classes, pods that get overdue.
+inline constexpr api::UnixSeconds kReadAgainSeconds = 10;
+
 // What was read for one TrainJob. Losing it costs a request or two.
 struct KueueMemory {
   std::string admission;  // which one `flavors` are of; all its pods get the same
@@ -37,8 +40,10 @@ class KueueReader {
   // reconciled again soon.
   Result<std::optional<KueueView>> read(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now) const;
 
-  // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`. `pods`: those of all jobs.
-  Status release_orphans(const api::ObjectKey& job, const std::string& job_uid, const control::Cache& pods) const;
+  // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`. `pods`: those of all jobs. True: an
+  // orphan still waits for pods. Call again after kReadAgainSeconds, because nothing tells when a pod gets overdue.
+  Result<bool> release_orphans(const api::ObjectKey& job, const std::string& job_uid, const control::Cache& pods,
+                               api::UnixSeconds now) const;
 
   // Puts the answer to a patch of a Workload into the cache. A Workload that has lost its last finalizer is gone.
   static void assume(const Json& stored, control::Cache& cache);

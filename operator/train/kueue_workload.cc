@@ -20,6 +20,8 @@ constexpr size_t kHashShown = 5;  // digits of the UID's hash in a Workload's na
 constexpr std::string_view kRequiredTopology = "kueue.x-k8s.io/podset-required-topology";
 constexpr std::string_view kPreferredTopology = "kueue.x-k8s.io/podset-preferred-topology";
 constexpr std::string_view kUnconstrainedTopology = "kueue.x-k8s.io/podset-unconstrained-topology";
+constexpr std::string_view kSliceTopology = "kueue.x-k8s.io/podset-slice-required-topology";
+constexpr std::string_view kSliceSize = "kueue.x-k8s.io/podset-slice-size";
 constexpr std::string_view kTopologyGate = "kueue.x-k8s.io/topology";
 constexpr std::string_view kWorkloadAnnotation = "kueue.x-k8s.io/workload";
 constexpr std::string_view kPodSetLabel = "kueue.x-k8s.io/podset";
@@ -54,12 +56,23 @@ Json pod_template_of(const Json& pod) {
   return {{"spec", std::move(spec)}};
 }
 
+std::string template_annotation(const api::TrainJobSpec& spec, std::string_view name) {
+  return text_field(spec.trainer.pod_template, {"metadata", "annotations", name});
+}
+
+// Of the annotation kSliceSize; nothing when it is absent or no number of pods.
+std::optional<int64_t> slice_size(const api::TrainJobSpec& spec) {
+  const std::optional<int64_t> size = parse_number(template_annotation(spec, kSliceSize));
+  const bool is_possible = size && *size > 0 && *size <= std::numeric_limits<int32_t>::max();
+  return is_possible ? size : std::nullopt;
+}
+
 // spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
-// their pod templates.
+// their pod templates. Kueue refuses a topology of slices without their size, and the other way round
+// (check_topology_slices).
 std::optional<Json> topology_request(const api::TrainJob& job) {
-  const auto annotation = [&job](std::string_view name) {
-    return text_field(job.spec.trainer.pod_template, {"metadata", "annotations", name});
-  };
+  const auto annotation = [&job](std::string_view name) { return template_annotation(job.spec, name); };
+  const std::string slices = annotation(kSliceTopology);
   Json request = Json::object();
   if (!job.spec.scheduling.topology.empty()) {
     request["required"] = job.spec.scheduling.topology;
@@ -69,8 +82,12 @@ std::optional<Json> topology_request(const api::TrainJob& job) {
     request["preferred"] = wish;
   } else if (annotation(kUnconstrainedTopology) == "true") {
     request["unconstrained"] = true;
-  } else {
+  } else if (slices.empty()) {
     return std::nullopt;
+  }
+  if (!slices.empty()) {
+    request["podSetSliceRequiredTopology"] = slices;
+    request["podSetSliceSize"] = slice_size(job.spec).value_or(1);
   }
   request["podIndexLabel"] = std::string(kNodeRankLabel);  // pods of neighbouring ranks are placed close together
   return request;
@@ -186,6 +203,23 @@ Status check_queue_labels(const api::ObjectMeta& job) {
                  "is \"" + queue +
                      "\", which can be no LocalQueue's name; expected lower-case letters, digits, - "
                      "and ., such as \"team-a\" (kubectl get localqueues lists those that there are)");
+}
+
+Status check_topology_slices(const api::TrainJobSpec& spec) {
+  const std::string size = template_annotation(spec, kSliceSize);
+  const bool has_topology = !template_annotation(spec, kSliceTopology).empty();
+  if (!has_topology && size.empty()) return {};
+  const std::string annotations = std::string(kTemplatePath) + ".metadata.annotations";
+  if (!has_topology) {
+    return invalid(annotations + "[" + std::string(kSliceSize) + "]",
+                   "is \"" + size + "\", but " + std::string(kSliceTopology) +
+                       " is not set; add the topology level that the pods of a slice share, or remove the size");
+  }
+  if (slice_size(spec)) return {};
+  return invalid(annotations + "[" + std::string(kSliceSize) + "]",
+                 (size.empty() ? "is missing" : "is \"" + size + "\"") +
+                     ", expected the number of pods of a slice, at least 1, because " + std::string(kSliceTopology) +
+                     " is set");
 }
 
 std::string workload_name(const api::ObjectMeta& job) {

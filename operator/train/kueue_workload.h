@@ -97,6 +97,9 @@ bool may_have_workload(const api::TrainJob& job);
 bool has_its_priority(const api::TrainJob& job, const Workload& workload);
 // kInvalid: the value of a label cannot be the name of a LocalQueue, or no number of seconds.
 Status check_queue_labels(const api::ObjectMeta& job);
+// kInvalid: of Kueue's two annotations of the pod template about slices (groups of pods that share a topology level)
+// one is missing, or the size is no number of pods.
+Status check_topology_slices(const api::TrainJobSpec& spec);
 // Of the label kMaxExecutionLabel; nothing when there is none, and, as for Kueue's own jobs, when it is no number above
 // 0.
 std::optional<int64_t> max_execution_seconds(const api::ObjectMeta& job);

@@ -71,10 +71,13 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   TRY_ASSIGN(o.job, api::trainjob_from_json(objects.job));
   o.pods.reserve(objects.pods.size());
   for (PodView& pod : objects.pods) {
-    if (is_of_another_run(pod.meta, o.job.meta)) o.previous_pods.insert(pod.meta.name);
+    const bool will_not_end = !has_ended(pod) && is_overdue(pod, now);
+    if (is_of_another_run(pod.meta, o.job.meta)) {
+      (will_not_end ? o.overdue_previous_pods : o.previous_pods).insert(pod.meta.name);
+    }
     if (is_controlled_by(pod.meta, o.job.meta)) {
       o.pods.push_back(std::move(pod));
-    } else if (pod.node_rank == 0 && !has_ended(pod)) {
+    } else if (pod.node_rank == 0 && !has_ended(pod) && !will_not_end) {
       o.previous_pod0 = pod.meta.name;
     }
   }

@@ -98,7 +98,9 @@ struct Observed {
   api::UnixSeconds now = 0;
 
   std::vector<PodView> pods;                  // controlled by this job; by node rank, then attempt
-  std::set<std::string> previous_pods;        // names of pods that an earlier TrainJob of this name controls
+  // Names of pods that an earlier TrainJob of this name controls: of those that will end, and of those that are overdue,
+  // whose dead nodes may never give the names back.
+  std::set<std::string> previous_pods, overdue_previous_pods;
   std::set<std::string> missing_pods;         // names that a live read did not find
   std::optional<Json> service;                // controlled by this job
   std::optional<Json> network_policy;         // controlled by this job
@@ -115,8 +117,8 @@ struct Observed {
   int wanted_pods = 0;
   Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
   bool queue_assigns_nodes = false;    // Workload::assigns_nodes
-  // A pod 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
-  // its last checkpoint may still come. Empty: none.
+  // A pod 0 that has neither ended nor is overdue, and is not this job's (an earlier TrainJob's of this name, perhaps
+  // orphaned): its last checkpoint may still come. Empty: none.
   std::string previous_pod0;
 
   // LOCKSTEP_TOKEN of the job's pods.

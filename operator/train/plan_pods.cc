@@ -126,6 +126,15 @@ bool has_prerequisites(PlanState& state) {
          has_all;
 }
 
+// A pod of an earlier TrainJob keeps its name for as long as its dead node is not repaired or removed.
+void skip_overdue_names(PlanState& state, int node_rank) {
+  const auto is_taken = [&] {
+    return state.observed.overdue_previous_pods.count(
+               pod_name(state.observed.job.meta.name, node_rank, state.attempt_of(node_rank))) > 0;
+  };
+  while (is_taken()) state.raise_attempt(node_rank);
+}
+
 void create_pods(PlanState& state, const std::vector<int>& missing) {
   if (!missing.empty() && !state.queue.no_new_pods.empty()) {
     return state.block_pods({"AdmissionIncomplete", state.queue.no_new_pods});
@@ -142,6 +151,7 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
   const int64_t generation = state.observed.job.meta.generation;
   bool is_first = state.book.checked_generation != generation;
   for (const int node_rank : missing) {
+    skip_overdue_names(state, node_rank);
     const PodParameters parameters = pod_parameters(state, node_rank);
     const std::string name = pod_name(state.observed.job.meta.name, node_rank, parameters.attempt);
     if (const api::UnixSeconds when = not_before(node_rank, state.book); when > state.now) {

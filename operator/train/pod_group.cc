@@ -211,6 +211,7 @@ Status check_scheduling(const api::TrainJob& job) {
                        "(label " +
                        std::string(kQueueLabel) + "); choose one of the two, or remove it");
   }
+  TRY(check_topology_slices(spec));
   TRY(check_priority_class(spec));
   if (!wants_gang(spec)) return {};
   TRY(check_scheduler(spec));

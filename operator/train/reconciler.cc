@@ -136,10 +136,16 @@ struct Reconciler::Impl {
   }
 
   // Releases the Workloads of a TrainJob of this name that is deleted, is being deleted, or was before this one.
-  Status release_orphans(const api::ObjectKey& key, const control::ObjectPtr& job) {
-    if (!options.may_write()) return {};
+  // Returns when to look again: while one of them still waits for pods.
+  Result<std::optional<std::chrono::milliseconds>> release_orphans(const api::ObjectKey& key,
+                                                                   const control::ObjectPtr& job) {
+    std::optional<std::chrono::milliseconds> look_again;
+    if (!options.may_write()) return look_again;
     const api::ObjectMeta meta = job == nullptr ? api::ObjectMeta() : api::meta_of(*job);
-    return kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, p.pods);
+    TRY_ASSIGN(const bool waits,
+               kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, p.pods, options.now()));
+    if (waits) look_again = std::chrono::seconds(kReadAgainSeconds);
+    return look_again;
   }
 
   // Only the worker that holds the job's key uses its memory.
@@ -887,16 +893,17 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const control::ObjectPtr job = impl_->p.jobs.get(key);
-    TRY(impl_->release_orphans(key, job));
+    TRY_ASSIGN(const std::optional<std::chrono::milliseconds> look_again, impl_->release_orphans(key, job));
     if (job == nullptr) {
       impl_->forget(key);
-      return control::ReconcileResult{};
+      return control::ReconcileResult{look_again};
     }
     Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
     Result<Pass::Outcome> outcome =
         Pass(impl_->p, impl_->options, *impl_->kueue, impl_->census, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
+    if (look_again) last.look_again = std::min(last.look_again.value_or(*look_again), *look_again);
     if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;
     if (!last.learned) return control::ReconcileResult{last.look_again};
   }

@@ -35,12 +35,22 @@ def crd_folder():
     return kube_bin().parents[1] / f"kueue-{version}" / "crds"
 
 
-def install_crds(plane, names=CRDS):
+def crd_text(name, served=("v1beta2",)):
+    """The published CRD with these versions served. By default as Kueue 0.20 has it, which does not serve v1beta1."""
+    text = (crd_folder() / f"kueue.x-k8s.io_{name}.yaml").read_text(encoding="utf-8")
+    for version, storage in (("v1beta1", "false"), ("v1beta2", "true")):
+        text, found = re.subn(rf"served: \w+\n(\s+)storage: {storage}",
+                              rf"served: {str(version in served).lower()}\n\1storage: {storage}", text)
+        assert found == 1, (name, version)
+    return text
+
+
+def install_crds(plane, names=CRDS, served=("v1beta2",)):
     """Raises where scripts/setup has not brought them."""
     if not crd_folder().is_dir():
         raise RuntimeError(f"{crd_folder()} is missing: run scripts/setup test")
-    files = [word for name in names for word in ("-f", crd_folder() / f"kueue.x-k8s.io_{name}.yaml")]
-    plane.kubectl("apply", "--server-side", "--force-conflicts", *files)
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-",
+                  stdin="\n---\n".join(crd_text(name, served) for name in names))
     for name in names:
         plane.wait_for_crd(f"{name}.kueue.x-k8s.io")
 
@@ -54,6 +64,8 @@ class RealKueue:
     """Kueue's own controller as a process beside the test, its webhooks called by URL. start() … stop().
 
     Its program wants a certificate for its metrics at /etc/kueue: it gets a /etc of its own (unshare)."""
+
+    workloads = WORKLOADS
 
     def __init__(self, plane):
         self.plane = plane
@@ -190,7 +202,7 @@ class Queues:
     # --- Workloads
 
     def workloads(self):
-        return self.api.list(WORKLOADS)
+        return self.api.list(self.controller.workloads)
 
     def are_served(self):
         """Not at once when the API server has started again: its storage of a CRD's objects comes later (429)."""
@@ -220,7 +232,7 @@ class Queues:
         return self.condition(kind, job)
 
     def deactivate(self, job="job", active=False):
-        self.api.client.patch(WORKLOADS, {"spec": {"active": active}}, self.api.namespace,
+        self.api.client.patch(self.controller.workloads, {"spec": {"active": active}}, self.api.namespace,
                               self.workload(job)["metadata"]["name"])
 
     def reserved(self, job="job"):
@@ -231,7 +243,7 @@ class Queues:
         """Removes the finalizers of Workloads, which would keep the test's namespace from being deleted."""
         for found in self.workloads():
             if found["metadata"].get("finalizers"):
-                self.api.client.patch(WORKLOADS, {"metadata": {"finalizers": None}}, self.api.namespace,
+                self.api.client.patch(self.controller.workloads, {"metadata": {"finalizers": None}}, self.api.namespace,
                                       found["metadata"]["name"])
 
 

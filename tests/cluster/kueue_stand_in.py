@@ -40,10 +40,12 @@ def cpus_of(pod_set):
 
 
 class StandIn:
-    """start() … stop(). One thread; what fails is tried again at the next look, as a controller does."""
+    """start() … stop(). One thread; what fails is tried again at the next look, as a controller does. version: of the API
+    in which it reads and writes Workloads."""
 
-    def __init__(self, api):
+    def __init__(self, api, version="v1beta2"):
         self.api = api
+        self.workloads = f"kueue.x-k8s.io/{version}/workloads"
         self.ending = threading.Event()
         self.thread = threading.Thread(target=self.run, name="kueue-stand-in")
         self.failure = None
@@ -53,8 +55,10 @@ class StandIn:
         return self
 
     def stop(self):
+        """Also if it was never started, or was stopped before."""
         self.ending.set()
-        self.thread.join(30)
+        if self.thread.ident is not None:
+            self.thread.join(30)
         assert self.failure is None, self.failure
 
     def run(self):
@@ -64,12 +68,14 @@ class StandIn:
             except ApiError as error:
                 if error.status not in (404, 409, 422, 429, 500, 503):
                     self.failure = error
+            except AssertionError as error:
+                self.failure = error
             except NO_ANSWER:
                 pass  # a test stops the API server
             pause(0.05)
 
     def look(self):
-        workloads = self.api.list(f"{GROUP}/workloads")
+        workloads = self.api.list(self.workloads)
         queues = {(q["metadata"]["namespace"], q["metadata"]["name"]): q for q in self.api.list(f"{GROUP}/localqueues")}
         clusters = {q["metadata"]["name"]: q for q in self.api.list(f"{GROUP}/clusterqueues")}
         open_ones = [w for w in workloads if not is_true(w, "Finished")]
@@ -117,6 +123,9 @@ class StandIn:
 
     def admit(self, workload, cluster, workloads):
         (pod_set,) = workload["spec"]["podSets"]
+        request = pod_set.get("topologyRequest", {})
+        # The rule of Kueue's webhook (0.19.1 and newer).
+        assert ("podSetSliceSize" in request) == ("podSetSliceRequiredTopology" in request), request
         flavor = cluster["spec"]["resourceGroups"][0]["flavors"][0]
         quota = float(flavor["resources"][0]["nominalQuota"])
         mine = cluster["metadata"]["name"]
@@ -136,7 +145,7 @@ class StandIn:
         admission = {"clusterQueue": mine, "podSetAssignments": [
             {"name": pod_set["name"], "count": fitting[0], "flavors": {"cpu": flavor["name"]},
              "resourceUsage": {"cpu": f"{int(fitting[0] * each * 1000)}m"}}]}
-        if any(word in pod_set.get("topologyRequest", {}) for word in ("required", "preferred", "unconstrained")):
+        if any(word in request for word in ("required", "preferred", "unconstrained", "podSetSliceRequiredTopology")):
             admission["podSetAssignments"][0]["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": [
                 {"domainCount": 1, "podCounts": {"universal": fitting[0]}, "valuesPerLevel": [{"universal": "fake-1"}]}]}
         states = {"QuotaReserved": ("True", "QuotaReserved", f"Quota reserved in ClusterQueue {mine}")}
@@ -197,7 +206,7 @@ class StandIn:
             since = before["lastTransitionTime"] if before.get("status") == value else now()
             conditions[kind] = {"type": kind, "status": value, "reason": reason, "message": message,
                                 "lastTransitionTime": since}
-        body = {"apiVersion": GROUP, "kind": "Workload",
+        body = {"apiVersion": self.workloads.removesuffix("/workloads"), "kind": "Workload",
                 "metadata": {name: workload["metadata"][name] for name in ("name", "namespace", "uid",
                                                                            "resourceVersion")},
                 "status": {"conditions": list(conditions.values())}}
@@ -206,5 +215,5 @@ class StandIn:
                 body["status"][name] = value or status[name]
         query = urllib.parse.urlencode({"fieldManager": "kueue-admission", "force": "true"})
         meta = workload["metadata"]
-        self.api.request("PATCH", path_of(f"{GROUP}/workloads", meta["namespace"], meta["name"], "status") + "?" + query,
+        self.api.request("PATCH", path_of(self.workloads, meta["namespace"], meta["name"], "status") + "?" + query,
                          body, APPLY_PATCH)

@@ -6,8 +6,8 @@ import pytest
 
 from fake_kubelet import Behaviour, Exit
 from fault_proxy import FaultProxy
-from kueue_queues import GROUP, MANAGED, WORKLOADS, Queues, crd_folder, install_crds, kueue_binary, start_controller
-from kueue_stand_in import now
+from kueue_queues import GROUP, MANAGED, WORKLOADS, Queues, crd_text, install_crds, kueue_binary, start_controller
+from kueue_stand_in import StandIn, now
 from test_gang_kinds import COSCHEDULING, OWN_SCHEDULER, crds  # pylint: disable=unused-import
 from test_operator_dies import ScenarioRun, try_each_death  # pylint: disable=unused-import
 from train_jobs import TRAIN_JOBS, Jobs, environment_of, train_job
@@ -52,8 +52,8 @@ def test_crds_come_and_go(control_plane, api, kubelet, operator):
     assert (condition["status"], condition["reason"]) == ("False", "QueueUnavailable")
     assert jobs.status()["phase"] == "Suspended" and jobs.pods() == {}
 
-    text = (crd_folder() / "kueue.x-k8s.io_workloads.yaml").read_text(encoding="utf-8")
-    plane.kubectl("apply", "--server-side", "-f", "-", stdin=text.replace("name: v1beta", "name: v2beta"))
+    text = crd_text("workloads").replace("name: v1beta", "name: v2beta")
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
     plane.wait_for_crd("workloads.kueue.x-k8s.io")
     jobs.create("other", nodes=1)
     jobs.wait_for_words("v1beta2 or v1beta1", name="other")
@@ -76,6 +76,40 @@ def test_crds_come_and_go(control_plane, api, kubelet, operator):
         jobs.wait_for_pods("job-0-1")
     finally:
         controller.stop()
+        queues.remove()
+
+
+@needs_stand_in
+def test_kueue_is_upgraded_from_v1beta1_to_a_version_that_does_not_serve_it(control_plane, api, kubelet, operator):
+    """A job that runs goes on, and what follows is said in v1beta2."""
+    plane = control_plane
+    install_crds(plane)
+    install_crds(plane, ["resourceflavors"], served=("v1beta1", "v1beta2"))
+    install_crds(plane, ["workloads"], served=("v1beta1",))
+    older, newer = StandIn(plane.api, "v1beta1").start(), StandIn(plane.api)
+    queues = Queues(api, older)
+    try:
+        operator()
+        jobs = QueuedJobs(api)
+        queues.make(2)
+        jobs.create(nodes=1)
+        queues.wait_for_condition("PodsReady", "True", "Started")
+        jobs.wait_for_pods("job-0-0")
+        older.stop()
+        install_crds(plane)
+        queues.controller = newer.start()
+        jobs.create("second", nodes=1)
+        jobs.wait_for_pods("second-0-0", job="second")
+        assert jobs.live_pods() == ["job-0-0"]
+        queues.deactivate()
+        wait_until(lambda: not queues.reserved(), "released reservation")
+        assert jobs.live_pods() == []
+    finally:
+        for controller in (older, newer):
+            controller.stop()
+        install_crds(plane)
+        queues.controller = newer
+        queues.let_go()
         queues.remove()
 
 
@@ -233,6 +267,20 @@ def test_a_deleted_job_holds_its_reservation_until_its_last_pod_has_ended(api, k
     jobs.wait_for_pods("second-0-0", job="second")
 
 
+def test_a_deleted_job_on_a_dead_node_gives_its_quota_back_and_its_name(api, kubelet, jobs, queues):
+    queues.make(1)
+    jobs.create(nodes=1)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    kubelet.lose_node(jobs.pods()["job-0-0"]["spec"]["nodeName"])
+    jobs.delete()
+    jobs.wait_until_gone()
+    wait_until(lambda: "deletionTimestamp" in jobs.pods()["job-0-0"]["metadata"], "deleted pod")
+    api.client.delete("pods", api.namespace, "job-0-0", gracePeriodSeconds=1)
+    jobs.create(nodes=1)
+    jobs.wait_for_pods("job-0-1")
+    assert "job-0-0" in jobs.pods(), "nobody has removed it"
+
+
 def test_an_edit_while_it_waits_replaces_the_workload(jobs, queues):
     queues.make(1)
     jobs.create(nodes=2)
@@ -330,6 +378,17 @@ def test_pods_of_a_topology_wait_for_the_nodes_that_the_queue_chooses(api, kubel
     assert len(nodes) == 1, "the level that all share is the host"
     for name in ("job-0-0", "job-1-1"):
         assert jobs.pods()[name]["spec"]["nodeSelector"]["kubernetes.io/hostname"] in nodes
+
+
+def test_slices_of_a_job_are_asked_for_with_their_size(jobs, queues):
+    """Kueue refuses a Workload with the one and without the other."""
+    queues.make(2, topology="kubernetes.io/hostname")
+    words = {"kueue.x-k8s.io/podset-slice-required-topology": "kubernetes.io/hostname",
+             "kueue.x-k8s.io/podset-slice-size": "1"}
+    jobs.create(nodes=2, trainer={"podTemplate": {"metadata": {"annotations": words}}})
+    jobs.wait_for_condition("PodsReady")
+    request = queues.workload()["spec"]["podSets"][0]["topologyRequest"]
+    assert (request["podSetSliceRequiredTopology"], request["podSetSliceSize"]) == ("kubernetes.io/hostname", 1)
 
 
 def workload_made_before():

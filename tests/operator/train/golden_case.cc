@@ -85,9 +85,10 @@ void set_ended(Json& pod, const std::string& node, int code, api::UnixSeconds no
 
 // What `is:` says. Fields of `and:` come on top.
 Status set_pod_state(Json& pod, const std::string& is, const std::string& node, api::UnixSeconds now) {
-  if (is == "ready" || is == "deleting") {
+  if (is == "ready" || is == "deleting" || is == "overdue") {
     set_running(pod, node, true, now);
     if (is == "deleting") pod["metadata"]["deletionTimestamp"] = api::format_time(now + 90);
+    if (is == "overdue") pod["metadata"]["deletionTimestamp"] = api::format_time(now - 3600);
   } else if (is == "running") {
     set_running(pod, node, false, now);
   } else if (is == "starting") {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/train/object_names.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
 #include "tests/operator/control/journal.h"
@@ -97,6 +98,34 @@ TEST_F(KueueReaderTest, the_priority_is_read_when_the_label_and_the_workload_dif
   const KueueView without_label = read(queued_job());
   ASSERT_TRUE(without_label.priority);
   EXPECT_TRUE(without_label.priority->group.empty()) << "the cluster has no default class";
+}
+
+TEST_F(KueueReaderTest, the_workload_of_a_deleted_job_is_looked_at_again_until_its_pod_has_ended_or_is_overdue) {
+  Json workload = workload_for(queued_job(), {.version = "v1beta2"});
+  workload["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+  put(workload);
+  const api::UnixSeconds now = *api::parse_time("2026-11-21T10:00:00Z");
+  control::Cache pods(trim_pod, pod_index);
+  pods.replace(
+      {{{"metadata",
+         {{"name", "sim-0-0"},
+          {"namespace", "ns"},
+          {"uid", "pod"},
+          {"resourceVersion", "1"},
+          {"deletionTimestamp", "2026-11-21T10:01:00Z"},
+          {"ownerReferences", owner_references(queued_job().meta)},
+          {"labels",
+           {{std::string(kJobLabel), "sim"}, {std::string(kNodeRankLabel), "0"}, {std::string(kAttemptLabel), "0"}}}}},
+        {"status", {{"phase", "Running"}}}}});
+  const auto release = [&](api::UnixSeconds at) {
+    return KueueReader(client_, workloads_.get()).release_orphans(queued_job().meta.key(), "", pods, at);
+  };
+  const api::ObjectKey key{.ns = "ns", .name = workload_name(queued_job().meta)};
+  EXPECT_TRUE(*release(now + 60));
+  EXPECT_FALSE(server_->get(workload_kind(), key)->at("metadata").at("finalizers").empty());
+  EXPECT_FALSE(*release(now + 3600));
+  const auto left = server_->get(workload_kind(), key);
+  EXPECT_TRUE(!left || !left->at("metadata").contains("finalizers") || left->at("metadata").at("finalizers").empty());
 }
 
 }  // namespace

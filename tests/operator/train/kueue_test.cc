@@ -349,16 +349,28 @@ TEST(Kueue, a_reservation_outlives_the_job_until_its_pods_have_ended) {
   PodView pod;
   pod.meta.owners = {{"lockstep.dev/v1", "TrainJob", "sasrec", "uid-1", true}};
   pod.phase = PodPhase::kRunning;
-  EXPECT_TRUE(release_orphans({workload}, {}, "").empty()) << "nobody deletes it";
+  EXPECT_TRUE(release_orphans({workload}, {}, "", kNow).empty()) << "nobody deletes it";
   workload["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
-  EXPECT_TRUE(release_orphans({workload}, {pod}, "").empty()) << "a pod still runs";
-  EXPECT_TRUE(release_orphans({workload}, {}, "uid-1").empty()) << "its job is there and looks after it";
+  EXPECT_TRUE(release_orphans({workload}, {pod}, "", kNow).empty()) << "a pod still runs";
+  EXPECT_TRUE(release_orphans({workload}, {}, "uid-1", kNow).empty()) << "its job is there and looks after it";
   pod.phase = PodPhase::kFailed;
-  const auto writes = release_orphans({workload}, {pod}, "uid-2");
+  const auto writes = release_orphans({workload}, {pod}, "uid-2", kNow);
   ASSERT_EQ(writes.size(), 1U);
   EXPECT_EQ(writes[0].body["metadata"]["finalizers"], Json::array());
   workload["metadata"]["finalizers"] = Json::array();
-  EXPECT_TRUE(release_orphans({workload}, {}, "").empty()) << "it has let go already";
+  EXPECT_TRUE(release_orphans({workload}, {}, "", kNow).empty()) << "it has let go already";
+}
+
+TEST(Kueue, the_workload_of_a_deleted_job_does_not_wait_for_a_pod_on_a_dead_node) {
+  Json workload = admitted(1, 1);
+  workload["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+  PodView pod;
+  pod.meta.owners = {{"lockstep.dev/v1", "TrainJob", "sasrec", "uid-1", true}};
+  pod.phase = PodPhase::kRunning;
+  pod.meta.deletion_time = kNow - 1;
+  EXPECT_TRUE(release_orphans({workload}, {pod}, "", kNow).empty()) << "its kubelet may be just about to end it";
+  pod.meta.deletion_time = kNow - 3600;
+  EXPECT_EQ(release_orphans({workload}, {pod}, "", kNow).size(), 1U);
 }
 
 TEST(Kueue, a_job_that_has_ended_holds_its_reservation_as_long_as_a_pod_runs) {
@@ -386,6 +398,33 @@ TEST(Kueue, an_admission_adds_to_the_pod_and_contradicts_nothing) {
   const Status bad = add_to_pod({{"spec", {{"nodeSelector", {{"zone", "two"}}}}}}, pod);
   ASSERT_FALSE(bad.ok());
   EXPECT_THAT(bad.error().message, HasSubstr("spec.trainer.podTemplate.spec.nodeSelector[zone]: is \"one\""));
+}
+
+TEST(Kueue, slices_are_asked_for_with_their_size_and_only_then) {
+  const std::string topology = "kueue.x-k8s.io/podset-slice-required-topology";
+  const std::string size = "kueue.x-k8s.io/podset-slice-size";
+  const auto request_of = [](const api::TrainJob& job) {
+    return desired_workload(job, 4, kPod, {.version = "v1beta2"})["spec"]["podSets"][0]["topologyRequest"];
+  };
+  api::TrainJob job = queued_job(4);
+  job.spec.scheduling.topology = "rack";
+  EXPECT_EQ(request_of(job)["required"], "rack");
+  EXPECT_FALSE(request_of(job).contains("podSetSliceSize")) << "Kueue refuses it beside a topology of the whole set";
+  Json& annotations = job.spec.trainer.pod_template["metadata"]["annotations"];
+  annotations = {{topology, "host"}, {size, "2"}};
+  EXPECT_TRUE(check_topology_slices(job.spec).ok());
+  EXPECT_EQ(request_of(job)["required"], "rack");
+  EXPECT_EQ(request_of(job)["podSetSliceRequiredTopology"], "host");
+  EXPECT_EQ(request_of(job)["podSetSliceSize"], 2);
+  for (const auto& [given, says] : std::vector<std::pair<Json, std::string>>{
+           {{{topology, "host"}}, "is missing, expected the number of pods of a slice"},
+           {{{topology, "host"}, {size, "0"}}, "is \"0\", expected the number of pods of a slice"},
+           {{{size, "2"}}, topology + " is not set"}}) {
+    annotations = given;
+    const Status checked = check_topology_slices(job.spec);
+    ASSERT_FALSE(checked.ok()) << given.dump();
+    EXPECT_THAT(checked.error().message, HasSubstr(says));
+  }
 }
 
 TEST(Kueue, topology_is_kueues_to_assign) {
