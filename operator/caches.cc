@@ -17,6 +17,16 @@ api::ObjectKey job_behind(const control::Cache::Change& change) {
   return train::job_of(change.after != nullptr ? *change.after : *change.before);
 }
 
+// Kubernetes writes the status of a PodDisruptionBudget whenever a pod gets ready or ceases to be; no job's plan reads
+// it.
+bool is_only_status_of_budget(const control::Cache::Change& change) {
+  if (change.before == nullptr || change.after == nullptr) return false;
+  if (text_field(*change.after, {"kind"}) != kube::disruption_budgets().front().kind) return false;
+  const api::ObjectMeta before = api::meta_of(*change.before);
+  const api::ObjectMeta after = api::meta_of(*change.after);
+  return before.generation == after.generation && before.deletion_time == after.deletion_time;
+}
+
 }  // namespace
 
 Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger)
@@ -37,8 +47,9 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
   for (control::Informer* const owned : {services_.get(), policies_.get()}) {
     owned->on_change([this](const control::Cache::Change& change) { enqueue_job_of(change); });
   }
-  for (const kube::Versions* const kinds : {&kube::native_pod_groups(), &kube::volcano_pod_groups(),
-                                            &kube::coscheduling_pod_groups(), &kube::kueue_workloads()}) {
+  for (const kube::Versions* const kinds :
+       {&kube::native_pod_groups(), &kube::volcano_pod_groups(), &kube::coscheduling_pod_groups(),
+        &kube::kueue_workloads(), &kube::disruption_budgets()}) {
     add_optional(*kinds, ns, of_a_job);
   }
   if (nodes_) nodes_->on_change([this](const control::Cache::Change& change) { enqueue_jobs_of_node(change); });
@@ -78,7 +89,9 @@ void Caches::add_optional(const kube::Versions& versions, const std::string& ns,
                                                       queue_.add(api::key_of(*job));
                                                     }
                                                   }});
-  made->on_change([this](const control::Cache::Change& change) { enqueue_job_of(change); });
+  made->on_change([this](const control::Cache::Change& change) {
+    if (!is_only_status_of_budget(change)) enqueue_job_of(change);
+  });
   optional_.emplace(name, std::move(made));
 }
 

@@ -26,6 +26,9 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_option("--prometheus_namespace", options.prometheus_namespace,
                  "whose pods may read the metrics of jobs with networkPolicy: IntraJob")
       ->capture_default_str();
+  app.add_flag(
+      "--fs_group,!--no_fs_group", options.fs_group,
+      "give fsGroup 65532 to pods whose template names none; off on OpenShift, which gives each namespace its own");
   app.add_option("--token_key_file", options.token_key_file, "the Secret's key, 32 random bytes")
       ->capture_default_str();
   app.add_option("--metrics_port", options.metrics_port, "/metrics, /healthz, /readyz")

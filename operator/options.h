@@ -16,6 +16,7 @@ struct OperatorOptions {
   std::string ns;                  // empty: all namespaces
   std::string operator_namespace;  // where the Lease lies; empty: that of the access, or lockstep-system
   std::string prometheus_namespace = "monitoring";  // whose pods networkPolicy: IntraJob lets read the metrics
+  bool fs_group = true;                             // Settings::sets_fs_group
   std::string token_key_file = "/etc/lockstep/token-key/key";
   int metrics_port = 8080;
   bool leader_elect = true;

@@ -76,6 +76,7 @@ struct OperatorProgram::Impl {
     settings.token_key = token_key;
     settings.operator_namespace = connection->operator_namespace;
     settings.prometheus_namespace = options.prometheus_namespace;
+    settings.sets_fs_group = options.fs_group;
     settings.progress_seconds = options.progress_seconds;
     reconciler = std::make_unique<train::Reconciler>(
         train::Reconciler::Parts{.client = *connection->client,

@@ -34,6 +34,8 @@ constexpr std::array kPodCleanups = {Word<PodCleanup>{PodCleanup::kRunning, "Run
                                      Word<PodCleanup>{PodCleanup::kNone, "None"}};
 constexpr std::array kNetworkPolicies = {Word<NetworkPolicyMode>{NetworkPolicyMode::kNone, "None"},
                                          Word<NetworkPolicyMode>{NetworkPolicyMode::kIntraJob, "IntraJob"}};
+constexpr std::array kDisruptionBudgets = {Word<DisruptionBudget>{DisruptionBudget::kNone, "None"},
+                                           Word<DisruptionBudget>{DisruptionBudget::kOneAtATime, "OneAtATime"}};
 constexpr std::array kGangs = {Word<Gang>{Gang::kNone, "None"}, Word<Gang>{Gang::kNative, "Native"},
                                Word<Gang>{Gang::kVolcano, "Volcano"}, Word<Gang>{Gang::kCoscheduling, "Coscheduling"}};
 constexpr std::array kRuleActions = {
@@ -281,6 +283,9 @@ TrainJobSpec read_spec(const Fields& from) {
   from.read("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished);
   from.read("podCleanup", spec.pod_cleanup, kPodCleanups);
   from.read("networkPolicy", spec.network_policy, kNetworkPolicies);
+  const Fields disruption = from.object("disruption");
+  disruption.read("budget", spec.disruption.budget, kDisruptionBudgets);
+  disruption.read("doNotDisrupt", spec.disruption.do_not_disrupt);
   return spec;
 }
 
@@ -455,6 +460,7 @@ const char* to_string(FailureScope value) { return text_of(kScopes, value); }
 const char* to_string(SuccessPolicy value) { return text_of(kSuccessPolicies, value); }
 const char* to_string(PodCleanup value) { return text_of(kPodCleanups, value); }
 const char* to_string(NetworkPolicyMode value) { return text_of(kNetworkPolicies, value); }
+const char* to_string(DisruptionBudget value) { return text_of(kDisruptionBudgets, value); }
 const char* to_string(RuleAction value) { return text_of(kRuleActions, value); }
 const char* to_string(Gang value) { return text_of(kGangs, value); }
 const char* to_string(Resume value) { return text_of(kResumes, value); }
@@ -522,7 +528,9 @@ Json to_json(const TrainJobSpec& spec) {
                {"suspend", spec.suspend},
                {"managedBy", spec.managed_by},
                {"podCleanup", to_string(spec.pod_cleanup)},
-               {"networkPolicy", to_string(spec.network_policy)}};
+               {"networkPolicy", to_string(spec.network_policy)},
+               {"disruption",
+                {{"budget", to_string(spec.disruption.budget)}, {"doNotDisrupt", spec.disruption.do_not_disrupt}}}};
   put_if_set(json["health"], "placementTimeoutSeconds", spec.health.placement_timeout_seconds);
   put_if_set(json["scheduling"], "queue", spec.scheduling.queue);
   put_if_set(json["scheduling"], "priorityClassName", spec.scheduling.priority_class_name);

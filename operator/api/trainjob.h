@@ -30,6 +30,7 @@ enum class FailureScope { kAuto, kPod, kGang };
 enum class SuccessPolicy { kAllNodes, kNode0 };
 enum class PodCleanup { kRunning, kAll, kNone };
 enum class NetworkPolicyMode { kNone, kIntraJob };
+enum class DisruptionBudget { kNone, kOneAtATime };
 enum class RuleAction { kFail, kReplacePod, kRestartGang, kIgnore };
 enum class Gang { kNone, kNative, kVolcano, kCoscheduling };
 enum class Resume { kSameConfig, kSameJob, kNever };  // see contract/checkpoint_layout.h
@@ -40,6 +41,7 @@ const char* to_string(FailureScope value);
 const char* to_string(SuccessPolicy value);
 const char* to_string(PodCleanup value);
 const char* to_string(NetworkPolicyMode value);
+const char* to_string(DisruptionBudget value);
 const char* to_string(RuleAction value);
 const char* to_string(Gang value);
 const char* to_string(Resume value);
@@ -98,6 +100,11 @@ struct Scheduling {
   std::string topology;             // key of a label; all pods run on Kubernetes nodes with the same value of it
 };
 
+struct Disruption {
+  DisruptionBudget budget = DisruptionBudget::kNone;
+  bool do_not_disrupt = false;  // new pods ask Karpenter and the cluster autoscaler to be left alone
+};
+
 struct TrainJobSpec {
   Trainer trainer;
   std::optional<Elastic> elastic;
@@ -112,6 +119,7 @@ struct TrainJobSpec {
   std::optional<int64_t> ttl_seconds_after_finished;
   PodCleanup pod_cleanup = PodCleanup::kRunning;
   NetworkPolicyMode network_policy = NetworkPolicyMode::kNone;
+  Disruption disruption;
 };
 
 enum class JobPhase { kPending, kSuspended, kStarting, kRunning, kRecovering, kComplete, kFailed };
@@ -127,6 +135,7 @@ inline constexpr std::string_view kRunning = "Running";
 inline constexpr std::string_view kRecovering = "Recovering";
 inline constexpr std::string_view kDegraded = "Degraded";
 inline constexpr std::string_view kCheckpointReady = "CheckpointReady";
+inline constexpr std::string_view kDisruptionBudget = "DisruptionBudget";  // only with spec.disruption.budget
 inline constexpr std::string_view kComplete = "Complete";
 inline constexpr std::string_view kFailed = "Failed";
 }  // namespace condition

@@ -138,4 +138,9 @@ const Versions& coscheduling_pod_groups() {
   return versions;
 }
 
+const Versions& disruption_budgets() {
+  static const Versions versions{{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"}};
+  return versions;
+}
+
 }  // namespace lockstep::kube

@@ -63,6 +63,7 @@ const Versions& native_pod_groups();        // scheduling.k8s.io
 const Versions& volcano_pod_groups();       // scheduling.volcano.sh
 const Versions& coscheduling_pod_groups();  // scheduling.x-k8s.io
 const Versions& kueue_workloads();          // kueue.x-k8s.io
+const Versions& disruption_budgets();       // policy: no cluster lacks it, but an operator may lack the right to it
 // What a Workload refers to, in the version that the server has Workloads in.
 Resource kueue_resource_flavors(const std::string& version);
 Resource kueue_priority_classes(const std::string& version);

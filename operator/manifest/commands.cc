@@ -47,8 +47,8 @@ constexpr const char* kRenderHelp =
     R"(Usage: PROGRAM render -f FILE [--nodes N] [--attempt N] [-n NAMESPACE] [-o yaml|json]
 
 Prints the objects that the operator would make of a TrainJob, without a cluster: the headless Service, the
-NetworkPolicy (networkPolicy: IntraJob) and every pod with its environment. UID, run number and token are known in a
-cluster alone; placeholders stand for them.
+NetworkPolicy (networkPolicy: IntraJob), the PodDisruptionBudget (disruption.budget: OneAtATime) and every pod with its
+environment. UID, run number and token are known in a cluster alone; placeholders stand for them.
 
   -f, --filename FILE         a file with one TrainJob, or - for standard input
       --nodes N               number of pods, instead of numNodes: 1 to 10000

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "operator/train/desired_disruption_budget.h"
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
@@ -58,6 +59,9 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
   objects.push_back(train::desired_service(observed.job));
   if (spec.network_policy == api::NetworkPolicyMode::kIntraJob) {
     objects.push_back(train::desired_network_policy(observed.job, observed.settings));
+  }
+  if (spec.disruption.budget == api::DisruptionBudget::kOneAtATime) {
+    objects.push_back(train::desired_disruption_budget(observed.job));
   }
   if (const std::vector<std::string> versions = train::pod_group_versions(spec); !versions.empty()) {
     objects.push_back(train::desired_pod_group(observed.job, versions.front(), 0, train::pods_needed(spec)));

@@ -25,8 +25,8 @@ struct RenderOptions {
   std::string ns;            // instead of the job's; empty: the job's, else kDefaultNamespace
 };
 
-// Kueue's Workload where the job has a queue, Service, NetworkPolicy where there is one, pods by node rank. kInvalid
-// names the field or the option.
+// Kueue's Workload where the job has a queue, Service, NetworkPolicy and PodDisruptionBudget where there is one, pods
+// by node rank. kInvalid names the field or the option.
 Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const RenderOptions& options);
 
 }  // namespace lockstep::manifest

@@ -6,7 +6,9 @@
 namespace lockstep::train {
 namespace {
 
+// The policy sees the port of the DNS server's pod, not that of its Service: OpenShift's listens on the second.
 constexpr int kDnsPort = 53;
+constexpr int kDnsPortOfOpenShift = 5353;
 
 Json ports(std::initializer_list<std::pair<const char*, int>> list) {
   Json out = Json::array();
@@ -26,8 +28,10 @@ Json desired_network_policy(const api::TrainJob& job, const Settings& settings) 
   const Json ingress =
       Json::array({{{"from", Json::array({job_pods})}},
                    {{"from", Json::array({operator_pods, prometheus})}, {"ports", ports({{"TCP", kStatusPort}})}}});
-  const Json egress =
-      Json::array({{{"to", Json::array({job_pods})}}, {{"ports", ports({{"UDP", kDnsPort}, {"TCP", kDnsPort}})}}});
+  const Json egress = Json::array(
+      {{{"to", Json::array({job_pods})}},
+       {{"ports",
+         ports({{"UDP", kDnsPort}, {"TCP", kDnsPort}, {"UDP", kDnsPortOfOpenShift}, {"TCP", kDnsPortOfOpenShift}})}}});
   return {{"apiVersion", "networking.k8s.io/v1"},
           {"kind", "NetworkPolicy"},
           {"metadata", owned_metadata(job.meta, job.meta.name)},

@@ -129,10 +129,10 @@ void restrict_trainer(Json& trainer, api::Launcher launcher) {
   if (launcher == api::Launcher::kLockstep) put_if_absent(security, "capabilities", {{"drop", Json::array({"ALL"})}});
 }
 
-void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher) {
+void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher, bool sets_fs_group) {
   Json& security = ensure_object(pod_spec, "securityContext");
   put_if_absent(security, "seccompProfile", {{"type", "RuntimeDefault"}});
-  if (security.find("fsGroup") == security.end()) {
+  if (sets_fs_group && security.find("fsGroup") == security.end()) {
     security["fsGroup"] = kDefaultFsGroup;
     put_if_absent(security, "fsGroupChangePolicy", "OnRootMismatch");
   }
@@ -206,6 +206,10 @@ Json common_metadata(const Observed& o) {
   Json& annotations = ensure_object(metadata, "annotations");
   annotations[std::string(kNumNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
   put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
+  if (job.spec.disruption.do_not_disrupt) {
+    put_if_absent(annotations, "karpenter.sh/do-not-disrupt", "true");
+    put_if_absent(annotations, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
+  }
   metadata["ownerReferences"] = owner_references(job.meta);
   return metadata;
 }
@@ -270,7 +274,7 @@ Result<Json> unadmitted_common_pod(const Observed& o) {
   fill_trainer(o, trainer);
   fill_pod_spec(o, pod_spec);
   add_shared_memory(pod_spec, trainer);
-  restrict_pod(pod_spec, trainer, spec.trainer.launcher);
+  restrict_pod(pod_spec, trainer, spec.trainer.launcher, o.settings.sets_fs_group);
   return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", common_metadata(o)}, {"spec", std::move(pod_spec)}};
 }
 

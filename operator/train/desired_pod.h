@@ -2,8 +2,9 @@
 // Pure.
 //
 // Defaults, each only where the user says nothing: restricted pod security (seccomp, no privilege escalation; with
-// launcher Lockstep also no capabilities and no root), fsGroup, a memory volume on /dev/shm, no service account token,
-// no service links. There is no liveness probe: the agent itself restarts what hangs.
+// launcher Lockstep also no capabilities and no root), fsGroup (unless Settings::sets_fs_group is off), a memory volume
+// on /dev/shm, no service account token, no service links. There is no liveness probe: the agent itself restarts what
+// hangs.
 #pragma once
 
 #include <set>

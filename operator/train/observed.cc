@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "operator/train/desired_disruption_budget.h"
 #include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
@@ -35,7 +36,10 @@ bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job
 }
 
 std::vector<std::string> kinds_needed(const api::TrainJob& job) {
-  return wants_gang(job.spec) ? std::vector<std::string>{pod_group_kind(job.spec)} : std::vector<std::string>();
+  // Also of a job that wants no budget: it may have had one before its spec changed.
+  std::vector<std::string> kinds{std::string(kDisruptionBudgets)};
+  if (wants_gang(job.spec)) kinds.push_back(pod_group_kind(job.spec));
+  return kinds;
 }
 
 NodeView view_of_node(const Json& node) {

@@ -29,6 +29,7 @@ struct Settings {
   std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep"},
                                                         {"app.kubernetes.io/component", "operator"}};
   std::string prometheus_namespace = "monitoring";
+  bool sets_fs_group = true;  // pods whose template names no fsGroup get kDefaultFsGroup (desired_pod.h)
   int progress_seconds = 30;  // at least this long between two status writes that only bring newer progress
 };
 
@@ -97,9 +98,9 @@ struct Observed {
   Settings settings;
   api::UnixSeconds now = 0;
 
-  std::vector<PodView> pods;                  // controlled by this job; by node rank, then attempt
-  // Names of pods that an earlier TrainJob of this name controls: of those that will end, and of those that are overdue,
-  // whose dead nodes may never give the names back.
+  std::vector<PodView> pods;  // controlled by this job; by node rank, then attempt
+  // Names of pods that an earlier TrainJob of this name controls: of those that will end, and of those that are
+  // overdue, whose dead nodes may never give the names back.
   std::set<std::string> previous_pods, overdue_previous_pods;
   std::set<std::string> missing_pods;         // names that a live read did not find
   std::optional<Json> service;                // controlled by this job
@@ -143,7 +144,7 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
 // Adds what is known of Kueue, which decides how many pods the job has, and what an admission adds to each.
 void take_kueue(KueueView kueue, Observed& observed);
 
-// CRD names of the kinds that the job needs and a cluster may lack.
+// CRD names of the kinds that the job needs and a cluster, or the operator's roles, may lack.
 std::vector<std::string> kinds_needed(const api::TrainJob& job);
 
 NodeView view_of_node(const Json& node);

@@ -8,6 +8,7 @@
 #include "operator/train/object_names.h"
 #include "operator/train/plan_capacity.h"
 #include "operator/train/plan_conditions.h"
+#include "operator/train/plan_disruption.h"
 #include "operator/train/plan_failures.h"
 #include "operator/train/plan_look.h"
 #include "operator/train/plan_pods.h"
@@ -209,6 +210,7 @@ Plan make_plan(const Observed& observed) {
     write_conditions(state);
     is_finished(state.status) ? plan_after_the_end(state) : write_workload(state);
   }
+  keep_disruption_budget(state);
   return finish(state);
 }
 

@@ -345,6 +345,7 @@ class Localizer {
     add({"spec", "ttlSecondsAfterFinished"}, "ttlSecondsAfterFinished");
     add({"spec", "podCleanup"}, "podCleanup");
     add({"spec", "networkPolicy"}, "networkPolicy");
+    add({"spec", "disruption"}, "disruption");
     for (const std::string& name : without_value_) names.push_back("env " + name + " (valueFrom)");
     return names;
   }

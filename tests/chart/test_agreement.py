@@ -22,7 +22,9 @@ PAIRS = {
     "monitoring": {"serviceMonitor.enabled": True, "podMonitor.enabled": True, "prometheusRule.enabled": True,
                    "dashboards.enabled": True},
     "with the network policy": {"networkPolicy.enabled": True},
+    "on openshift": {"openshift": True},
 }
+COMPONENTS = {"with the network policy": "network-policy", "on openshift": "openshift"}
 
 
 def without_marks(one):
@@ -53,7 +55,7 @@ def overlay(tmp_path):
         (tmp_path / "manifests/base").symlink_to(ROOT / "manifests/base")
         (tmp_path / "manifests/components").symlink_to(ROOT / "manifests/components")
         (made / "kustomization.yaml").write_text(yaml.dump({
-            "resources": ["../../base"], "components": ["../../components/network-policy"]}), encoding="utf-8")
+            "resources": ["../../base"], "components": [f"../../components/{COMPONENTS[name]}"]}), encoding="utf-8")
         return kustomized(made)
     return objects
 

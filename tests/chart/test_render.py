@@ -151,7 +151,7 @@ def test_a_toggle_whose_crd_is_absent_says_so_and_what_to_do(helm, value, kind):
 def test_nothing_optional_is_there_by_default(helm):
     kinds = {one["kind"] for one in helm.objects()}
     assert kinds == {"ServiceAccount", "Secret", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role",
-                     "RoleBinding", "Lease", "Deployment"}
+                     "RoleBinding", "Lease", "FlowSchema", "Deployment"}
 
 
 @pytest.mark.parametrize("values, kinds", [
@@ -173,7 +173,8 @@ def test_a_toggle_adds_its_kinds_and_no_others(helm, values, kinds):
 @pytest.mark.parametrize("values, gone", [
     ({"crds.enabled": False}, {("CustomResourceDefinition", "trainjobs.lockstep.dev")}),
     ({"tokenKey.existingSecret": "mine"}, {("Secret", "lockstep-token-key")}),
-    ({"leaderElection": False}, {("Lease", "lockstep-operator")}),
+    ({"leaderElection": False}, {("Lease", "lockstep-operator"), ("FlowSchema", "lockstep-operator-lease")}),
+    ({"flowSchema": False}, {("FlowSchema", "lockstep-operator-lease")}),
     ({"rbac.aggregate": False}, {("ClusterRole", "lockstep-trainjobs-view"), ("ClusterRole", "lockstep-trainjobs-edit")}),
     ({"rbac.create": False}, {("ClusterRole", "lockstep-operator"), ("ClusterRoleBinding", "lockstep-operator"),
                               ("ClusterRole", "lockstep-operator-queues"),
@@ -238,6 +239,23 @@ def test_values_of_the_pod_reach_it(helm):
     assert only["env"] == [{"name": "TZ", "value": "UTC"}]
     assert [mount["name"] for mount in only["volumeMounts"]] == ["token-key", "ca"]
     assert all(one["metadata"]["labels"]["team"] == "ml" for one in objects)
+
+
+def test_on_openshift_no_pod_names_a_user_or_group(helm):
+    everywhere, there = helm.objects(), helm.objects({"openshift": True})
+    assert pod_spec(everywhere)["securityContext"].keys() - pod_spec(there)["securityContext"].keys() == {
+        "runAsUser", "runAsGroup", "fsGroup"}
+    assert set(container(there)["args"]) - set(container(everywhere)["args"]) == {"--fs_group=false"}
+    hooks = by_name([one for one in documents(helm.template({"openshift": True}).stdout) if is_hook(one)])
+    assert hooks["Pod", "lockstep-test"]["spec"]["securityContext"] == pod_spec(there)["securityContext"]
+
+
+def test_the_flow_schema_is_about_the_lease_of_this_release(helm):
+    objects = by_name(helm.objects({"scope": "Namespace", "serviceAccount.name": "mine"}, namespace="team-a"))
+    (rule,) = objects["FlowSchema", "lockstep-operator-lease-team-a"]["spec"]["rules"]
+    assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": {"name": "mine", "namespace": "team-a"}}]
+    assert rule["resourceRules"] == [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                                      "namespaces": ["team-a"], "verbs": ["get", "create", "update"]}]
 
 
 def test_labels_of_values_never_replace_those_of_the_selector(helm):

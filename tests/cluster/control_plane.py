@@ -23,7 +23,7 @@ from waiting import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 BASE = HERE.parents[1] / "manifests/base"
-APPLIED = ("namespace.yaml", "crd.yaml", "service_account.yaml", "rbac.yaml")
+APPLIED = ("namespace.yaml", "crd.yaml", "service_account.yaml", "rbac.yaml", "flow_schema.yaml")
 # Nobody answers DNS here, and the addresses of fake pods may be loopback ones, which an EndpointSlice refuses.
 CONTROLLERS = "*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller"
 # The one that the documentation and the operator's own message give.

@@ -1,8 +1,12 @@
 """What the operator and people may do, asked of the API server's own authorizer."""
 import itertools
+import json
 
 import pytest
 
+from control_plane import BASE, is_usual_version
+from kube_api import KubeApi, path_of
+from train_jobs import train_job
 from waiting import wait_until
 
 OPERATOR = "system:serviceaccount:lockstep-system:lockstep-operator"
@@ -16,6 +20,7 @@ MAY = {
     "pods": {"get", "list", "watch", "create", "patch", "delete"},
     "services": {"get", "list", "watch", "create", "patch"},
     "networkpolicies.networking.k8s.io": {"get", "list", "watch", "create", "patch"},
+    "poddisruptionbudgets.policy": {"get", "list", "watch", "create", "patch", "delete"},
     "podgroups.scheduling.k8s.io": {"get", "list", "watch", "create", "patch", "delete"},
     "podgroups.scheduling.volcano.sh": {"get", "list", "watch", "create", "patch", "delete"},
     "podgroups.scheduling.x-k8s.io": {"get", "list", "watch", "create", "patch", "delete"},
@@ -86,6 +91,27 @@ def test_the_operator_holds_its_own_lease_in_its_own_namespace_only(api):
     assert verbs_of(plane, OPERATOR, leases, "kube-system", name="lockstep-operator") == set()
 
 
+def test_the_renewal_of_the_lease_has_a_queue_of_its_own(api, control_plane):
+    """The API server names the FlowSchema by which it has classified a request."""
+    operator = KubeApi(control_plane.port, control_plane.certificates.ca, host=control_plane.address,
+                       token=control_plane.token_of("lockstep-system", "lockstep-operator"))
+
+    def schema_of(path):
+        connection = operator.connection(30)
+        connection.request("GET", path, headers=operator.headers())
+        answer = connection.getresponse()
+        answer.read()
+        return answer.headers["X-Kubernetes-PF-FlowSchema-UID"]
+
+    def uid_of(name):
+        return control_plane.api.get("flowcontrol.apiserver.k8s.io/v1/flowschemas", name=name)["metadata"]["uid"]
+    lease = path_of("coordination.k8s.io/v1/leases", "lockstep-system", "lockstep-operator")
+    # The API server learns of a schema some time after it is made.
+    wait_until(lambda: schema_of(lease) == uid_of("lockstep-operator-lease"), "the class of the Lease's requests")
+    assert schema_of(path_of("pods", api.namespace)) == uid_of("service-accounts")
+    assert schema_of(path_of("coordination.k8s.io/v1/leases", "kube-system", "x")) == uid_of("service-accounts")
+
+
 def test_kubectl_says_the_same(api):
     def can_i(*words):
         done = api.kubectl("auth", "can-i", *words, "--as", OPERATOR, "--all-namespaces", check=False)
@@ -122,3 +148,35 @@ def test_whoever_has_a_standard_role_has_it_for_trainjobs(api, role):
 
 def test_a_stranger_has_nothing(api):
     assert verbs_of(api.control_plane, "eve", "trainjobs.lockstep.dev", api.namespace) == set()
+
+
+# --- the sample policy
+
+POLICY = BASE.parent / "policies/trainjobs.yaml"
+
+
+@pytest.mark.skipif(not is_usual_version(), reason="Kubernetes 1.29 does not serve these policies")
+def test_the_sample_policy_judges_the_user_who_makes_the_trainjob(api):
+    def refusal(user, image="registry.example/runner:1", **pod):
+        template = {"podTemplate": {"spec": pod}} if pod else {}
+        done = api.kubectl("create", "--dry-run=server", "--as", user, "-f", "-", check=False,
+                           stdin=json.dumps(train_job(trainer={"image": image, **template})))
+        return done.stderr if done.returncode else ""
+
+    # Kubernetes' own role `edit` includes impersonating the service accounts of the namespace.
+    api.kubectl("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
+    api.kubectl("create", "rolebinding", "bob", "--clusterrole=lockstep-trainjobs-edit", "--user=bob")
+    wait_until(lambda: not refusal("ann") and not refusal("bob"), "rights on TrainJobs")
+    api.kubectl("apply", "--server-side", "-f", POLICY)
+    try:
+        # The API server learns of a policy some time after it is made.
+        wait_until(lambda: "registry.example/" in refusal("ann", image="elsewhere.example/i"), "the policy's refusal")
+        assert refusal("ann") == refusal("bob") == ""
+        assert "registry.example/" in refusal("ann", containers=[{"name": "beside", "image": "elsewhere.example/i"}])
+        assert refusal("ann", containers=[{"name": "trainer"}], serviceAccountName="robot") == ""
+        assert 'serviceAccountName is "robot", and you may not impersonate it' in refusal("bob", serviceAccountName="robot")
+        assert refusal("bob", serviceAccountName="default") == ""
+        policy = api.client.get("admissionregistration.k8s.io/v1/validatingadmissionpolicies", name="trainjobs")
+        assert policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings", []) == []
+    finally:
+        api.kubectl("delete", "-f", POLICY)

@@ -43,6 +43,15 @@ app.kubernetes.io/component: operator
 {{- .Values.tokenKey.existingSecret | default (printf "%s-token-key" (include "lockstep.fullname" .)) -}}
 {{- end -}}
 
+{{/* OpenShift gives each namespace its own user and group, and refuses others. */}}
+{{- define "lockstep.podSecurityContext" -}}
+{{- if .Values.openshift -}}
+{{- omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup" | toYaml -}}
+{{- else -}}
+{{- toYaml .Values.podSecurityContext -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "lockstep.replicas" -}}
 {{- if .Values.highAvailability -}}{{ max 2 (int .Values.replicas) }}{{- else -}}{{ int .Values.replicas }}{{- end -}}
 {{- end -}}

@@ -54,6 +54,7 @@ spec:
   ttlSecondsAfterFinished: 0
   podCleanup: All
   networkPolicy: IntraJob
+  disruption: {budget: OneAtATime, doNotDisrupt: true}
 status:
   observedGeneration: 4
   phase: Running
@@ -119,6 +120,8 @@ TEST(TrainJob, reads_every_field) {
   EXPECT_EQ(spec.checkpoint->on_suspend_timeout_seconds, 8);
   EXPECT_EQ(spec.ttl_seconds_after_finished, 0);
   EXPECT_EQ(spec.pod_cleanup, PodCleanup::kAll);
+  EXPECT_EQ(spec.disruption.budget, DisruptionBudget::kOneAtATime);
+  EXPECT_TRUE(spec.disruption.do_not_disrupt);
   EXPECT_EQ(job->status.phase, JobPhase::kRunning);
   EXPECT_EQ(job->status.attempts, (std::map<int, int>{{1, 2}}));
   EXPECT_EQ(job->status.progress->loss, "0.4321");

@@ -39,6 +39,13 @@ TEST(RenderedObjects, are_the_service_the_policy_and_the_pods) {
               ElementsAre("Service other/a", "NetworkPolicy other/a", "Pod other/a-0-0"));
 }
 
+TEST(RenderedObjects, have_the_disruption_budget_that_the_job_asks_for) {
+  api::TrainJob protected_job = job();
+  protected_job.spec.disruption.budget = api::DisruptionBudget::kOneAtATime;
+  EXPECT_THAT(names(protected_job, {.nodes = 1}),
+              ElementsAre("Service default/a", "PodDisruptionBudget default/a", "Pod default/a-0-0"));
+}
+
 TEST(RenderedObjects, of_a_gang_have_its_group) {
   api::TrainJob gang = job();
   gang.spec.scheduling.gang = api::Gang::kNative;

@@ -425,6 +425,18 @@ TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
   }
 }
 
+TEST(PodTemplate, gets_no_group_for_volumes_where_the_operator_sets_none) {
+  Observed o;
+  o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  const auto security = [&o] { return (*desired_pod(o, {}))["spec"]["securityContext"]; };
+  EXPECT_EQ(security()["fsGroup"], kDefaultFsGroup);
+  o.settings.sets_fs_group = false;
+  EXPECT_FALSE(security().contains("fsGroup"));
+  EXPECT_FALSE(security().contains("fsGroupChangePolicy"));
+  o.job.spec.trainer.pod_template = Json::parse(R"({"spec":{"securityContext":{"fsGroup":1000660000}}})");
+  EXPECT_EQ(security()["fsGroup"], 1'000'660'000);
+}
+
 TEST(PodTemplate, joins_avoided_nodes_to_every_alternative_of_the_user_s_affinity) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "operator/train/desired_disruption_budget.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "operator/train/trim.h"
@@ -1352,6 +1353,11 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
 }
 
 TEST(OptionalKinds, plan_and_caches_speak_of_the_same_versions) {
+  const kube::Resource& budgets = kube::disruption_budgets().front();
+  const Json desired = desired_disruption_budget({});
+  EXPECT_EQ(budgets.crd_name(), kDisruptionBudgets);
+  EXPECT_EQ(std::pair(budgets.api_version(), budgets.kind),
+            std::pair(desired["apiVersion"].get<std::string>(), desired["kind"].get<std::string>()));
   const std::pair<api::Gang, const kube::Versions&> gangs[] = {
       {api::Gang::kNative, kube::native_pod_groups()},
       {api::Gang::kVolcano, kube::volcano_pod_groups()},
