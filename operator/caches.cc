@@ -32,7 +32,7 @@ bool is_only_status_of_budget(const control::Cache::Change& change) {
 Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger)
     : client_(client), queue_(queue), logger_(logger) {
   const std::string of_a_job(train::kJobLabel);
-  jobs_ = informer(kube::train_jobs(), ns, "", train::trim_whole);
+  jobs_ = informer(kube::train_jobs(), ns, "", train::trim_job);
   pods_ = informer(kube::pods(), ns, of_a_job, train::trim_pod, train::pod_index);
   services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
   policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);

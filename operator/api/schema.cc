@@ -35,6 +35,7 @@ constexpr std::array kKeywords = {"additionalProperties",
                                   "x-kubernetes-int-or-string",
                                   "x-kubernetes-list-map-keys",
                                   "x-kubernetes-list-type",
+                                  "x-kubernetes-map-type",
                                   "x-kubernetes-preserve-unknown-fields",
                                   "x-kubernetes-validations"};
 // std::regex recurses with the length of the text and could overflow the stack: a text of more bytes than this counts

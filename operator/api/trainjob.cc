@@ -358,7 +358,7 @@ TrainJobStatus read_status(const Fields& from) {
     entry.read("attempt", attempt);
     int last = node;
     entry.read("lastNode", last);
-    for (last = std::min(last, kNodeRankMax); node <= last; ++node) status.attempts[node] = attempt;
+    for (last = std::min(last, kNodeRankMax); node >= 0 && node <= last; ++node) status.attempts[node] = attempt;
   });
   if (from.has("progress")) status.progress = read_progress(from.object("progress"));
   from.each_object("recentFailures",

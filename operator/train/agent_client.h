@@ -14,8 +14,8 @@
 namespace lockstep::train {
 
 inline constexpr std::chrono::seconds kAgentTimeout{2};  // of a whole exchange
-// Of an answer: a summary of /status has about 100 bytes for each pod.
-inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
+// Of an answer: a summary of /status has about 150 bytes for each of at most 10,000 pods.
+inline constexpr size_t kAgentBodyMax = size_t{2} << 20;
 
 // `ip`: the pod's IPv4 or IPv6 address.
 Result<std::string> read_agent_status(const std::string& ip, int port);

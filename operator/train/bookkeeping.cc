@@ -51,7 +51,8 @@ std::set<int> read_ranges(const Json& json, std::string_view name) {
     const size_t dash = range.find('-');
     const std::optional<int64_t> first = parse_number(range.substr(0, dash));
     const std::optional<int64_t> last = dash == range.npos ? first : parse_number(range.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last > api::kNodeRankMax) return {};
+    const int64_t from = node_ranks.empty() ? 0 : *node_ranks.rbegin() + 1;  // ascending, as ranges_text writes them
+    if (!first || !last || *first < from || *last > api::kNodeRankMax) return {};
     for (int64_t node_rank = *first; node_rank <= *last; ++node_rank) node_ranks.insert(static_cast<int>(node_rank));
     at = end + 1;
   }

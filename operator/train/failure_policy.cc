@@ -210,6 +210,12 @@ api::UnixSeconds end_of_wait(int node_rank, const Bookkeeping& book) {
   return it->second.last + std::min(wait, kReplacementWaitMaxSeconds);
 }
 
+void forget_quick_replacements(api::UnixSeconds now, Bookkeeping& book) {
+  std::erase_if(book.quick_replacements, [&](const auto& entry) {
+    return std::max(entry.second.last, end_of_wait(entry.first, book)) + kQuickReplacementSeconds <= now;
+  });
+}
+
 }  // namespace
 
 Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec, bool after_first_commit) {
@@ -296,13 +302,18 @@ api::UnixSeconds not_before(int node_rank, const Bookkeeping& book) {
 }
 
 void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book) {
-  // Drops ranks whose pods have lived long enough, so that the book stays small with any number of pods.
-  std::erase_if(book.quick_replacements, [&](const auto& entry) {
-    return std::max(entry.second.last, end_of_wait(entry.first, book)) + kQuickReplacementSeconds <= now;
-  });
+  forget_quick_replacements(now, book);
   const auto it = book.quick_replacements.find(node_rank);
   const int times = it == book.quick_replacements.end() ? 0 : it->second.times + 1;
   book.quick_replacements[node_rank] = {times, now};
+}
+
+void forget_settled(int64_t known_step, api::UnixSeconds now, Bookkeeping& book) {
+  forget_quick_replacements(now, book);
+  if (book.without_progress.empty() || known_step <= book.furthest_step) return;
+  // As note_progress would at the next failure.
+  book.furthest_step = known_step;
+  book.without_progress.clear();
 }
 
 std::set<std::string> avoided_nodes(const Bookkeeping& book, int window_seconds, api::UnixSeconds now) {

@@ -82,6 +82,10 @@ void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
 // Notes that the node rank's pod is replaced now, or with kGang all of them.
 void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book);
+// Drops what no later decision needs: quick replacements whose pods have lived long enough, and failures without
+// progress once the run has come further than furthest_step. So the status of 10,000 pods that were lost once stays
+// small.
+void forget_settled(int64_t known_step, api::UnixSeconds now, Bookkeeping& book);
 // When the node rank's next pod may be made, by its own quick replacements and by the gang's; 0: at once.
 api::UnixSeconds not_before(int node_rank, const Bookkeeping& book);
 

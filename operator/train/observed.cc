@@ -96,6 +96,11 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   return o;
 }
 
+int agents_max(const Observed& o) {
+  const std::optional<api::Elastic>& elastic = o.job.spec.elastic;
+  return std::max(o.wanted_pods, elastic ? elastic->max_nodes : 0);
+}
+
 void take_kueue(KueueView kueue, Observed& o) {
   o.kueue = std::move(kueue);
   o.job.spec.trainer.num_nodes = o.wanted_pods;

@@ -130,7 +130,7 @@ struct Observed {
 
 // The input of `observe`: objects that have the job's label or name. They may belong to somebody else.
 struct ClusterObjects {
-  Json job;
+  const Json& job;            // must outlive this
   std::vector<PodView> pods;  // that have the job's label
   std::optional<Json> service;
   std::optional<Json> network_policy;
@@ -140,6 +140,9 @@ struct ClusterObjects {
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; when it has the name
 // of one that the job needs, the create of that one fails and becomes a CreateProblem.
 Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
+
+// How many agents the job's pod 0 may report.
+int agents_max(const Observed& observed);
 
 // Adds what is known of Kueue, which decides how many pods the job has, and what an admission adds to each.
 void take_kueue(KueueView kueue, Observed& observed);

@@ -5,6 +5,7 @@
 
 #include "operator/train/bookkeeping.h"
 #include "operator/train/elastic.h"
+#include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan_capacity.h"
 #include "operator/train/plan_conditions.h"
@@ -173,8 +174,13 @@ Plan finish(PlanState& state) {
   state.status.observed_generation = state.observed.job.meta.generation;
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
-  if (!(state.status == state.observed.job.status) && !can_wait(state)) state.plan.status = state.status;
-  if (state.plan.status) state.plan.status_wait_seconds = time_to_wait(state);
+  if (!(state.status == state.observed.job.status) && !can_wait(state)) {
+    state.plan.status_wait_seconds = time_to_wait(state);
+    // Not in a write of their own.
+    forget_settled(state.status.progress ? state.status.progress->step : -1, state.now, state.book);
+    state.status.bookkeeping = to_json(state.book);
+    state.plan.status = state.status;
+  }
   if (state.plan.why.empty()) state.plan.why = state.status.message;
   return std::move(state.plan);
 }

@@ -134,7 +134,7 @@ void take_report(PlanState& state) {
     }
   }
   if (!pod0->end || pod0->end->container != kTrainerContainer) return;
-  Result<RunReport> final_report = parse_run_report(pod0->end->message);
+  Result<RunReport> final_report = parse_run_report(pod0->end->message, agents_max(state.observed));
   if (!final_report.ok()) return;
   final_report->pod_uid = pod0->meta.uid;
   final_report->read_at = pod0->end->time;

@@ -26,9 +26,11 @@ ProgressReader::Clock::duration read_period(const ReadHistory& history) {
 
 namespace {
 
-bool says_anything_new(RunReport report, const std::optional<RunReport>& before) {
-  if (before) report.read_at = before->read_at;
-  return report != before;
+// Takes its time of reading from `before` where nothing else differs: then the two are equal.
+bool says_anything_new(const RunReport& report, std::optional<RunReport>& before) {
+  if (!before) return true;
+  before->read_at = report.read_at;
+  return report != *before;
 }
 
 }  // namespace
@@ -102,15 +104,34 @@ struct ProgressReader::Impl {
 
   Result<RunReport> ask(const api::ObjectKey& key, const Target& target) const {
     TRY_ASSIGN(const std::string body, options.read(target.ip));
-    TRY_ASSIGN(RunReport report, parse_run_report(body));
-    // Pod 0 may have ended a moment ago, and a pod of another job may have its address now.
-    if (!report.job.empty() && report.job != key.name) {
-      return Error{ErrorCode::kConflict,
-                   "the agent at " + target.ip + " belongs to job " + report.job + "; expected job " + key.name};
-    }
+    TRY_ASSIGN(RunReport report, parse_run_report(body, target.num_nodes));
+    TRY(check_job(report, key, target));
     report.pod_uid = target.pod_uid;
     report.read_at = options.wall();
     return report;
+  }
+
+  // Pod 0 may have ended a moment ago, and a pod of another job may have its address now. An image of an earlier
+  // release says only its job's name: of two jobs of that name with one address it is not known which one answers.
+  Status check_job(const RunReport& report, const api::ObjectKey& key, const Target& target) const {
+    const auto belongs_to = [&](const std::string& whose, const std::string& expected) {
+      return Error{ErrorCode::kConflict,
+                   "the agent at " + target.ip + " belongs to " + whose + "; expected " + expected};
+    };
+    const std::string ours = "job " + api::to_string(key);
+    if (!report.job.empty() && report.job != key.name) return belongs_to("job " + report.job, ours);
+    if (!report.job_namespace.empty() && report.job_namespace != key.ns) {
+      return belongs_to("namespace " + report.job_namespace, ours);
+    }
+    if (!report.job_uid.empty() && report.job_uid != target.job_uid) {
+      return belongs_to("the TrainJob with UID " + report.job_uid, ours + " with UID " + target.job_uid);
+    }
+    if (!report.job_uid.empty()) return {};
+    const std::lock_guard lock(mutex);
+    const bool is_ambiguous = std::any_of(jobs.begin(), jobs.end(), [&](const auto& other) {
+      return other.first != key && other.first.name == key.name && other.second.target.ip == target.ip;
+    });
+    return is_ambiguous ? Status(belongs_to("one of two jobs " + key.name, ours)) : Status();
   }
 
   Options options;

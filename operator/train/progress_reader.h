@@ -55,6 +55,8 @@ class ProgressReader {
   ProgressReader& operator=(const ProgressReader&) = delete;
 
   struct Target {
+    std::string job_uid;
+    int num_nodes = 0;  // how many agents the job can have
     std::string pod_uid;
     std::string ip;         // empty: pod 0 is not asked, and its last report stays known
     bool is_ready = false;  // pod 0, which it is once its workers train

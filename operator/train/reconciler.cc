@@ -15,6 +15,7 @@
 #include "operator/train/node_census.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
+#include "operator/train/status.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
 
@@ -196,13 +197,28 @@ class Pass {
   };
 
   Result<Outcome> run() {
-    TRY_ASSIGN(Observed observed, observe_now());
-    Result<Outcome> outcome = plan_and_carry_out(observed);
-    memory_.pods = std::move(observed.pods);
+    Result<Observed> observed = observe_now();
+    if (is_unreadable_) return report_unreadable(observed.error());
+    TRY(observed);
+    Result<Outcome> outcome = plan_and_carry_out(*observed);
+    memory_.pods = std::move(observed->pods);
     return outcome;
   }
 
  private:
+  // Nothing is done about the job, and its pods go on, until somebody mends its spec.
+  Result<Outcome> report_unreadable(const Error& why) {
+    TRY_ASSIGN(const std::optional<api::TrainJobStatus> status, status_of_unreadable(object_, why, now_));
+    if (!status) return Outcome{};
+    const Status written = write_status(*status);
+    if (!written.ok() && written.error().code == ErrorCode::kConflict) return read_job_again(written.error());
+    if (!written.ok() && written.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
+    TRY(written);
+    options_.logger.warning("a TrainJob cannot be read", {{"job", api::to_string(key_)}, {"error", why.message}});
+    p_.metrics.show(key_, *status);
+    return Outcome{};
+  }
+
   Result<Outcome> plan_and_carry_out(Observed& observed) {
     TRY_ASSIGN(std::optional<KueueView> kueue, kueue_.read(observed.job, memory_.kueue, now_));
     if (kueue) {
@@ -260,15 +276,16 @@ class Pass {
   }
 
   Result<Observed> observe_now() {
-    ClusterObjects objects;
-    objects.job = object_;
+    ClusterObjects objects{.job = object_};
     objects.pods = look_at_pods();
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.nodes != nullptr && p_.nodes->synced()) {
       TRY_ASSIGN(objects.nodes, nodes_of_pods(objects.pods));
     }
-    TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
+    Result<Observed> read = observe(std::move(objects), now_);
+    is_unreadable_ = !read.ok();
+    TRY_ASSIGN(Observed observed, std::move(read));
     if (memory_.unwritten_status) observed.job.status = *memory_.unwritten_status;
     look_at_optional_kinds(observed);
     observed.settings = options_.settings;
@@ -419,7 +436,9 @@ class Pass {
     const bool answers = pod0 != nullptr && pod0->phase == PodPhase::kRunning && !pod0->ip.empty() &&
                          observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
     if (!answers) return p_.progress.follow(key_, {});
-    p_.progress.follow(key_, {.pod_uid = pod0->meta.uid,
+    p_.progress.follow(key_, {.job_uid = observed.job.meta.uid,
+                              .num_nodes = agents_max(observed),
+                              .pod_uid = pod0->meta.uid,
                               .ip = pod0->ip,
                               .is_ready = pod0->ready,
                               .trains = status.conditions.is_true(api::condition::kRunning)});
@@ -432,24 +451,29 @@ class Pass {
     return Error{ErrorCode::kCancelled, "another operator leads by now"};
   }
 
-  // With the resourceVersion that was read: kConflict when somebody else has written since.
+  // With the resourceVersion that was read: kConflict when somebody else has written since. The API server takes
+  // nothing but the status from such a request.
   Status write_status(const api::TrainJobStatus& status) {
     TRY(may_write());
-    Json object = object_;
-    object["status"] = to_json(status);
-    const Result<Json> stored = p_.client.update(kube::train_jobs(), object, "status");
+    const Json object = {
+        {"apiVersion", api::kApiVersion},
+        {"kind", api::kKind},
+        {"metadata",
+         {{"namespace", key_.ns}, {"name", key_.name}, {"uid", memory_.uid}, {"resourceVersion", job_version_}}},
+        {"status", to_json(status)}};
+    Result<Json> stored = p_.client.update(kube::train_jobs(), object, "status");
     if (!stored.ok()) return stored.error();
     job_version_ = api::meta_of(*stored).resource_version;
-    p_.jobs.assume(*stored);
+    p_.jobs.assume(*std::move(stored));
     return {};
   }
 
   // The cache lags behind, perhaps for long (its watch may hang): the next pass plans from what the API server has now.
   Result<Outcome> read_job_again(const Error& conflict) {
-    const Result<Json> job = p_.client.get(kube::train_jobs(), key_);
+    Result<Json> job = p_.client.get(kube::train_jobs(), key_);
     if (!job.ok() && job.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
     if (!job.ok()) return job.error();
-    p_.jobs.assume(*job);
+    p_.jobs.assume(*std::move(job));
     return Outcome{.learned = true, .lost_race = conflict};
   }
 
@@ -879,7 +903,8 @@ class Pass {
   std::string job_version_;  // the one that was read, or that of this pass's status write
   Outcome outcome_;
   size_t creates_at_once_ = 1;
-  bool is_blocked_ = false;  // the other actions of the plan wait for another pass
+  bool is_unreadable_ = false;  // the TrainJob
+  bool is_blocked_ = false;     // the other actions of the plan wait for another pass
 };
 
 }  // namespace

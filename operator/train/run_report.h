@@ -40,7 +40,10 @@ struct ReportedLoading {
 };
 
 struct RunReport {
-  std::string job;               // the name of the TrainJob; empty in a report that does not say it
+  // Of the TrainJob; each is empty in a report that does not say it.
+  std::string job;  // its name
+  std::string job_namespace;
+  std::string job_uid;
   std::string pod_uid;           // of pod 0 that said it
   api::UnixSeconds read_at = 0;  // when it was read
   uint64_t generation = 0;
@@ -49,13 +52,13 @@ struct RunReport {
   std::string origin;  // "resumed from /checkpoints/…": of the state, in the agent's first group
   int num_nodes = 0;   // in the group
   std::optional<int> wanted_nodes;
-  std::vector<ReportedAgent> agents;
+  std::vector<ReportedAgent> agents;  // of node ranks 0 … num_nodes - 1, each at most once
   std::optional<ReportedLoading> loading;
   std::optional<api::JobProgress> progress;  // without metrics, the last checkpoint's step and the time
   std::vector<api::MetricValue> metrics;
   std::optional<int64_t> checkpoint_step;
   int64_t process_restarts = 0;              // by the agent that said it, since its start
-  std::vector<api::RecentFailure> failures;  // without attempt and host; node -1: not known
+  std::vector<api::RecentFailure> failures;  // the newest ten, without attempt and host; node -1: not known
   std::optional<SlowestRank> slowest;
 
   bool operator==(const RunReport&) const = default;
@@ -65,8 +68,9 @@ struct RunReport {
   [[nodiscard]] bool is_ending() const { return phase == "Stopping" || phase == "Complete"; }
 };
 
-// kCorrupt when it is no JSON object. Parts that are missing, or have another type, stay empty: an agent may be older
-// or newer than the operator. Texts are cut at 1,024 bytes; a time outside of the years 1970 to 9999 is none.
-Result<RunReport> parse_run_report(const std::string& body);
+// `num_nodes`: how many agents the job can have. kCorrupt when it is no JSON object, or one of more than 100,000
+// values. Parts that are missing, have another type, or are a number that no agent writes, stay empty: an agent may be
+// older or newer than the operator. Texts are cut at 1,024 bytes; a time outside of the years 1970 to 9999 is none.
+Result<RunReport> parse_run_report(const std::string& body, int num_nodes);
 
 }  // namespace lockstep::train

@@ -319,6 +319,33 @@ void summarise(const StatusInput& input, api::TrainJobStatus& status) {
   take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
 }
 
+Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& object, const Error& why,
+                                                                api::UnixSeconds now) {
+  constexpr const char* kReason = "InvalidSpec";
+  Json without_spec = {{"spec", {{"trainer", {{"image", "unknown"}}}}}};
+  for (const char* part : {"metadata", "status"}) {
+    if (object.contains(part)) without_spec[part] = object[part];
+  }
+  TRY_ASSIGN(const api::TrainJob job, api::trainjob_from_json(without_spec));
+  const std::string managed_by = text_field(object, {"spec", "managedBy"});
+  api::TrainJobStatus status = job.status;
+  if ((!managed_by.empty() && managed_by != api::kControllerName) || job.meta.deletion_time ||
+      status.conditions.is_true(api::condition::kComplete) || status.conditions.is_true(api::condition::kFailed)) {
+    return std::optional<api::TrainJobStatus>();
+  }
+  status.observed_generation = job.meta.generation;
+  status.conditions.set({.type = std::string(api::condition::kPodsReady),
+                         .status = ConditionStatus::kFalse,
+                         .reason = kReason,
+                         .message = why.message,
+                         .observed_generation = job.meta.generation},
+                        now);
+  if (!status.phase) status.phase = api::JobPhase::kPending;
+  status.reason = kReason;
+  status.message = why.message;
+  return status == job.status ? std::nullopt : std::optional(std::move(status));
+}
+
 void take_progress(const RunReport& report, api::TrainJobStatus& status) {
   if (!report.progress && !report.checkpoint_step) return;
   const api::JobProgress before = status.progress.value_or(api::JobProgress{});

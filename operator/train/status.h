@@ -12,6 +12,7 @@
 #include "operator/train/bookkeeping.h"
 #include "operator/train/observed.h"
 #include "operator/train/suspend.h"
+#include "runner/base/result.h"
 
 namespace lockstep::train {
 
@@ -67,6 +68,11 @@ bool is_problem(std::string_view pods_ready_reason);
 
 // phase, reason and message, from the conditions.
 void summarise(const StatusInput& input, api::TrainJobStatus& status);
+
+// The status of a TrainJob that cannot be read because of its spec (`why`): PodsReady is False, with why. nullopt: it
+// says so already, the job has ended, or it is another controller's. kInvalid when its status cannot be read either.
+Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& job, const Error& why,
+                                                                api::UnixSeconds now);
 
 // Copies what pod 0 reported into progress. lastUpdatedTime changes only when something else in it does.
 void take_progress(const RunReport& report, api::TrainJobStatus& status);

@@ -4,14 +4,42 @@
 #include <string_view>
 #include <utility>
 
+#include "operator/api/trainjob.h"
+#include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "runner/base/json.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::train {
 namespace {
 
 constexpr const char* kLastApplied = "kubectl.kubernetes.io/last-applied-configuration";
+
+constexpr size_t kKeptTextBytesMax = 4096;
+constexpr size_t kKeptEntriesMax = 256;
+
+void cut_texts(Json& value) {
+  if (value.is_string() && value.get_ref<const std::string&>().size() > kKeptTextBytesMax) {
+    value = cut_utf8(value.get_ref<const std::string&>(), kKeptTextBytesMax);
+  }
+  if (!value.is_structured()) return;
+  for (Json& child : value) cut_texts(child);
+}
+
+// Those that the operator has given it, of an object that has very many.
+void cut_labels(Json& metadata) {
+  const auto labels = metadata.find("labels");
+  if (labels == metadata.end() || labels->size() <= kKeptEntriesMax || !labels->is_object()) return;
+  std::erase_if(labels->get_ref<Json::object_t&>(),
+                [](const auto& label) { return !label.first.starts_with(kReservedLabelPrefix); });
+}
+
+// What is compared with an object of ours, which is small: null, which differs from it, for a large one.
+Json if_small(Json value) {
+  constexpr size_t kBytesMax = size_t{32} << 10;
+  return dump_line(value).size() <= kBytesMax ? std::move(value) : Json();
+}
 
 // Takes these fields out of `from`.
 Json pick(Json& from, std::initializer_list<std::string_view> names) {
@@ -32,6 +60,11 @@ Json pick_metadata(Json& object) {
   for (const std::string_view name : {kNumNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
     if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
   }
+  cut_labels(kept);
+  if (const auto owners = kept.find("ownerReferences"); owners != kept.end() && owners->is_array()) {
+    std::erase_if(owners->get_ref<Json::array_t&>(),
+                  [](const Json& owner) { return !bool_field(owner, {"controller"}); });
+  }
   return kept;
 }
 
@@ -45,7 +78,10 @@ Json pick_all(Json& object, std::string_view list, std::initializer_list<std::st
   Json kept = Json::array();
   const auto entries = object.find(list);
   if (entries == object.end() || !entries->is_array()) return kept;
-  for (Json& entry : *entries) kept.push_back(pick(entry, names));
+  for (Json& entry : *entries) {
+    if (kept.size() == kKeptEntriesMax) break;
+    kept.push_back(pick(entry, names));
+  }
   return kept;
 }
 
@@ -70,8 +106,22 @@ Json trim_pod(Json pod) {
     for (const char* name : {"containerStatuses", "initContainerStatuses"}) {
       if (status->contains(name)) to[name] = pick_all(*status, name, {"name", "state"});
     }
+    cut_texts(to);
   }
   return kept;
+}
+
+Json trim_job(Json job) {
+  job = trim_whole(std::move(job));
+  const std::string managed_by = text_field(job, {"spec", "managedBy"});
+  const bool is_ours = managed_by.empty() || managed_by == api::kControllerName || managed_by == kMultiKueue;
+  Json* const spec = object_in(job, "spec");
+  if (is_ours || spec == nullptr) return job;
+  for (const char* name : {"checkpoint", "restartPolicy"}) spec->erase(name);
+  if (Json* const trainer = object_in(*spec, "trainer")) {
+    for (const char* name : {"podTemplate", "env", "args", "command", "resourcesPerNode"}) trainer->erase(name);
+  }
+  return job;
 }
 
 Json trim_whole(Json object) {
@@ -86,13 +136,14 @@ Json trim_whole(Json object) {
 
 Json trim_service(Json service) {
   Json kept = pick_object(service);
-  if (Json* spec = object_in(service, "spec")) kept["spec"] = pick(*spec, {"publishNotReadyAddresses", "selector"});
+  if (Json* spec = object_in(service, "spec"))
+    kept["spec"] = if_small(pick(*spec, {"publishNotReadyAddresses", "selector"}));
   return kept;
 }
 
 Json trim_network_policy(Json policy) {
   Json kept = pick_object(policy);
-  if (Json* spec = object_in(policy, "spec")) kept["spec"] = std::move(*spec);
+  if (Json* spec = object_in(policy, "spec")) kept["spec"] = if_small(std::move(*spec));
   return kept;
 }
 

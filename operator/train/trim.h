@@ -1,6 +1,8 @@
 // What the caches keep of each object: only the fields that `observe` and the reconciler read. Pure.
 //
-// Most of a pod is env, volumes and managedFields, which neither reads.
+// Most of a pod is env, volumes and managedFields, which neither reads. A user may give a pod any number of labels and
+// containers, and a node's texts are its kubelet's: texts are cut at 4,096 bytes, as a kubelet cuts a termination
+// message, and lists at 256 entries.
 #pragma once
 
 #include <string>
@@ -12,6 +14,9 @@
 namespace lockstep::train {
 
 Json trim_pod(Json pod);
+// Without managedFields and the annotation of kubectl apply; of a job of another controller without what makes its
+// pods.
+Json trim_job(Json job);
 Json trim_whole(Json object);  // without managedFields and the annotation of kubectl apply
 Json trim_service(Json service);
 Json trim_network_policy(Json policy);

@@ -65,6 +65,8 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       first_rank_(options_.node_rank * options_.supervisor.nproc),
       local_workers_(static_cast<size_t>(options_.supervisor.nproc)) {
   status_.job = options_.job;
+  status_.job_namespace = options_.job_namespace;
+  status_.job_uid = options_.job_uid;
   status_.workload = options_.workload;
   status_.node = options_.node_rank;
   status_.start_time_unix_seconds = std::time(nullptr);

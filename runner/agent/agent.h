@@ -50,8 +50,10 @@ inline constexpr std::chrono::seconds kReaderPatience{10};
 
 struct AgentOptions {
   WorkerCommand worker;
-  std::string job;       // for /status
-  std::string workload;  // for /status and the progress line
+  std::string job;            // for /status
+  std::string job_namespace;  // likewise; empty without a TrainJob
+  std::string job_uid;        // likewise
+  std::string workload;       // for /status and the progress line
   int node_rank = 0;
   CoordinatorAddress coordinator;          // where node 0's agent listens; used when there may be several nodes
   CoordinatorOptions coordinator_options;  // for node 0; every node uses job, token and attempt in its Greet

@@ -250,6 +250,8 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   agent.worker.environment[std::string(env::kGpus)] = std::to_string(p.ranks.uses_gpus ? devices.gpus : 0);
   agent.worker.environment[std::string(env::kLocalWorldSize)] = std::to_string(p.ranks.nproc);
   agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
+  agent.job_namespace = variable(p.environment, env::kNamespace);
+  agent.job_uid = variable(p.environment, env::kJobUid);
   agent.workload = p.config.workload;
   TRY(set_membership(p));
   agent.terminal = terminal_of(p.environment);

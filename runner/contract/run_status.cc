@@ -5,6 +5,8 @@
 namespace lockstep {
 namespace {
 
+OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
+
 OrderedJson finite_or_null(double value) { return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr); }
 
 OrderedJson known_or_null(double value) { return value >= 0 ? finite_or_null(value) : OrderedJson(nullptr); }
@@ -130,20 +132,19 @@ OrderedJson figures_of(const RunStatus& s) {
   for (const auto& [name, value] : s.metrics) metrics[name] = finite_or_null(value);
   OrderedJson checkpoint = nullptr;
   if (s.last_checkpoint) checkpoint = {{"step", s.last_checkpoint->step}, {"path", s.last_checkpoint->path}};
-  return {{"progress", object_or_null(s.progress)},
-          {"lastCheckpoint", std::move(checkpoint)},
-          {"origin", s.origin.empty() ? OrderedJson(nullptr) : OrderedJson(s.origin)},
-          {"restarts", s.restarts},
-          {"metrics", std::move(metrics)},
-          {"recentFailures", array_of(s.recent_failures)}};
+  return {{"progress", object_or_null(s.progress)}, {"lastCheckpoint", std::move(checkpoint)},
+          {"origin", text_or_null(s.origin)},       {"restarts", s.restarts},
+          {"metrics", std::move(metrics)},          {"recentFailures", array_of(s.recent_failures)}};
 }
 
 OrderedJson summary_of(const RunStatus& s) {
   OrderedJson json = {
       {"job", s.job},
+      {"namespace", text_or_null(s.job_namespace)},
+      {"jobUid", text_or_null(s.job_uid)},
       {"workload", s.workload},
       {"node", s.node},
-      {"coordinator", s.coordinator.empty() ? OrderedJson(nullptr) : OrderedJson(s.coordinator)},
+      {"coordinator", text_or_null(s.coordinator)},
       {"generation", s.generation},
       {"phase", to_string(s.phase)},
       {"reason", s.reason},

@@ -110,6 +110,10 @@ struct LoadingStatus {
 
 struct RunStatus {
   std::string job;  // LOCKSTEP_JOB, else the workload
+  // LOCKSTEP_NAMESPACE and LOCKSTEP_JOB_UID: the operator believes only the agent of the TrainJob that it asks about,
+  // as another pod may have the address by now. Empty without a TrainJob.
+  std::string job_namespace;
+  std::string job_uid;
   std::string workload;
   int node = 0;             // whose agent this is
   std::string coordinator;  // that it follows; empty on node 0

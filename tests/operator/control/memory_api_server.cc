@@ -169,7 +169,9 @@ HttpResponse MemoryApiServer::handle_change(const HttpRequest& request, const Pl
   if (!wanted.empty() && wanted != api::meta_of(object).resource_version) {
     return status(409, "Conflict", "the object has been modified; please apply your changes to the latest version");
   }
-  if (request.method == "PUT") {
+  if (request.method == "PUT" && request.path.ends_with("/status")) {
+    object["status"] = body["status"];
+  } else if (request.method == "PUT") {
     object = body;
   } else {
     object.merge_patch(body);

@@ -82,7 +82,7 @@ TEST(AgentClient, gives_up_a_body_that_never_ends) {
   const Result<std::string> body = patiently([&] { return read_agent_status(kLoopback, server.port()); });
   ASSERT_FALSE(body.ok());
   EXPECT_EQ(body.error().code, ErrorCode::kCorrupt);
-  EXPECT_NE(body.error().message.find("more than 1 MiB"), std::string::npos) << body.error().message;
+  EXPECT_NE(body.error().message.find("more than 2 MiB"), std::string::npos) << body.error().message;
 }
 
 TEST(AgentClient, refuses_an_answer_that_is_no_http) {

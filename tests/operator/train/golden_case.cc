@@ -293,7 +293,7 @@ Status add_report(const Json& yaml, const Json& job, Observed& o) {
     patch.erase("secondsAgo");
     report.merge_patch(patch);
   }
-  TRY_ASSIGN(o.report, parse_run_report(report.dump()));
+  TRY_ASSIGN(o.report, parse_run_report(report.dump(), agents_max(o)));
   o.report->pod_uid = "uid-of-" + pod;
   o.report->read_at = o.now - ago;
   return {};

@@ -13,6 +13,7 @@
 #include "operator/train/pod_group.h"
 #include "operator/train/pod_template.h"
 #include "operator/train/pod_view.h"
+#include "operator/train/status.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
 #include "runner/contract/checkpoint_layout.h"
@@ -607,6 +608,102 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   }
 }
 
+// A user may label and fill a pod at will.
+// etcd takes 1.5 MB, with the spec and the API server's own record of fields.
+TEST(Status, of_ten_thousand_pods_that_were_lost_twice_stays_below_a_mebibyte) {
+  api::TrainJobStatus status;
+  Bookkeeping book;
+  constexpr api::UnixSeconds kWhen = 1'795'255'200;
+  for (int i = 0; i < 10'000; ++i) {
+    status.attempts[i] = 1 + i % 2;  // no two neighbours the same: no ranges
+    if (i % 2 == 0) book.created.insert(i);
+    book.without_progress[i] = 2;
+    book.quick_replacements[i] = {.times = 1, .last = kWhen + 1};
+    book.avoided["node-" + std::to_string(i % 16) + "." + std::string(60, 'd')] = kWhen;
+  }
+  for (int i = 0; i < 10; ++i) add_failure({.host = std::string(60, 'h'), .message = std::string(4096, 'm')}, status);
+  for (int i = 0; i < 10; ++i) {
+    status.conditions.set({.type = std::to_string(i), .message = std::string(5000, 'm')}, kWhen);
+  }
+  status.bookkeeping = to_json(book);
+  const size_t before = api::to_json(status).dump().size();
+  EXPECT_LT(before, size_t{900} << 10);
+  EXPECT_GT(before, size_t{600} << 10);
+  forget_settled(-1, kWhen + 120, book);
+  status.bookkeeping = to_json(book);
+  EXPECT_LT(api::to_json(status).dump().size(), size_t{500} << 10) << "once the new pods have lived for a while";
+}
+
+TEST(FailurePolicy, forgets_what_no_later_decision_needs) {
+  Bookkeeping book;
+  book.furthest_step = 100;
+  book.without_progress = {{1, 2}};
+  note_replacement(1, 1'000, book);
+  note_replacement(2, 1'000, book);
+  note_replacement(2, 1'010, book);
+  Bookkeeping kept = book;
+  forget_settled(100, 1'059, kept);
+  EXPECT_EQ(kept, book) << "it came no further, and the pods are young";
+  forget_settled(100, 1'060, kept);
+  EXPECT_EQ(kept.quick_replacements.count(1), 0U);
+  EXPECT_EQ(kept.quick_replacements.count(2), 1U)
+      << "its pod is made after the wait of 5 s, and may end soon after that";
+  EXPECT_EQ(kept.without_progress, book.without_progress);
+  forget_settled(101, 1'075, kept);
+  EXPECT_TRUE(kept.quick_replacements.empty());
+  EXPECT_TRUE(kept.without_progress.empty());
+  EXPECT_EQ(kept.furthest_step, 101);
+}
+
+TEST(Bookkeeping, of_somebody_else_takes_no_time_to_read) {
+  std::string ranges = "0-100000";
+  for (int i = 0; i < 1'000; ++i) ranges.append(",0-100000");
+  EXPECT_TRUE(bookkeeping_from_json({{"created", ranges}}).created.empty());
+  EXPECT_EQ(bookkeeping_from_json({{"created", "0-2,4"}}).created, (std::set<int>{0, 1, 2, 4}));
+}
+
+TEST(Trim, bounds_what_it_keeps_of_a_pod) {
+  Json pod = {{"metadata", {{"name", "p"}, {"ownerReferences", Json::array()}}}};
+  Json& metadata = pod["metadata"];
+  metadata["labels"] = {
+      {std::string(kJobLabel), "j"}, {std::string(kNodeRankLabel), "7"}, {std::string(kAttemptLabel), "3"}};
+  for (int i = 0; i < 10'000; ++i) {
+    const std::string number = std::to_string(i);
+    metadata["labels"]["l" + number] = "";
+    metadata["ownerReferences"].push_back({{"uid", number}, {"controller", i == 9'999}});
+    pod["spec"]["schedulingGates"].push_back({{"name", number}});
+    pod["status"]["conditions"].push_back({{"type", number}});
+    pod["status"]["containerStatuses"].push_back(
+        {{"name", "trainer"}, {"state", {{"terminated", {{"exitCode", 1}, {"message", std::string(50'000, 'm')}}}}}});
+  }
+  const Json kept = trim_pod(pod);
+  EXPECT_LT(kept.dump().size(), size_t{2} << 20);
+  const PodView view = *view_of_pod(kept);
+  EXPECT_EQ(view.node_rank, 7);
+  EXPECT_EQ(view.attempt, 3);
+  EXPECT_EQ(view.meta.controller()->uid, "9999");
+  EXPECT_EQ(view.end->message.size(), 4096U);
+  EXPECT_EQ(job_of(kept).name, "j");
+}
+
+TEST(Trim, keeps_of_a_job_of_another_controller_what_can_be_read_and_no_template) {
+  Json job = {{"apiVersion", "lockstep.dev/v1"},
+              {"kind", "TrainJob"},
+              {"metadata", {{"name", "a"}, {"managedFields", Json::array({"x"})}}},
+              {"spec",
+               {{"managedBy", "example.com/other"},
+                {"checkpoint", {{"volume", {{"emptyDir", Json::object()}}}}},
+                {"trainer", {{"image", "i"}, {"numNodes", 3}, {"podTemplate", {{"spec", Json::object()}}}}}}}};
+  const Json kept = trim_job(job);
+  EXPECT_EQ(kept["spec"], Json::parse(R"({"managedBy":"example.com/other","trainer":{"image":"i","numNodes":3}})"));
+  EXPECT_TRUE(api::trainjob_from_json(kept).ok());
+  for (const char* ours : {"lockstep.dev/trainjob-controller", "kueue.x-k8s.io/multikueue"}) {
+    job["spec"]["managedBy"] = ours;
+    EXPECT_TRUE(trim_job(job)["spec"]["trainer"].contains("podTemplate")) << ours;
+  }
+  EXPECT_EQ(trim_job(Json(7)), Json(7));
+}
+
 TEST(Trim, leaves_a_network_policy_comparable) {
   api::TrainJob job;
   job.meta = {.name = "a", .ns = "b", .uid = "c"};
@@ -615,6 +712,9 @@ TEST(Trim, leaves_a_network_policy_comparable) {
   stored["metadata"]["managedFields"] = Json::array({"x"});
   EXPECT_FALSE(network_policy_differs(trim_network_policy(stored), desired));
   stored["spec"]["egress"].push_back(Json::object());
+  EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
+  for (int i = 0; i < 20'000; ++i) stored["spec"]["egress"].push_back(Json::object());
+  EXPECT_LT(dump_line(trim_network_policy(stored)).size(), 1'000U) << "somebody else's may have any size";
   EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
   stored.erase("spec");
   EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));

@@ -11,7 +11,8 @@ namespace lockstep::train {
 namespace {
 
 const api::ObjectKey kJob{.ns = "ns", .name = "sasrec"};
-const ProgressReader::Target kPod0{.pod_uid = "uid-0", .ip = "10.0.0.1", .trains = false};
+const ProgressReader::Target kPod0{
+    .job_uid = "job-1", .num_nodes = 2, .pod_uid = "uid-0", .ip = "10.0.0.1", .trains = false};
 
 // Answers as the test sets it, and lets the test wait for what was read.
 class Agent {
@@ -111,6 +112,42 @@ TEST_F(ProgressReaderTest, an_agent_of_another_job_that_got_the_address_is_not_b
   reader_.follow(kJob, {.pod_uid = "uid-1", .ip = "10.0.0.2"});
   ASSERT_TRUE(agent_.wait_for_reports(1));
   EXPECT_EQ(reader_.newest(kJob)->phase, "Running");
+}
+
+// A pod of another job may have the address of one that ended a moment ago, and jobs of two namespaces one name.
+TEST_F(ProgressReaderTest, an_agent_of_a_namesake_is_not_believed) {
+  int number = 0;
+  for (const char* foreign : {R"({"job":"sasrec","namespace":"ns","jobUid":"job-2","phase":"Failed"})",
+                              R"({"job":"sasrec","namespace":"other","jobUid":"job-1","phase":"Failed"})",
+                              R"({"job":"sasrec","namespace":"other","phase":"Failed"})", R"({"jobUid":"job-2"})"}) {
+    const std::string uid = std::to_string(++number);
+    agent_.set(std::string(foreign));
+    reader_.follow(kJob, {.job_uid = "job-1", .pod_uid = "foreign-" + uid, .ip = "10.0.1." + uid});
+    ASSERT_TRUE(agent_.wait_until_asked("10.0.1." + uid));
+    agent_.set(std::string(R"({"job":"sasrec","namespace":"ns","jobUid":"job-1","phase":"Running"})"));
+    reader_.follow(kJob, {.job_uid = "job-1", .pod_uid = "ours-" + uid, .ip = "10.0.0." + uid});
+    ASSERT_TRUE(agent_.wait_for_reports(number)) << foreign;
+    EXPECT_EQ(reader_.newest(kJob)->phase, "Running") << foreign;
+    EXPECT_EQ(reader_.newest(kJob)->pod_uid, "ours-" + uid) << foreign;
+  }
+}
+
+// Images of earlier releases say the job's name alone.
+TEST_F(ProgressReaderTest, of_two_namesakes_with_one_address_an_agent_without_uid_is_not_believed) {
+  const api::ObjectKey other{.ns = "other", .name = "sasrec"};
+  agent_.set(std::string(R"({"job":"sasrec","phase":"Running"})"));
+  reader_.follow(other, {.job_uid = "job-2", .pod_uid = "uid-2", .ip = "10.0.0.2"});
+  ASSERT_TRUE(agent_.wait_for_reports(1));
+  agent_.hold(true);
+  reader_.follow(kJob, {.job_uid = "job-1", .pod_uid = "uid-1", .ip = "10.0.0.1"});
+  ASSERT_TRUE(agent_.wait_until_asked("10.0.0.1"));
+  reader_.follow(other, {.job_uid = "job-2", .pod_uid = "uid-3", .ip = "10.0.0.1"});
+  ASSERT_TRUE(agent_.wait_for_requests(3));
+  agent_.hold(false);
+  reader_.follow({.ns = "ns", .name = "third"}, {.job_uid = "job-3", .pod_uid = "uid-9", .ip = "10.0.0.9"});
+  ASSERT_TRUE(agent_.wait_until_asked("10.0.0.9"));
+  EXPECT_FALSE(reader_.newest(kJob).has_value());
+  EXPECT_EQ(reader_.newest(other)->pod_uid, "uid-2") << "what it said at its own address stays known";
 }
 
 TEST_F(ProgressReaderTest, what_was_forgotten_while_it_was_asked_stays_forgotten) {

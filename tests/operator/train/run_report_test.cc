@@ -13,6 +13,8 @@ namespace {
 RunStatus full_status() {
   RunStatus status;
   status.job = "sasrec";
+  status.job_namespace = "team-a";
+  status.job_uid = "5f0c";
   status.generation = (uint64_t{3} << 32U) | 7U;
   status.phase = RunPhase::kRunning;
   status.nnodes = 2;
@@ -42,8 +44,11 @@ RunStatus full_status() {
 }
 
 TEST(RunReport, reads_what_an_agent_writes) {
-  const Result<RunReport> read = parse_run_report(dump_pretty(to_json(full_status())));
+  const Result<RunReport> read = parse_run_report(dump_pretty(to_json(full_status())), 2);
   ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->job, "sasrec");
+  EXPECT_EQ(read->job_namespace, "team-a");
+  EXPECT_EQ(read->job_uid, "5f0c");
   EXPECT_TRUE(read->is_running());
   EXPECT_EQ(read->generation, (uint64_t{3} << 32U) | 7U);
   EXPECT_EQ(read->num_nodes, 2);
@@ -70,7 +75,7 @@ TEST(RunReport, reads_what_an_agent_writes) {
 }
 
 TEST(RunReport, reads_as_much_from_the_summary) {
-  const Result<RunReport> read = parse_run_report(dump_line(summary_of(full_status())));
+  const Result<RunReport> read = parse_run_report(dump_line(summary_of(full_status())), 2);
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->agents.size(), 2U);
   EXPECT_EQ(read->checkpoint_step, 200);
@@ -81,7 +86,7 @@ TEST(RunReport, reads_as_much_from_the_summary) {
 }
 
 TEST(RunReport, reads_an_agent_that_has_just_started) {
-  const Result<RunReport> read = parse_run_report(dump_pretty(to_json(RunStatus{})));
+  const Result<RunReport> read = parse_run_report(dump_pretty(to_json(RunStatus{})), 2);
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->phase, "Starting");
   EXPECT_FALSE(read->progress.has_value());
@@ -93,21 +98,22 @@ TEST(RunReport, reads_an_agent_that_has_just_started) {
 TEST(RunReport, knows_whether_workers_come_further_with_their_data) {
   RunStatus status;
   status.loading = LoadingStatus{.prepared = 1200, .to_prepare = 5000, .seconds_unchanged = 59.0};
-  const Result<RunReport> read = parse_run_report(dump_line(summary_of(status)));
+  const Result<RunReport> read = parse_run_report(dump_line(summary_of(status)), 2);
   ASSERT_TRUE(read.ok() && read->loading);
   EXPECT_EQ(read->loading->prepared, 1200);
   EXPECT_EQ(read->loading->to_prepare, 5000);
   EXPECT_TRUE(read->is_loading());
   status.loading->seconds_unchanged = 61.0;
-  EXPECT_FALSE(parse_run_report(dump_line(summary_of(status)))->is_loading());
-  EXPECT_FALSE(parse_run_report(R"({"loading":{"secondsUnchanged":null}})")->is_loading());
-  EXPECT_FALSE(parse_run_report(R"({"loading":7})")->is_loading());
+  EXPECT_FALSE(parse_run_report(dump_line(summary_of(status)), 2)->is_loading());
+  EXPECT_FALSE(parse_run_report(R"({"loading":{"secondsUnchanged":null}})", 2)->is_loading());
+  EXPECT_FALSE(parse_run_report(R"({"loading":7})", 2)->is_loading());
 }
 
 TEST(RunReport, takes_parts_of_another_type_for_missing_ones) {
   const Result<RunReport> read = parse_run_report(
       R"({"generation":"x","phase":5,"nodes":{},"progress":[],"metrics":[1],"lastCheckpoint":3,)"
-      R"("restarts":null,"recentFailures":[{"rank":"a"}],"slowest":{"rank":-1},"nnodes":1e300,"wantedNodes":-4})");
+      R"("restarts":null,"recentFailures":[{"rank":"a"}],"slowest":{"rank":-1},"nnodes":1e300,"wantedNodes":-4})",
+      2);
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->generation, 0U);
   EXPECT_EQ(read->phase, "");
@@ -125,15 +131,15 @@ TEST(RunReport, cuts_what_is_too_long_and_drops_times_that_are_none) {
   }
   const Json body = {{"phase", long_text},
                      {"reason", long_text},
-                     {"nodes", Json::array({{{"state", long_text}}})},
+                     {"nodes", Json::array({{{"node", 0}, {"state", long_text}}})},
                      {"metrics", {{"HR@10", 0.5}, {long_text, 0.5}}},
                      {"recentFailures", failures}};
-  const Result<RunReport> read = parse_run_report(body.dump());
+  const Result<RunReport> read = parse_run_report(body.dump(), 2);
   ASSERT_TRUE(read.ok()) << read.error().message;
   const std::string cut = long_text.substr(0, 1023) + "…";  // the 1,024th byte is the first half of a character
   EXPECT_EQ(read->reason, cut);
   EXPECT_EQ(read->phase, cut);
-  EXPECT_EQ(read->agents.at(0).state, cut);
+  EXPECT_LE(read->agents.at(0).state.size(), 16U);
   ASSERT_EQ(read->metrics.size(), 1U);
   EXPECT_EQ(read->metrics[0].name, "HR@10");
   ASSERT_EQ(read->failures.size(), 4U);
@@ -145,9 +151,75 @@ TEST(RunReport, cuts_what_is_too_long_and_drops_times_that_are_none) {
   EXPECT_EQ(read->failures[3].time, 77);
 }
 
+std::string list_of(const std::string& entry, size_t bytes) {
+  std::string list = "[" + entry;
+  while (list.size() < bytes) list.append(",").append(entry);
+  return list + "]";
+}
+
+// An agent is a user's image: 1 MiB of {},{},… would be 30 MB as a document, and 47 MB as failures that are kept.
+TEST(RunReport, of_many_tiny_values_is_refused_before_a_document_is_made) {
+  for (const char* list : {"nodes", "recentFailures", "metrics", "anything"}) {
+    const std::string body = "{\"" + std::string(list) + "\":" + list_of("{}", size_t{1} << 20) + "}";
+    const Result<RunReport> read = parse_run_report(body, 10'000);
+    ASSERT_FALSE(read.ok()) << list;
+    EXPECT_EQ(read.error().code, ErrorCode::kCorrupt);
+    EXPECT_NE(read.error().message.find("values; a summary has at most 100000"), std::string::npos)
+        << read.error().message;
+  }
+  EXPECT_FALSE(parse_run_report("{\"nodes\":" + std::string(9'900, '[') + std::string(9'900, ']') + "}", 2).ok());
+}
+
+TEST(RunReport, keeps_ten_failures_and_each_agent_that_the_job_can_have_once) {
+  const std::string nodes =
+      list_of(R"({"node":0,"state":"member"},{"node":1,"attempt":3},{"node":2},{"node":-1},{})", 20'000);
+  const std::string failures = list_of(R"({"node":0,"rank":1})", 20'000);
+  const Result<RunReport> read = parse_run_report("{\"nodes\":" + nodes + ",\"recentFailures\":" + failures + "}", 2);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  ASSERT_EQ(read->agents.size(), 2U);
+  EXPECT_EQ(read->agents[0].state, "member");
+  EXPECT_EQ(read->agents[1].attempt, 3);
+  EXPECT_EQ(read->failures.size(), 10U);
+}
+
+TEST(RunReport, of_ten_thousand_agents_is_read_whole) {
+  RunStatus status = full_status();
+  status.nodes.clear();
+  for (int node = 0; node < 10'000; ++node) {
+    status.nodes.push_back(
+        {.node = node, .host = std::string(60, 'h'), .attempt = 7, .state = "member", .ready = true});
+  }
+  const Result<RunReport> read = parse_run_report(dump_line(summary_of(status)), 10'000);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->agents.size(), 10'000U);
+}
+
+// Some are added up, others multiplied.
+TEST(RunReport, takes_numbers_that_no_agent_writes_for_missing_ones) {
+  const Result<RunReport> read = parse_run_report(
+      R"({"nnodes":4294967298,"wantedNodes":4294967298,"nodes":[{"node":4294967296,"state":"member"}],)"
+      R"("progress":{"step":-5,"totalSteps":9223372036854775807,"epoch":18446744073709551615,"percent":4294967396},)"
+      R"("loading":{"prepared":9223372036854775807,"toPrepare":9223372036854775807,"secondsUnchanged":1},)"
+      R"("lastCheckpoint":{"step":9223372036854775807},"slowest":{"rank":4294967296},"restarts":9223372036854775807})",
+      2);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->num_nodes, 0);
+  EXPECT_FALSE(read->wanted_nodes.has_value());
+  EXPECT_TRUE(read->agents.empty());
+  EXPECT_EQ(read->progress->step, 0);
+  EXPECT_EQ(read->progress->total_steps, 0);
+  EXPECT_EQ(read->progress->epoch, 0);
+  EXPECT_EQ(read->progress->percent, 0);
+  EXPECT_EQ(read->loading->to_prepare, 0);
+  EXPECT_FALSE(read->checkpoint_step.has_value());
+  EXPECT_FALSE(read->slowest.has_value());
+  EXPECT_EQ(read->process_restarts, 1'000'000'000);
+  EXPECT_FALSE(parse_run_report(R"({"progress":{"loss":1e999}})", 2).ok());
+}
+
 TEST(RunReport, refuses_what_is_no_object) {
   for (const char* body : {"", "[]", "7", "{", "not json"}) {
-    const Result<RunReport> read = parse_run_report(body);
+    const Result<RunReport> read = parse_run_report(body, 2);
     ASSERT_FALSE(read.ok()) << body;
     EXPECT_EQ(read.error().code, ErrorCode::kCorrupt);
   }
