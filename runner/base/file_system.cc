@@ -69,8 +69,10 @@ Result<T> close_after(FileSystem& fs, FileHandle file, Result<T> result, const s
 }  // namespace
 
 Error error_of_errno(int errno_value, std::string_view call, const std::string& path) {
+  const bool is_full = errno_value == ENOSPC || errno_value == EDQUOT;
   return Error{code_of_errno(errno_value),
-               std::string(call) + " " + path + ": " + std::generic_category().message(errno_value)};
+               std::string(call) + " " + path + ": " + std::generic_category().message(errno_value),
+               is_full ? kNoSpace : ""};
 }
 
 Result<FileHandle> PosixFileSystem::open_for_write(const std::string& path) {
@@ -79,6 +81,11 @@ Result<FileHandle> PosixFileSystem::open_for_write(const std::string& path) {
 
 Result<FileHandle> PosixFileSystem::open_for_read(const std::string& path) {
   return open_file(path, links_ == Links::kRefused ? O_RDONLY | O_NOFOLLOW : O_RDONLY);
+}
+
+Result<FileHandle> PosixFileSystem::open_for_append(const std::string& path, Append append) {
+  const int create = append == Append::kToNew ? O_CREAT | O_EXCL : 0;
+  return open_file(path, O_WRONLY | O_APPEND | O_NOFOLLOW | create);
 }
 
 Result<size_t> PosixFileSystem::write(FileHandle file, const void* data, size_t bytes) {
@@ -96,6 +103,13 @@ Result<size_t> PosixFileSystem::read(FileHandle file, void* data, size_t bytes) 
 Status PosixFileSystem::fsync(FileHandle file) {
   if (retry_on_eintr([&] { return ::fsync(file.descriptor); }) != 0) {
     return error_of_errno(errno, "fsync", descriptor_text(file));
+  }
+  return {};
+}
+
+Status PosixFileSystem::truncate(FileHandle file, uint64_t bytes) {
+  if (retry_on_eintr([&] { return ::ftruncate(file.descriptor, static_cast<off_t>(bytes)); }) != 0) {
+    return error_of_errno(errno, "truncate", descriptor_text(file));
   }
   return {};
 }

@@ -7,7 +7,8 @@
 // Symbolic links: a file is read through them, as Kubernetes mounts a ConfigMap's; it is never written through one in
 // the last place of its path, and remove_tree never follows one.
 // Errors: messages hold the call, the path and errno's text. kNotFound (ENOENT), kConflict (EEXIST, ENOTEMPTY),
-// kUnavailable (full, read-only, forbidden, input/output error), kInvalid (an impossible path).
+// kUnavailable (full, read-only, forbidden, input/output error), kInvalid (an impossible path). The reason is kNoSpace
+// when the volume or a quota of it is full.
 #pragma once
 
 #include <cstddef>
@@ -45,11 +46,17 @@ class FileSystem {
   // Creates the file, or empties the one that is there.
   virtual Result<FileHandle> open_for_write(const std::string& path) = 0;
   virtual Result<FileHandle> open_for_read(const std::string& path) = 0;
+  // Each write goes to the end of the file, whatever others write there. kConflict: a file that must be new exists;
+  // kNotFound: one that must exist does not.
+  enum class Append { kToNew, kToExisting };
+  virtual Result<FileHandle> open_for_append(const std::string& path, Append append) = 0;
   // Bytes written: at least 1 for bytes > 0, possibly fewer than asked for. write_all() loops.
   virtual Result<size_t> write(FileHandle file, const void* data, size_t bytes) = 0;
   // Bytes read; 0 at the end of the file.
   virtual Result<size_t> read(FileHandle file, void* data, size_t bytes) = 0;
   virtual Status fsync(FileHandle file) = 0;
+  // Cuts the file to its first `bytes`.
+  virtual Status truncate(FileHandle file, uint64_t bytes) = 0;
   virtual Status close(FileHandle file) = 0;
 
   // Replaces a file, or an empty directory, at `to`.
@@ -76,9 +83,11 @@ class PosixFileSystem final : public FileSystem {
 
   Result<FileHandle> open_for_write(const std::string& path) override;
   Result<FileHandle> open_for_read(const std::string& path) override;
+  Result<FileHandle> open_for_append(const std::string& path, Append append) override;
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override;
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override;
   Status fsync(FileHandle file) override;
+  Status truncate(FileHandle file, uint64_t bytes) override;
   Status close(FileHandle file) override;
   Status rename(const std::string& from, const std::string& to) override;
   Status make_directory(const std::string& path) override;
@@ -92,6 +101,8 @@ class PosixFileSystem final : public FileSystem {
  private:
   Links links_ = Links::kFollowed;
 };
+
+inline constexpr const char* kNoSpace = "NoSpace";
 
 // The Error of a failed system call: "open /x: Read-only file system".
 Error error_of_errno(int errno_value, std::string_view call, const std::string& path);

@@ -17,11 +17,15 @@ class ForwardingFileSystem : public FileSystem {
 
   Result<FileHandle> open_for_write(const std::string& path) override { return below_.open_for_write(path); }
   Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
+  Result<FileHandle> open_for_append(const std::string& path, Append append) override {
+    return below_.open_for_append(path, append);
+  }
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
     return below_.write(file, data, bytes);
   }
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
   Status fsync(FileHandle file) override { return below_.fsync(file); }
+  Status truncate(FileHandle file, uint64_t bytes) override { return below_.truncate(file, bytes); }
   Status close(FileHandle file) override { return below_.close(file); }
   Status rename(const std::string& from, const std::string& to) override { return below_.rename(from, to); }
   Status make_directory(const std::string& path) override { return below_.make_directory(path); }

@@ -24,6 +24,9 @@
 
 namespace lockstep {
 
+// A larger state.json is not read, so it is not written either.
+inline constexpr uint64_t kCheckpointStateBytesMax = uint64_t{16} << 20;
+
 // Raised when an older reader would misread a checkpoint. Readers refuse what is newer than this.
 inline constexpr int kCheckpointFormatVersion = 1;
 

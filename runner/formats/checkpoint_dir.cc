@@ -9,7 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kStateBytesMax = uint64_t{16} << 20;
 constexpr int kStaleNamesMax = 1000;
 
 Error incomplete(const std::string& path, const std::string& message) {
@@ -17,7 +16,7 @@ Error incomplete(const std::string& path, const std::string& message) {
 }
 
 Result<CheckpointState> read_state(FileSystem& fs, const std::string& path, int64_t step) {
-  const Result<std::string> text = read_file(fs, join_path(path, kStateFile), kStateBytesMax);
+  const Result<std::string> text = read_file(fs, join_path(path, kStateFile), kCheckpointStateBytesMax);
   if (!text.ok()) {
     // kInvalid means a newer format here, so a folder or a link named state.json is reported as damage.
     const bool is_damage = text.error().code == ErrorCode::kInvalid;
@@ -159,20 +158,25 @@ Status verify_checkpoint(FileSystem& fs, const std::string& path) {
   return verify_entry(fs, inspect_checkpoint(fs, path));
 }
 
+Status check_is_not_newer(const CheckpointState& state, const std::string& path, const RunIdentity& identity,
+                          const CheckpointStamp& stamp) {
+  const CheckpointStamp found = state.stamp();
+  if (found <= stamp || !is_same_job(state, identity)) return {};
+  if (found.run != stamp.run) {
+    return Error{ErrorCode::kConflict, path + " is of run " + std::to_string(found.run) + ", newer than this one's " +
+                                           std::to_string(stamp.run) +
+                                           ": a TrainJob of this name that was created later writes here"};
+  }
+  return Error{ErrorCode::kConflict, path + " is of generation " + std::to_string(found.generation) +
+                                         ", newer than this one's " + std::to_string(stamp.generation) +
+                                         ": another rank 0 of this run has taken over, or the clock was set back"};
+}
+
 Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity,
                            const CheckpointStamp& stamp) {
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
   for (const CheckpointEntry& entry : entries) {
-    if (!entry.state || entry.state->stamp() <= stamp || !is_same_job(*entry.state, identity)) continue;
-    const CheckpointStamp newer = entry.state->stamp();
-    if (newer.run != stamp.run) {
-      return Error{ErrorCode::kConflict, entry.path + " is of run " + std::to_string(newer.run) +
-                                             ", newer than this one's " + std::to_string(stamp.run) +
-                                             ": a TrainJob of this name that was created later writes here"};
-    }
-    return Error{ErrorCode::kConflict, entry.path + " is of generation " + std::to_string(newer.generation) +
-                                           ", newer than this one's " + std::to_string(stamp.generation) +
-                                           ": another rank 0 of this run has taken over, or the clock was set back"};
+    if (entry.state) TRY(check_is_not_newer(*entry.state, entry.path, identity, stamp));
   }
   return {};
 }
@@ -248,7 +252,8 @@ Result<std::vector<std::string>> move_others_aside(FileSystem& fs, const std::st
 
 Error all_damaged(const std::string& folder, const std::vector<PassedOver>& passed_over) {
   return Error{ErrorCode::kCorrupt, "every checkpoint in " + folder + " is damaged (" + passed_over.front().reason +
-                                        "); give --resume PATH of another one, or move the folder away to start anew"};
+                                        "); move the folder away, then start anew, or from a checkpoint elsewhere with "
+                                        "--resume PATH"};
 }
 
 Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder) {

@@ -45,6 +45,10 @@ CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path);
 // Checks the SHA-256 of every file. kCorrupt names the file; kInvalid: a newer format.
 Status verify_checkpoint(FileSystem& fs, const std::string& path);
 
+// kConflict when this state, read from `path`, is of the same job (is_same_job) with a newer stamp than `stamp`.
+Status check_is_not_newer(const CheckpointState& state, const std::string& path, const RunIdentity& identity,
+                          const CheckpointStamp& stamp);
+
 // kConflict when the folder holds a checkpoint of the same job (is_same_job) with a newer stamp than `stamp`. It keeps
 // an old rank 0 that was cut off from publishing an outdated state after its successor has written.
 Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity,

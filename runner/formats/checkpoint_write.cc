@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "runner/base/atomic_file.h"
 #include "runner/base/json.h"
 #include "runner/base/sha256.h"
@@ -14,7 +16,7 @@ namespace {
 // Gives all errors of the volume the code kUnavailable, on which the training loop acts, whatever the failed call was.
 Error volume_error(const Error& error) {
   const bool is_ours = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict;
-  return is_ours ? error : Error{ErrorCode::kUnavailable, error.message};
+  return is_ours ? error : Error{ErrorCode::kUnavailable, error.message, error.reason};
 }
 
 Status write_tensor_file(FileSystem& fs, const std::string& folder, const CheckpointTensors& tensors,
@@ -40,6 +42,12 @@ Result<uint64_t> write_folder(FileSystem& fs, const std::string& folder, const C
   state.files.clear();
   for (const CheckpointTensors& tensors : request.tensors) TRY(write_tensor_file(fs, folder, tensors, state));
   const std::string text = dump_checkpoint_state(state);
+  if (text.size() > kCheckpointStateBytesMax) {
+    return Error{ErrorCode::kInvalid, "its state.json has " + std::to_string(text.size()) + " bytes, and at most " +
+                                          std::to_string(kCheckpointStateBytesMax) + " are read: workload " +
+                                          state.workload +
+                                          " must keep less in progress_state(), and arrays as buffers"};
+  }
   TRY(write_file(fs, join_path(folder, kStateFile),
                  [&text](const ByteSink& sink) { return sink(text.data(), text.size()); }));
   TRY(fs.fsync_directory(folder));
@@ -73,34 +81,91 @@ bool is_same_and_complete(FileSystem& fs, const std::string& path, const Checkpo
          verify_checkpoint(fs, path).ok();
 }
 
+// The checkpoint that was moved to `path` may be of a newer rank 0, where the volume answers a listing from a cache.
+Status check_moved_aside(FileSystem& fs, const std::string& path, const CheckpointWrite& request) {
+  const Result<std::string> text = read_file(fs, join_path(path, kStateFile), kCheckpointStateBytesMax);
+  const Result<CheckpointState> state = text.ok() ? parse_checkpoint_state(*text) : text.error();
+  if (!state.ok()) return {};  // it was damaged
+  return check_is_not_newer(*state, path, identity_of(request), request.state.stamp());
+}
+
 // Renames the complete temporary folder to its final name.
 Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string& temporary, const std::string& final,
                WrittenCheckpoint& written) {
-  const Status newest = check_none_is_newer(fs, request.folder, identity_of(request), request.state.stamp());
-  if (!newest.ok()) {
-    return Error{newest.error().code, newest.error().message + "; the checkpoint of step " +
-                                          std::to_string(request.state.step) + " of this rank 0 was not published"};
-  }
-  if (exists(fs, final)) {
+  Status status = check_none_is_newer(fs, request.folder, identity_of(request), request.state.stamp());
+  if (status.ok() && exists(fs, final)) {
     TRY_ASSIGN(written.moved_aside, move_aside(fs, final, request.state.step, request.state.stamp()));
+    status = check_moved_aside(fs, written.moved_aside, request);
   }
-  const Status renamed = fs.rename(temporary, final);
-  if (!renamed.ok() && !written.moved_aside.empty()) {
+  if (!status.ok() && status.error().code == ErrorCode::kConflict) {
+    status = Error{ErrorCode::kConflict, status.error().message + "; the checkpoint of step " +
+                                             std::to_string(request.state.step) + " of this rank 0 was not published"};
+  }
+  if (status.ok()) status = fs.rename(temporary, final);
+  if (!status.ok() && !written.moved_aside.empty()) {
     // Moves the existing one back, because it may be the newest complete checkpoint. An error here is ignored.
     (void)fs.rename(written.moved_aside, final).ok();
+    written.moved_aside.clear();
   }
-  TRY(renamed);
+  TRY(status);
   return fs.fsync_directory(request.folder);
 }
 
 // Replaces `latest` and prunes. `latest` is only for users: this project's readers list the folders.
 Status update_latest_and_prune(FileSystem& fs, const CheckpointWrite& request, const std::string& name,
                                WrittenCheckpoint& written) {
-  TRY(write_file_atomically(fs, join_path(request.folder, kLatestFile), name + "\n",
-                            join_path(request.folder, temporary_name(request.state.stamp(), kLatestFile))));
-  TRY_ASSIGN(written.pruned,
+  const auto update_latest = [&] {
+    return write_file_atomically(fs, join_path(request.folder, kLatestFile), name + "\n",
+                                 join_path(request.folder, temporary_name(request.state.stamp(), kLatestFile)));
+  };
+  Status latest = update_latest();
+  TRY_ASSIGN(const std::vector<std::string> pruned,
              prune_checkpoints(fs, request.folder, request.retention, request.state.stamp(), identity_of(request)));
+  written.pruned.insert(written.pruned.end(), pruned.begin(), pruned.end());
+  if (!latest.ok() && !pruned.empty()) latest = update_latest();  // there may be room now
+  return latest;
+}
+
+// For a volume that is full: removes one checkpoint more than retention does after a write, of those that it may
+// remove; the newest stays. An old rank 0 that was cut off removes nothing.
+Status make_room(FileSystem& fs, const CheckpointWrite& request, WrittenCheckpoint& written) {
+  TRY(check_none_is_newer(fs, request.folder, identity_of(request), request.state.stamp()));
+  Retention fewer = request.retention;
+  fewer.keep_last = std::max<int64_t>(fewer.keep_last - 1, 1);
+  TRY_ASSIGN(written.pruned, prune_checkpoints(fs, request.folder, fewer, request.state.stamp(), identity_of(request)));
   return {};
+}
+
+bool is_full(const Status& status) { return !status.ok() && status.error().reason == kNoSpace; }
+
+std::string names_of(const std::vector<std::string>& paths) {
+  std::string names;
+  for (const std::string& path : paths) names += (names.empty() ? "" : ", ") + base_name(path);
+  return names;
+}
+
+// A checkpoint needs a folder that can be renamed with its content, which the first one, hours later, would find out.
+Status probe_folder(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp) {
+  const std::string probe = join_path(folder, temporary_name(stamp, "probe"));
+  const std::string renamed = join_path(folder, temporary_name(stamp, "probe-renamed"));
+  const auto write_and_rename = [&]() -> Status {
+    TRY(fs.make_directory(probe));
+    TRY(write_file(fs, join_path(probe, "file"), [](const ByteSink& sink) { return sink("probe", 5); }));
+    TRY(fs.fsync_directory(probe));
+    const Status moved = fs.rename(probe, renamed);
+    if (!moved.ok()) {
+      return Error{moved.error().code, moved.error().message +
+                                           "; a checkpoint is made in a temporary folder that is then renamed, which "
+                                           "mounts of object stores cannot do: use a volume with a file system, and "
+                                           "copy checkpoints to the object store"};
+    }
+    return fs.fsync_directory(folder);
+  };
+  const Status wrote = write_and_rename();
+  // Also when the write failed, because a full disk leaves an empty file.
+  const Status removed = remove_tree(fs, wrote.ok() ? renamed : probe);
+  TRY(wrote);
+  return removed;
 }
 
 }  // namespace
@@ -109,12 +174,7 @@ Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, cons
   const auto prepare = [&]() -> Status {
     TRY(make_directories(fs, folder));
     TRY(remove_leftovers(fs, folder, stamp));
-    const std::string probe = join_path(folder, temporary_name(stamp, "probe"));
-    const Status wrote = write_file(fs, probe, [](const ByteSink& sink) { return sink("probe", 5); });
-    // Also when the write failed, because a full disk leaves an empty file.
-    const Status removed = remove_tree(fs, probe);
-    TRY(wrote);
-    return removed;
+    return probe_folder(fs, folder, stamp);
   };
   const Status status = prepare();
   if (status.ok()) return {};
@@ -133,12 +193,23 @@ Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite
   if (!exists(fs, written.path) || !is_same_and_complete(fs, written.path, request)) {
     const auto write = [&]() -> Status {
       TRY_ASSIGN(written.bytes, write_folder(fs, temporary, request));
-      return publish(fs, request, temporary, written.path, written);
+      return {};
     };
-    const Status status = write();
+    // Frees space on a full disk. An error here is ignored: the next start removes what is left.
+    const auto clean_up = [&] { (void)remove_tree(fs, temporary).ok(); };
+    Status status = write();
+    if (is_full(status)) {
+      clean_up();
+      if (make_room(fs, request, written).ok() && !written.pruned.empty()) {
+        written.housekeeping_error = "the volume is full: " + names_of(written.pruned) +
+                                     " had to be removed before the " + context +
+                                     " was written; enlarge the volume, or lower --keep_last";
+        status = write();
+      }
+    }
+    if (status.ok()) status = publish(fs, request, temporary, written.path, written);
     if (!status.ok()) {
-      // Frees space on a full disk. An error here is ignored: the next start removes what is left.
-      (void)remove_tree(fs, temporary).ok();
+      clean_up();
       return volume_error(status.error()).with_context(context);
     }
   }

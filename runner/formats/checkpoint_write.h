@@ -3,6 +3,7 @@
 //   .tmp-r<run>-g<generation>-step-N/: each file written and fsynced, state.json last, the directory fsynced
 //   → checked that no newer generation has written → an existing step-N moved aside → renamed to step-N
 //   → parent fsynced → `latest` replaced → old checkpoints pruned
+// On a full volume (kNoSpace) one checkpoint more is pruned before the write is tried once more.
 // If any call fails, or the process dies at any of them, older checkpoints stay intact, and step-N is complete or
 // absent.
 // Threads: one caller at a time per folder and stamp.
@@ -39,10 +40,13 @@ struct WrittenCheckpoint {
   uint64_t bytes = 0;
   std::string moved_aside;  // new path of an existing folder of that step; empty = there was none
   std::vector<std::string> pruned;
-  std::string housekeeping_error;  // the checkpoint is durable, but `latest` or pruning failed; else empty
+  // A warning although the checkpoint is durable: room had to be made for it, or `latest` or pruning failed; else
+  // empty.
+  std::string housekeeping_error;
 };
 
-// Makes the folder, checks with a probe file that it can be written, and removes temporary files of `stamp` or older.
+// Makes the folder, checks with a probe that a folder in it can be written and renamed, and removes temporary files of
+// `stamp` or older. To be called while no write of this or an older stamp is in flight.
 // kUnavailable: "… is not writable: …".
 Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp);
 

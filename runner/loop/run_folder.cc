@@ -38,21 +38,24 @@ std::string first_problem(const std::string& a, const std::string& b) { return a
 
 Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options) {
   TRY(make_directories(fs, options.path));
-  TRY(write_file_atomically(fs, join_path(options.path, "args.txt"), args_txt(config)));
-  TRY_ASSIGN(MetricsLog log, MetricsLog::open(join_path(options.path, kMetricsFile), options.resume_step));
+  const auto temporary = [&](const char* name) { return join_path(options.path, temporary_name(options.stamp, name)); };
+  TRY(write_file_atomically(fs, join_path(options.path, "args.txt"), args_txt(config), temporary("args.txt")));
+  TRY_ASSIGN(MetricsLog log,
+             MetricsLog::open(fs, join_path(options.path, kMetricsFile), options.resume_step, temporary(kMetricsFile)));
   RunFolder folder(options.path, std::move(log));
   folder.files_ = {"args.txt", kMetricsFile};
   if (config.training.tensorboard) {
-    TRY_ASSIGN(folder.events_, EventWriter::create({.folder = options.path,
-                                                    .host = options.host_name,
-                                                    .pid = getpid(),
-                                                    .unix_time = static_cast<double>(std::time(nullptr)),
-                                                    .resume_step = options.resume_step}));
+    TRY_ASSIGN(folder.events_, EventWriter::create(fs, {.folder = options.path,
+                                                        .host = options.host_name,
+                                                        .pid = getpid(),
+                                                        .unix_time = static_cast<double>(std::time(nullptr)),
+                                                        .resume_step = options.resume_step}));
     folder.files_.push_back(base_name(folder.events_->path()));
   }
   if (config.training.wandb.is_used) {
     TRY_ASSIGN(folder.wandb_, WandbLog::open(fs, config,
                                              {.run_folder = options.path,
+                                              .stamp = options.stamp,
                                               .resume_step = options.resume_step,
                                               .resume_epochs = options.resume_epochs,
                                               .time = static_cast<double>(std::time(nullptr))}));
@@ -66,7 +69,7 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
     // A log that exists but cannot be read is not replaced.
     if (!before.ok() && before.error().code != ErrorCode::kNotFound) return before.error();
     const std::string kept = options.resume_step > 0 && before.ok() ? lines_until(*before, options.resume_epochs) : "";
-    TRY_ASSIGN(folder.log_txt_, AppendFile::replace(fs, log_path, header + "\n" + kept));
+    TRY_ASSIGN(folder.log_txt_, AppendFile::replace(fs, log_path, header + "\n" + kept, temporary(kLogFile)));
   }
   return folder;
 }

@@ -12,6 +12,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
+#include "runner/contract/checkpoint_layout.h"
 #include "runner/models/workload.h"
 #include "runner/telemetry/append_file.h"
 #include "runner/telemetry/metrics_log.h"
@@ -25,9 +26,11 @@ class RunFolder {
   struct Options {
     std::string path;
     std::string host_name;
+    CheckpointStamp stamp;      // of this rank 0; temporary files are named after it
     int64_t resume_step = 0;    // lines of later steps are removed: these steps are done again
     int64_t resume_epochs = 0;  // epochs completed at resume_step
   };
+  // `fs` outlives it.
   static Result<RunFolder> open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options);
 
   // A sentence when something could not be written; empty otherwise.

@@ -1,9 +1,5 @@
 #include "runner/telemetry/append_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <optional>
 
@@ -12,23 +8,21 @@
 
 namespace lockstep {
 
-Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int create = mode == Mode::kMustBeNew ? O_CREAT | O_EXCL : 0;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | create, 0644);
-  if (fd < 0) return error_of_errno(errno, "open", path);
-  AppendFile file(path, fd, 0);
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return error_of_errno(errno, "stat", path);
-  file.size_ = info.st_size;
+Result<AppendFile> AppendFile::open(FileSystem& fs, const std::string& path, FileSystem::Append append) {
+  TRY_ASSIGN(const FileHandle opened, fs.open_for_append(path, append));
+  AppendFile file(fs, path, opened);
+  const Result<FileInfo> info = fs.fstat(opened);
+  if (!info.ok()) return info.error().with_context(path);
+  file.size_ = info->bytes;
   return file;
 }
 
-Result<AppendFile> AppendFile::replace(FileSystem& fs, const std::string& path, std::string_view text) {
-  const std::string temporary = join_path(parent_path(path), ".tmp-" + base_name(path));
+Result<AppendFile> AppendFile::replace(FileSystem& fs, const std::string& path, std::string_view text,
+                                       const std::string& temporary) {
   std::optional<AppendFile> file;
   const auto write_and_open = [&](const ByteSink& sink) -> Status {
     TRY(sink(text.data(), text.size()));
-    TRY_ASSIGN(file, open(temporary, Mode::kMustExist));
+    TRY_ASSIGN(file, open(fs, temporary, FileSystem::Append::kToExisting));
     return {};
   };
   TRY(write_file_atomically(fs, path, write_and_open, temporary));
@@ -37,15 +31,17 @@ Result<AppendFile> AppendFile::replace(FileSystem& fs, const std::string& path, 
 }
 
 AppendFile::AppendFile(AppendFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
+    : fs_(other.fs_),
+      path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, FileHandle{})),
       size_(other.size_),
       torn_(other.torn_),
       failing_(other.failing_) {}
 
 AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  std::swap(fs_, other.fs_);
   std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
+  std::swap(file_, other.file_);
   std::swap(size_, other.size_);
   std::swap(torn_, other.torn_);
   std::swap(failing_, other.failing_);
@@ -53,7 +49,7 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
 }
 
 AppendFile::~AppendFile() {
-  if (fd_ >= 0) ::close(fd_);
+  if (file_.descriptor >= 0) (void)fs_->close(file_).ok();  // what could be lost here is not fsynced anyway
 }
 
 Status AppendFile::append(std::string_view record) {
@@ -64,18 +60,18 @@ Status AppendFile::append(std::string_view record) {
 }
 
 Status AppendFile::write_whole(std::string_view record) {
-  if (torn_ && ::ftruncate(fd_, size_) != 0) return error_of_errno(errno, "truncate", path_);
+  if (torn_) {
+    const Status cut = fs_->truncate(file_, size_);
+    if (!cut.ok()) return cut.error().with_context(path_);
+  }
   torn_ = false;
-  ssize_t written = 0;
-  do {
-    written = ::write(fd_, record.data(), record.size());
-  } while (written < 0 && errno == EINTR);
-  if (written < 0) return error_of_errno(errno, "write", path_);
-  if (static_cast<size_t>(written) < record.size()) {
-    torn_ = ::ftruncate(fd_, size_) != 0;
+  const Result<size_t> written = fs_->write(file_, record.data(), record.size());
+  if (!written.ok()) return written.error().with_context(path_);
+  if (*written < record.size()) {
+    torn_ = !fs_->truncate(file_, size_).ok();
     return error_of_errno(ENOSPC, "write", path_);  // what a short write to a regular file means
   }
-  size_ += written;
+  size_ += *written;
   return {};
 }
 

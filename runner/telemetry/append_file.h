@@ -2,7 +2,7 @@
 //
 // Role: used for metrics.jsonl and the TensorBoard events. Not fsynced: these files are for watching a run, and after a
 // crash of the machine the next start removes an incomplete last record.
-// Threads: one thread. Ownership: owns the descriptor.
+// Threads: one thread. Ownership: owns the open file of `fs`, which outlives it.
 // Errors: kUnavailable. After a write error further errors are not returned until a write has succeeded again, so that
 // a full disk is reported once and not at every step.
 #pragma once
@@ -23,12 +23,13 @@ inline constexpr uint64_t kLineFileBytesMax = uint64_t{64} << 20;
 
 class AppendFile {
  public:
-  enum class Mode { kMustBeNew, kMustExist };
-  // kConflict: the mode is kMustBeNew, and the file exists. kNotFound: it is kMustExist, and the file does not.
-  static Result<AppendFile> open(const std::string& path, Mode mode);
+  // Errors: as FileSystem::open_for_append.
+  static Result<AppendFile> open(FileSystem& fs, const std::string& path, FileSystem::Append append);
   // Replaces the file by a new one that begins with `text`. What appends to the old one goes on there; and this one
   // appends to the new one even if another process has replaced it meanwhile, because its path is not opened again.
-  static Result<AppendFile> replace(FileSystem& fs, const std::string& path, std::string_view text);
+  // `temporary`: a path on the same volume that no other process uses.
+  static Result<AppendFile> replace(FileSystem& fs, const std::string& path, std::string_view text,
+                                    const std::string& temporary);
 
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
@@ -39,12 +40,13 @@ class AppendFile {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  AppendFile(std::string path, int fd, int64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  AppendFile(FileSystem& fs, std::string path, FileHandle file) : fs_(&fs), path_(std::move(path)), file_(file) {}
   Status write_whole(std::string_view record);
 
+  FileSystem* fs_;
   std::string path_;
-  int fd_ = -1;
-  int64_t size_ = 0;      // of the whole records
+  FileHandle file_;
+  uint64_t size_ = 0;     // of the whole records
   bool torn_ = false;     // bytes of an incomplete record may follow size_
   bool failing_ = false;  // an error was returned and no write has succeeded since
 };

@@ -62,8 +62,8 @@ KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
 
 }  // namespace
 
-Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step, uint64_t bytes_max) {
-  PosixFileSystem fs;
+Result<MetricsLog> MetricsLog::open(FileSystem& fs, const std::string& path, int64_t resume_step,
+                                    const std::string& temporary, uint64_t bytes_max) {
   KeptLines kept;
   TRY_ASSIGN(std::string moved_to, move_too_large(fs, path, bytes_max));
   const Result<std::string> text = read_file(fs, path, bytes_max);
@@ -74,7 +74,7 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
   }
   // Makes a new file even if the lines are the same, because an old rank 0 that was cut off may still write to the old
   // one.
-  Result<AppendFile> file = AppendFile::replace(fs, path, kept.text);
+  Result<AppendFile> file = AppendFile::replace(fs, path, kept.text, temporary);
   if (!file.ok()) return file.error().with_context(path);
   MetricsLog log(std::move(*file));
   log.moved_to_ = std::move(moved_to);

@@ -43,8 +43,10 @@ class MetricsLog {
   // incomplete last line; 0 removes all lines. Each opening makes a new file under the old name, so that an old rank 0
   // that was cut off writes to the file that it opened and not to this one. Lines are parsed from the end, back to the
   // first of a step before `resume_step`; earlier lines are kept unread. A file larger than bytes_max would take too
-  // long to copy at every start: it is moved to PATH.1, .2, …, and a new one is begun.
-  static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = kLineFileBytesMax);
+  // long to copy at every start: it is moved to PATH.1, .2, …, and a new one is begun. `temporary`: as
+  // AppendFile::replace. `fs` outlives the log.
+  static Result<MetricsLog> open(FileSystem& fs, const std::string& path, int64_t resume_step,
+                                 const std::string& temporary, uint64_t bytes_max = kLineFileBytesMax);
 
   // ok, and writes nothing, when the step already has a line.
   Status append(const StepRecord& record);

@@ -120,8 +120,7 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-Result<EventWriter> EventWriter::create(const EventWriterOptions& options) {
-  PosixFileSystem fs;
+Result<EventWriter> EventWriter::create(FileSystem& fs, const EventWriterOptions& options) {
   TRY(make_directories(fs, options.folder));
   TRY_ASSIGN(const int64_t newest, newest_file_time(fs, options.folder));
   const int64_t time = std::max(static_cast<int64_t>(options.unix_time), newest + 1);
@@ -129,7 +128,7 @@ Result<EventWriter> EventWriter::create(const EventWriterOptions& options) {
   std::snprintf(digits.data(), digits.size(), "%010lld", static_cast<long long>(time));
   const std::string name =
       std::string(kFilePrefix) + digits.data() + "." + options.host + "." + std::to_string(options.pid);
-  TRY_ASSIGN(AppendFile file, AppendFile::open(join_path(options.folder, name), AppendFile::Mode::kMustBeNew));
+  TRY_ASSIGN(AppendFile file, AppendFile::open(fs, join_path(options.folder, name), FileSystem::Append::kToNew));
   EventWriter writer(std::move(file));
   // TensorBoard drops the events of earlier files from START's step on.
   TRY(writer.file_.append(record(event(options.unix_time, 0, 3, "brain.Event:2"))));

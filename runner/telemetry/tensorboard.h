@@ -30,8 +30,8 @@ struct EventWriterOptions {
 class EventWriter {
  public:
   // events.out.tfevents.<time>.<host>.<pid>. TensorBoard reads files in the order of their names, so the time is moved
-  // past that of every file already there.
-  static Result<EventWriter> create(const EventWriterOptions& options);
+  // past that of every file already there. `fs` outlives the writer.
+  static Result<EventWriter> create(FileSystem& fs, const EventWriterOptions& options);
 
   // One event with all scalars of a step.
   Status add_scalars(int64_t step, double unix_time, const std::vector<std::pair<std::string, double>>& scalars);

@@ -18,12 +18,14 @@ constexpr size_t kIdLength = 12;
 constexpr const char* kBestLoss = "train/best_loss";
 constexpr const char* kEpochLoss = "train_loss";  // of an evaluation: the mean over the steps since the one before
 
-// The id in run.json, which a resumed run keeps; empty when there is none.
-std::string id_in(FileSystem& fs, const std::string& path) {
+// The id in run.json, which a resumed run keeps; empty when there is none. An error of the volume is not taken for
+// that: the curves would go on in another run of Weights & Biases.
+Result<std::string> id_in(FileSystem& fs, const std::string& path) {
   const Result<std::string> text = read_file(fs, path, kRunFileBytesMax);
-  if (!text.ok()) return {};
+  if (!text.ok() && text.error().code == ErrorCode::kUnavailable) return text.error();
+  if (!text.ok()) return std::string();
   const Result<Json> json = parse_json(*text, path);
-  if (!json.ok() || !json->is_object()) return {};
+  if (!json.ok() || !json->is_object()) return std::string();
   const auto id = json->find("id");
   return id != json->end() && id->is_string() ? id->get<std::string>() : std::string();
 }
@@ -48,7 +50,12 @@ Result<WandbLog> WandbLog::open(FileSystem& fs, const RunConfig& config, const O
   TRY(make_directories(fs, folder));
   const std::string run_path = join_path(folder, "run.json");
   const WandbOptions& wandb = config.training.wandb;
-  std::string id = options.resume_step > 0 ? id_in(fs, run_path) : std::string();
+  // In the run's folder, whose leftovers the next start removes.
+  const std::string temporary = join_path(options.run_folder, temporary_name(options.stamp, kWandbFolder));
+  std::string id;
+  if (options.resume_step > 0) {
+    TRY_ASSIGN(id, id_in(fs, run_path));
+  }
   if (id.empty()) {
     const std::string unique = options.run_folder + " " + std::to_string(options.time) + " " + std::to_string(getpid());
     id = sha256_hex(unique).substr(0, kIdLength);
@@ -59,10 +66,10 @@ Result<WandbLog> WandbLog::open(FileSystem& fs, const RunConfig& config, const O
                   {"id", id},
                   {"config", OrderedJson::object()}};
   for (const FlagValue& flag : config.flags) run["config"][flag.name] = flag.value;
-  TRY(write_file_atomically(fs, run_path, dump_pretty(run)));
+  TRY(write_file_atomically(fs, run_path, dump_pretty(run), temporary));
 
   const std::string path = join_path(folder, "metrics.jsonl");
-  TRY_ASSIGN(MetricsLog lines, MetricsLog::open(path, options.resume_step));
+  TRY_ASSIGN(MetricsLog lines, MetricsLog::open(fs, path, options.resume_step, temporary));
   WandbLog log(std::move(lines));
   TRY_ASSIGN(const std::string kept, read_file(fs, path, kLineFileBytesMax));
   log.best_loss_ = best_loss_in(kept);

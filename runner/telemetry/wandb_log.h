@@ -14,6 +14,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
+#include "runner/contract/checkpoint_layout.h"
 #include "runner/telemetry/metrics_log.h"
 
 namespace lockstep {
@@ -24,6 +25,7 @@ class WandbLog {
  public:
   struct Options {
     std::string run_folder;
+    CheckpointStamp stamp;      // of the run's writer; temporary files are named after it
     int64_t resume_step = 0;    // as MetricsLog::open
     int64_t resume_epochs = 0;  // epochs completed at resume_step
     double time = 0.0;          // now

@@ -13,9 +13,10 @@ namespace {
 
 Status write_events(const std::string& folder, int64_t resume_step, int64_t last_step, double offset) {
   constexpr double kStart = 1700000000.0;
+  PosixFileSystem fs;
   TRY_ASSIGN(EventWriter writer,
              EventWriter::create(
-                 {.folder = folder, .host = "host", .pid = 42, .unix_time = kStart, .resume_step = resume_step}));
+                 fs, {.folder = folder, .host = "host", .pid = 42, .unix_time = kStart, .resume_step = resume_step}));
   for (int64_t step = resume_step + 1; step <= last_step; ++step) {
     const auto number = static_cast<double>(step);
     TRY(writer.add_scalars(step, kStart + number, {{"train/loss", offset + number / 4}, {"train/lr", 0.5}}));

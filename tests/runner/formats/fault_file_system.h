@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <set>
@@ -49,6 +50,9 @@ class FaultFileSystem final : public FileSystem {
     if (file.ok()) written_.insert(file->descriptor);
     return file;
   }
+  Result<FileHandle> open_for_append(const std::string& path, Append append) override {
+    return change<Result<FileHandle>>("open", path, [&] { return below_.open_for_append(path, append); });
+  }
   // Called once, when a file whose path ends so is opened for reading the n-th time: what another process does then.
   void at_read_of(std::string ending, int n, std::function<void()> what) {
     meanwhile_ = {std::move(ending), n, std::move(what)};
@@ -68,6 +72,9 @@ class FaultFileSystem final : public FileSystem {
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
   Status fsync(FileHandle file) override {
     return change<Status>("fsync", "", [&] { return below_.fsync(file); });
+  }
+  Status truncate(FileHandle file, uint64_t bytes) override {
+    return change<Status>("truncate", "", [&] { return below_.truncate(file, bytes); });
   }
   Status close(FileHandle file) override {
     const bool is_written = was_written(file);  // asked first: once it is closed, another thread may get its number
@@ -146,6 +153,30 @@ class FaultFileSystem final : public FileSystem {
   } meanwhile_;
   std::vector<std::string> log_;
   std::set<int> written_;  // descriptors open for writing
+};
+
+// A volume with room for `bytes_max` bytes in the files of `root`.
+class SmallVolume final : public ForwardingFileSystem {
+ public:
+  SmallVolume(FileSystem& below, std::string root, uint64_t bytes_max)
+      : ForwardingFileSystem(below), root_(std::move(root)), bytes_max_(bytes_max) {}
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    if (bytes_in(root_) + bytes > bytes_max_) return error_of_errno(errno_value, "write", root_);
+    return ForwardingFileSystem::write(file, data, bytes);
+  }
+  static uint64_t bytes_in(const std::string& root) {
+    uint64_t bytes = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+      if (entry.is_regular_file()) bytes += entry.file_size();
+    }
+    return bytes;
+  }
+
+  int errno_value = ENOSPC;
+
+ private:
+  std::string root_;
+  uint64_t bytes_max_;
 };
 
 // Lets `writes_left` files be opened for writing; then the disk is full.

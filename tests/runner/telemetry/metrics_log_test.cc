@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "runner/base/json.h"
+#include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -27,8 +28,13 @@ EvaluationRecord evaluation_record(int64_t step) {
   return {.step = step, .epoch = 1, .metrics = {{"valid_ndcg@10", 0.25}}, .time = 6.5};
 }
 
+Result<MetricsLog> try_to_open(const std::string& path, int64_t resume_step, uint64_t bytes_max = kLineFileBytesMax) {
+  static PosixFileSystem fs;
+  return MetricsLog::open(fs, path, resume_step, join_path(parent_path(path), ".tmp-metrics.jsonl"), bytes_max);
+}
+
 MetricsLog open_log(const std::string& path, int64_t resume_step) {
-  auto log = MetricsLog::open(path, resume_step);
+  auto log = try_to_open(path, resume_step);
   EXPECT_TRUE(log.ok()) << log.error().message;
   return std::move(log).value();
 }
@@ -61,7 +67,7 @@ TEST(MetricsLog, that_became_too_large_is_put_aside_and_a_new_one_begun) {
   const std::string path = folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n");
   const std::string before = contents(path);
   folder.write("metrics.jsonl.1", "older");
-  auto log = MetricsLog::open(path, 2, before.size() - 1);
+  auto log = try_to_open(path, 2, before.size() - 1);
   ASSERT_TRUE(log.ok()) << log.error().message;
   EXPECT_EQ(log->moved_to(), path + ".2");
   EXPECT_EQ(contents(path + ".2"), before);
@@ -69,7 +75,7 @@ TEST(MetricsLog, that_became_too_large_is_put_aside_and_a_new_one_begun) {
   ASSERT_TRUE(log->append(step_record(3)).ok());
   EXPECT_EQ(steps_in(path), std::vector<std::string>{"3"});
 
-  auto again = MetricsLog::open(path, 3, 1000);
+  auto again = try_to_open(path, 3, 1000);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->moved_to(), "");
   EXPECT_TRUE(again->has_step(3));
@@ -195,15 +201,47 @@ TEST(MetricsLog, keeps_the_old_file_when_it_cannot_be_replaced) {
   const TemporaryFolder folder;
   const std::string path = folder.write("metrics.jsonl", "{\"step\":1}\n");
   std::filesystem::create_directory(folder.file(".tmp-metrics.jsonl"));  // where the new one would be written
-  const auto log = MetricsLog::open(path, 1);
+  const auto log = try_to_open(path, 1);
   ASSERT_FALSE(log.ok());
   EXPECT_THAT(log.error().message, testing::HasSubstr(".tmp-metrics.jsonl"));
   EXPECT_EQ(contents(path), "{\"step\":1}\n");
 }
 
+TEST(MetricsLog, keeps_the_old_lines_whatever_call_fails_while_it_is_opened) {
+  PosixFileSystem disk;
+  bool opened = false;
+  for (int n = 1; !opened; ++n) {
+    ASSERT_LT(n, 100);
+    const TemporaryFolder folder;
+    const std::string path = folder.write("metrics.jsonl", "{\"step\":1}\n");
+    FaultFileSystem fs(disk, FaultFileSystem::Fault::kFailOnce, n, ENOSPC);
+    const auto log = MetricsLog::open(fs, path, 1, folder.file(".tmp-lines"));
+    EXPECT_EQ(log.ok(), fs.failures() == 0) << testing::PrintToString(fs.log());
+    EXPECT_EQ(contents(path), "{\"step\":1}\n");
+    opened = fs.failures() == 0;
+  }
+}
+
+TEST(MetricsLog, says_once_that_a_line_cannot_be_written_and_writes_the_next_ones) {
+  PosixFileSystem disk;
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  FaultFileSystem counted(disk, FaultFileSystem::Fault::kNone, 0);
+  ASSERT_TRUE(MetricsLog::open(counted, path, 0, folder.file(".tmp-lines")).ok());
+  // The next call after those of the opening is the write of the first line.
+  FaultFileSystem fs(disk, FaultFileSystem::Fault::kFailOnce, counted.calls() + 1, EIO);
+  auto log = MetricsLog::open(fs, path, 0, folder.file(".tmp-lines"));
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  const Status lost = log->append(step_record(1));
+  ASSERT_FALSE(lost.ok());
+  EXPECT_THAT(lost.error().message, testing::HasSubstr("metrics.jsonl: write"));
+  ASSERT_TRUE(log->append(step_record(2)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("2"));
+}
+
 TEST(MetricsLog, names_the_path_it_cannot_open) {
   const TemporaryFolder folder;
-  const auto log = MetricsLog::open(folder.file("missing/metrics.jsonl"), 0);
+  const auto log = try_to_open(folder.file("missing/metrics.jsonl"), 0);
   ASSERT_FALSE(log.ok());
   EXPECT_NE(log.error().message.find("missing/metrics.jsonl"), std::string::npos);
 }

@@ -28,7 +28,7 @@ Json run_of(const TemporaryFolder& folder) {
 
 WandbLog open_log(const TemporaryFolder& folder, const RunConfig& config, int64_t step = 0, int64_t epochs = 0,
                   double time = 100.0) {
-  PosixFileSystem fs;
+  static PosixFileSystem fs;
   auto log = WandbLog::open(fs, config,
                             {.run_folder = folder.path(), .resume_step = step, .resume_epochs = epochs, .time = time});
   EXPECT_TRUE(log.ok()) << log.error().message;
