@@ -20,9 +20,9 @@ constexpr std::string_view kModulePrefix = "module.";
 
 Result<NamedTensors> load_tensors(FileSystem& fs, const CheckpointEntry& entry, const std::string& name) {
   TRY_ASSIGN(std::string bytes, read_checkpoint_file(fs, entry, name));
-  TRY_ASSIGN(const TensorFile file,
-             read_safetensors(std::make_shared<const std::string>(std::move(bytes)), join_path(entry.path, name)));
-  return tensors_of(file.tensors);
+  const auto file = std::make_shared<std::string>(std::move(bytes));
+  TRY_ASSIGN(const TensorFile content, read_safetensors(file, join_path(entry.path, name)));
+  return tensors_in(file, content.tensors);  // not copies, which would need the size of the file once more
 }
 
 Result<LoadedCheckpoint> load_entry(FileSystem& fs, const CheckpointEntry& entry) {

@@ -1,7 +1,8 @@
 // Checkpoints and weight files → tensors.
 //
 // Role: resume (the newest complete checkpoint of this run, or a given one) and weights from other files. Tensors are
-// returned on the CPU, in memory of their own; copy_tensors copies them to their destination. Threads: functions.
+// returned on the CPU; those of a checkpoint lie in the memory of its file, so that rank 0 needs the state's size once.
+// copy_tensors copies them to their destination. Threads: functions.
 // Errors: kConflict (another run's: exit code 2), kInvalid (another model's, a newer format: exit code 2), kCorrupt and
 // kUnavailable (exit code 4), kNotFound (a path that is not there: exit code 2).
 #pragma once

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -127,6 +128,21 @@ NamedTensors tensors_of(const std::vector<TensorView>& views) {
     at::Tensor tensor = at::empty(view.shape, at::TensorOptions().dtype(scalar_type_of(view.dtype)));
     if (view.bytes > 0) std::memcpy(tensor.mutable_data_ptr(), view.data, view.bytes);
     tensors.push_back({view.name, std::move(tensor)});
+  }
+  return tensors;
+}
+
+NamedTensors tensors_in(const std::shared_ptr<std::string>& file, const std::vector<TensorView>& views) {
+  NamedTensors tensors;
+  for (const TensorView& view : views) {
+    if (view.bytes == 0 || reinterpret_cast<uintptr_t>(view.data) % size_of(view.dtype) != 0) {
+      tensors.push_back(std::move(tensors_of({view}).front()));
+      continue;
+    }
+    char* const data = file->data() + (static_cast<const char*>(view.data) - file->data());
+    tensors.push_back(
+        {view.name, at::from_blob(
+                        data, view.shape, [file](void*) {}, at::TensorOptions().dtype(scalar_type_of(view.dtype)))});
   }
   return tensors;
 }

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -44,5 +45,8 @@ Status save_output(FileSystem& fs, const std::string& path, const OutputContent&
 Result<std::vector<TensorView>> views_of(const NamedTensors& tensors);
 // Copies, on the CPU.
 NamedTensors tensors_of(const std::vector<TensorView>& views);
+// Tensors in the memory of `file`, into which the views point and which stays as long as one of them. A tensor that is
+// not aligned there is a copy.
+NamedTensors tensors_in(const std::shared_ptr<std::string>& file, const std::vector<TensorView>& views);
 
 }  // namespace lockstep

@@ -64,6 +64,7 @@ struct Job {
 struct Output {
   std::string name;
   OutputContent content;
+  CheckpointStamp stamp;
 };
 
 }  // namespace
@@ -88,12 +89,6 @@ class CheckpointWriter::Impl {
     }
     changed_.notify_all();
     thread_.join();
-  }
-
-  Status prepare(const CheckpointStamp& stamp) {
-    wait_to_the_end(Writes::kAll);
-    stamp_ = stamp;
-    return prepare_checkpoint_folder(fs_, options_.folder, stamp);
   }
 
   void make_buffers(const CheckpointContent& content) {
@@ -122,11 +117,11 @@ class CheckpointWriter::Impl {
     return cost;
   }
 
-  void stage_output(std::string name, OutputContent content) {
+  void stage_output(std::string name, OutputContent content, const CheckpointStamp& stamp) {
     wait_to_the_end(Writes::kOutput);
     {
       const std::lock_guard lock(mutex_);
-      output_ = Output{.name = std::move(name), .content = std::move(content)};
+      output_ = Output{.name = std::move(name), .content = std::move(content), .stamp = stamp};
     }
     changed_.notify_all();
   }
@@ -230,10 +225,10 @@ class CheckpointWriter::Impl {
 
   // A newer rank 0 writes files of the same names. This check keeps an old rank 0 from replacing them.
   Status write_output(const Output& output) {
-    TRY(check_none_is_newer(fs_, options_.folder, options_.run, stamp_));
+    TRY(check_none_is_newer(fs_, options_.folder, options_.run, output.stamp));
     // The temporary file is made in the run's folder, because remove_leftovers searches there and not in the folders of
     // outputs, of which there may be thousands.
-    const std::string temporary = join_path(options_.folder, temporary_name(stamp_, base_name(output.name)));
+    const std::string temporary = join_path(options_.folder, temporary_name(output.stamp, base_name(output.name)));
     return save_output(fs_, join_path(options_.folder, output.name), output.content, temporary);
   }
 
@@ -277,7 +272,6 @@ class CheckpointWriter::Impl {
   uint64_t operations_reported_ = 0;           // operations_ended_ at the last on_progress; used by the caller's thread
   WatchedFileSystem fs_;
   CheckpointWriterOptions options_;
-  CheckpointStamp stamp_;             // changes only while nothing is in flight
   std::optional<SideStream> copies_;  // nullopt on the CPU
   std::vector<StagedFile> staged_;    // used by the training thread while job_ is empty, else by the writing thread
 
@@ -297,12 +291,11 @@ CheckpointWriter::CheckpointWriter(FileSystem& fs, CheckpointWriterOptions optio
     : impl_(std::make_unique<Impl>(fs, std::move(options))) {}
 CheckpointWriter::~CheckpointWriter() = default;
 
-Status CheckpointWriter::prepare(const CheckpointStamp& stamp) { return impl_->prepare(stamp); }
 void CheckpointWriter::make_buffers(const CheckpointContent& content) { impl_->make_buffers(content); }
 void CheckpointWriter::before_change() { impl_->before_change(); }
 StageCost CheckpointWriter::stage(const CheckpointContent& content) { return impl_->stage(content); }
-void CheckpointWriter::stage_output(std::string name, OutputContent content) {
-  impl_->stage_output(std::move(name), std::move(content));
+void CheckpointWriter::stage_output(std::string name, OutputContent content, const CheckpointStamp& stamp) {
+  impl_->stage_output(std::move(name), std::move(content), stamp);
 }
 bool CheckpointWriter::wait_durable(const std::function<bool()>& gives_up, Writes writes) {
   return impl_->wait_durable(gives_up, writes);

@@ -76,10 +76,6 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // At the start of each generation: waits for writes in flight, makes the folder, checks that it can be written, and
-  // removes temporary files that a killed writer has left.
-  Status prepare(const CheckpointStamp& stamp);
-
   // Allocates the host buffers that stage() fills; `content.state` is not used. Called before the first step for two
   // reasons: pinning memory takes about a second per 4 GB, during which the device would idle at the first checkpoint;
   // and a machine with too little memory fails at the start. Throws what torch throws.
@@ -88,9 +84,10 @@ class CheckpointWriter {
   // Makes the current stream of the device wait until the tensors that were staged last are copied; the host does not
   // wait. Work that is queued afterwards may change them.
   void before_change();
-  // Queues a file of the run; `name` is its path below the folder. Waits for the previous output to be written. Since
-  // `content` may be as large as the state, the caller should call wait_durable(…, Writes::kOutput) before it makes it.
-  void stage_output(std::string name, OutputContent content);
+  // Queues a file of the run; `name` is its path below the folder, `stamp` the caller's. Waits for the previous output
+  // to be written. Since `content` may be as large as the state, the caller should call wait_durable(…,
+  // Writes::kOutput) before it makes it.
+  void stage_output(std::string name, OutputContent content, const CheckpointStamp& stamp);
   // Waits until no write of these kinds is in flight, and returns true; the reports say whether they succeeded.
   // `gives_up` is called several times a second; when it returns true, the wait ends with false, and the write goes on.
   enum class Writes { kCheckpoint, kOutput, kAll };

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "runner/base/build_info.h"
+#include "runner/formats/checkpoint_dir.h"
 #include "runner/loop/run_folder.h"
 
 namespace lockstep {
@@ -30,20 +31,30 @@ void RunWriter::begin_generation(uint64_t generation, int world_size, bool from_
   if (!from_live_rank) checkpointed_step_ = state_.counters.step;
 }
 
-Status RunWriter::open(const StopToken& stop) {
-  const Status opened = open_folder(stop);
+Status RunWriter::open() {
+  Status opened = lock_folder();
+  if (!opened.ok()) return opened;
+  opened = open_folder();
   lacks_folder_ = !opened.ok();
-  if (opened.ok() || !from_live_rank_ || opened.error().code != ErrorCode::kUnavailable) return opened;
+  if (opened.ok() || !from_live_rank_) return opened;
   problem_ = opened.error().message;
   parts_.reporter.warn("the output folder cannot be used now: " + problem_ +
-                       "; training continues, and the folder is tried again at each checkpoint. Free space in it, or "
-                       "repair the volume");
+                       "; training continues, and the folder is tried again at each checkpoint" +
+                       (opened.error().code == ErrorCode::kConflict ? "" : ". Free space in it, or repair the volume"));
   return {};
 }
 
-// Locks the folder and checks that it can be written. A rank 0 that keeps its state through a recovery has the run's
-// files open already.
-Status RunWriter::open_folder(const StopToken& stop) {
+// Does nothing while the folder cannot be made: open_folder then returns the error, with what to do.
+Status RunWriter::lock_folder() {
+  if (lock_ || !parts_.locks_folder || !make_directories(parts_.fs, parts_.folder).ok()) return {};
+  TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
+  lock_.emplace(std::move(taken));
+  return {};
+}
+
+// Checks that the folder can be written, and opens the run's files. A rank 0 that keeps its state through a recovery
+// has done so already, and its writes of the group before go on.
+Status RunWriter::open_folder() {
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   const TrainingOptions& training = parts_.config.training;
   if (!writer_) {
@@ -57,18 +68,15 @@ Status RunWriter::open_folder(const StopToken& stop) {
                                            .on_progress = [&clock = parts_.clock] { clock.progress(); }});
     writer_->make_buffers(checkpoint_tensors());
   }
-  wait_for(stop);
   report();
-  // If the folder cannot be made, prepare() below returns the error, with what to do.
-  if (!lock_ && parts_.locks_folder && make_directories(parts_.fs, parts_.folder).ok()) {
-    TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
-    lock_.emplace(std::move(taken));
-  }
-  TRY(writer_->prepare(stamp()));
+  if (opened_at_step_ < 0) TRY(prepare_checkpoint_folder(parts_.fs, parts_.folder, stamp()));
   if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
+  // Opening replaces the files, and an old rank 0 that was cut off must not do that to its successor's.
+  TRY(check_none_is_newer(parts_.fs, parts_.folder, identity(), stamp()));
   TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
                                                {.path = parts_.folder,
                                                 .host_name = parts_.host_name,
+                                                .stamp = stamp(),
                                                 .resume_step = state_.counters.step,
                                                 .resume_epochs = state_.counters.place.epoch}));
   opened_at_step_ = state_.counters.step;
@@ -79,7 +87,8 @@ Status RunWriter::open_folder(const StopToken& stop) {
 // True when the folder can be used; if it could not before, tries it again.
 bool RunWriter::has_folder(const StopToken& stop) {
   if (!lacks_folder_) return true;
-  const Status opened = open_folder(stop);
+  Status opened = lock_folder();
+  if (opened.ok()) opened = open_folder();
   if (!opened.ok()) {
     problem_ = opened.error().message;
     parts_.reporter.warn("the output folder still cannot be used: " + problem_);
@@ -152,7 +161,7 @@ void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, 
     wait_for(stop, Writes::kOutput);
     OutputContent content = parts_.workload.output(name, state);
     const auto* const text = std::get_if<std::string>(&content);
-    if (text == nullptr || !text->empty()) writer_->stage_output(name, std::move(content));
+    if (text == nullptr || !text->empty()) writer_->stage_output(name, std::move(content), stamp());
   }
   outputs_step_ = note.report.step;
   unstaged_.reset();

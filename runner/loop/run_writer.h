@@ -36,10 +36,11 @@ class RunWriter {
   // A new group has formed. generation: the one that checkpoints are stamped with. from_live_rank: the state came from
   // a rank's memory, so it may be in no checkpoint yet.
   void begin_generation(uint64_t generation, int world_size, bool from_live_rank);
-  // Rank 0: locks the folder and opens the run's files. When the volume is full or not reachable, and the state came
-  // from a live rank, it returns ok, and the run goes on in memory. Errors: kConflict (another run uses the folder),
+  // Rank 0: locks the folder and opens the run's files; once they are open, a new group waits neither for a write that
+  // is in flight nor for the volume. When the folder cannot be used, and the state came from a live rank, it returns
+  // ok, and the run goes on in memory. Errors: kConflict (another run uses the folder, or a newer rank 0 has written),
   // the volume's.
-  Status open(const StopToken& stop);
+  Status open();
   // This rank is not rank 0 any more.
   void close(const StopToken& stop);
   [[nodiscard]] bool is_open() const { return writer_ != nullptr; }
@@ -69,7 +70,8 @@ class RunWriter {
 
  private:
   [[nodiscard]] CheckpointStamp stamp() const { return {state_.counters.run, generation_}; }
-  Status open_folder(const StopToken& stop);
+  Status lock_folder();
+  Status open_folder();
   bool has_folder(const StopToken& stop);
   [[nodiscard]] CheckpointContent checkpoint_tensors() const;
   [[nodiscard]] CheckpointState checkpoint_state(bool is_best) const;
@@ -84,7 +86,7 @@ class RunWriter {
   int world_size_ = 1;
   bool from_live_rank_ = false;
   bool lacks_folder_ = false;       // the folder could not be used when the group formed, nor since
-  int64_t opened_at_step_ = -1;     // the step at which the run's files were opened; -1: not open
+  int64_t opened_at_step_ = -1;     // the step at which the run's files were opened; -1: not yet, and nothing is staged
   int64_t checkpointed_step_ = -1;  // the step of the checkpoint that was staged here last, or read
   int64_t best_step_ = -1;          // the step of the checkpoint that was last staged as the best
   int64_t outputs_step_ = -1;       // the step of the evaluation whose files were staged here last

@@ -173,7 +173,7 @@ Outcome Trainer::prepare(Generation& g) {
   // A new rank 0 opens the folder even when the run is finished: the rank 0 before it may not have written the last
   // checkpoint.
   if (g.is_rank_zero() && !training.inference_only && (g.sync.from_live_rank || !is_finished(g))) {
-    const Status opened = writer_.open(g.stop);
+    const Status opened = writer_.open();
     if (!opened.ok()) {
       const bool is_usage_error = opened.error().code == ErrorCode::kConflict;
       return {is_usage_error ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};

@@ -4,7 +4,7 @@
 Both sides train SASRec on MovieLens-100K with 2 nodes of 1 rank each on this machine; a rank is killed (SIGKILL) in the
 middle of the run, again and again, the sides in turn. Both are seen from outside: the time of the kill, and the time at
 which the next step is done that had not been done before (a line of the side's own). The twin goes on from its newest
-checkpoint. Writes its tables into docs/benchmarks.md, with a verdict for each target, and ends with 1 when one was missed.
+checkpoint. Then rank 1 is killed in turn while rank 0 writes nothing and while a write of it takes WRITE_SECONDS. Writes its tables into docs/benchmarks.md, with a verdict for each target, and ends with 1 when one was missed.
 """
 import argparse
 import contextlib
@@ -38,6 +38,9 @@ RECOVERY_SECONDS_MAX = 90
 SECONDS_TARGET = 1.0
 DETECTION_TARGET = 0.1
 REDONE_TARGET = 1
+# Of the medians with and without a checkpoint write of so many seconds in flight.
+WRITE_SECONDS = 10
+WRITE_RATIO_TARGET = 1.5
 
 
 class Lines:
@@ -148,21 +151,11 @@ def measure_ours(kills, draw, folder):
             at = max(worker["step"] for worker in job.status()["workers"])
             job.wait_for_progress(at + draw.randint(CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY))
             rank = draw.choice([0, 1])
-            victim = job.all_workers()[rank]
-            killed, killed_ns = time.time(), time.monotonic_ns()
-            os.kill(victim, signal.SIGKILL)
-            status = job.wait_for_recovery(number)
-            recovery = status["recoveries"][-1]
-            records = [json.loads(line) for line in open(folder / "ours/metrics.jsonl", encoding="utf-8")]
-            first = min(record["time"] for record in records if "loss" in record and
-                        record["time"] > killed + 0.02 and record["step"] >= recovery["step"])
-            recovery["secondsFromKill"] = first - killed
-            # detectionSeconds begins with the last sign of life: up to a step of it is work.
-            recovery["detectionSecondsFromKill"] = (recovery["brokenNanoseconds"] - killed_ns) / 1e9
+            recovery = kill_and_recover(job, folder, rank, number)
             if rank == 0:
                 recovery["start"] = start_of_rank_0(job)
             results.append(recovery)
-            print(f"lockstep  {first - killed:7.3f} s  {recovery['redoneSteps']:4d} steps redone  {recovery}",
+            print(f"lockstep  {recovery['secondsFromKill']:7.3f} s  {recovery['redoneSteps']:4d} steps redone  {recovery}",
                   flush=True)
     finally:
         job.signal(signal.SIGKILL)
@@ -170,17 +163,67 @@ def measure_ours(kills, draw, folder):
     return results
 
 
+def kill_and_recover(job, folder, rank, number):
+    """The `number`-th recovery of the job, as /status tells it, with secondsFromKill and detectionSecondsFromKill."""
+    victim = job.all_workers()[rank]
+    killed, killed_ns = time.time(), time.monotonic_ns()
+    os.kill(victim, signal.SIGKILL)
+    recovery = job.wait_for_recovery(number)["recoveries"][-1]
+    records = [json.loads(line) for line in open(folder / "ours/metrics.jsonl", encoding="utf-8")]
+    first = min(record["time"] for record in records if "loss" in record and
+                record["time"] > killed + 0.02 and record["step"] >= recovery["step"])
+    recovery["secondsFromKill"] = first - killed
+    # detectionSeconds begins with the last sign of life: up to a step of it is work.
+    recovery["detectionSecondsFromKill"] = (recovery["brokenNanoseconds"] - killed_ns) / 1e9
+    return recovery
+
+
+def build_slow_fsync(folder):
+    """A library that makes each fsync of a checkpoint's model wait for as long as the file in HOLD_FSYNC exists."""
+    library = folder / "slow_fsync.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, ROOT / "tests/bench/slow_fsync.c"], check=True)
+    return library
+
+
+def measure_during_writes(kills, folder):
+    """Seconds from the kill of rank 1 to the next new step: ([nothing is being written], [a write of 10 s is])"""
+    hold = folder / "hold"
+    job = Job(BIN / "lockstep", DATA, folder / "ours", folder, "--maxlen", "50", "--hidden_units", "50",
+              "--batch_size", "128", "--checkpoint_every", str(CHECKPOINT_EVERY * 4), nodes=2, nproc=1,
+              steps=10_000_000, LD_PRELOAD=str(build_slow_fsync(folder)), HOLD_FSYNC=str(hold))
+    idle, writing = [], []
+    is_writing = lambda: any((folder / "ours").glob(".tmp-*step-*"))  # noqa: E731
+    try:
+        job.wait_for_progress(20)
+        for number in range(1, kills + 1):
+            job.wait_for(lambda: not is_writing(), "the end of a write")
+            idle.append(kill_and_recover(job, folder, 1, 2 * number - 1)["secondsFromKill"])
+            hold.touch()
+            job.wait_for(is_writing, "a checkpoint to be written")
+            timer = threading.Timer(WRITE_SECONDS, hold.unlink)
+            timer.start()
+            writing.append(kill_and_recover(job, folder, 1, 2 * number)["secondsFromKill"])
+            timer.join()
+            print(f"lockstep  {idle[-1]:7.3f} s, and {writing[-1]:7.3f} s during a write of {WRITE_SECONDS} s", flush=True)
+    finally:
+        job.signal(signal.SIGKILL)
+        job.end()
+    return idle, writing
+
+
 def row(name, values, unit="s"):
     return f"| {name} | {statistics.median(values):.3f} {unit} | {min(values):.3f} | {max(values):.3f} |"
 
 
-def verdicts(ours):
+def verdicts(ours, ratio):
     found = Verdicts()
     found.at_most(f"SIGKILL of a worker to the next new step: within {SECONDS_TARGET:g} s, its start and its data included",
                   [r["secondsFromKill"] for r in ours], SECONDS_TARGET, "s")
     found.at_most(f"SIGKILL of a worker until the death was known: within {DETECTION_TARGET:g} s",
                   [r["detectionSecondsFromKill"] for r in ours], DETECTION_TARGET, "s")
     found.at_most(f"steps redone: at most {REDONE_TARGET}", [r["redoneSteps"] for r in ours], REDONE_TARGET, "", 0)
+    found.at_most(f"the same during a write of {WRITE_SECONDS} s, by the medians: at most {WRITE_RATIO_TARGET:g} times",
+                  [ratio], WRITE_RATIO_TARGET, "")
     return found
 
 
@@ -200,6 +243,9 @@ def main():
     parser.add_argument("--turns", type=int, default=2)
     args = parser.parse_args()
     draw = random.Random(1)
+    with tempfile.TemporaryDirectory() as folder:
+        idle, writing = measure_during_writes(args.kills, pathlib.Path(folder))
+    ratio = statistics.median(writing) / statistics.median(idle)
     ours, twins, stuck = [], [], 0
     for _ in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
@@ -229,10 +275,12 @@ def main():
              *start_rows,
              row("lockstep: of it, forming the group", [r["formingSeconds"] for r in ours]),
              row("lockstep: of it, state from a live rank", [r["syncSeconds"] for r in ours]),
-             ""]
+             row("lockstep: SIGKILL of rank 1 to the next new step, nothing being written", idle),
+             row(f"lockstep: the same during a checkpoint write of {WRITE_SECONDS} s", writing),
+             "", f"Ratio of the medians during a write and without one: {ratio:.3f}.", ""]
     if twins:
         lines += [f"Ratio of the medians: {statistics.median(mine) / statistics.median(theirs):.4f}.", ""]
-    found = verdicts(ours)
+    found = verdicts(ours, ratio)
     lines += found.table()
     if stuck:
         lines.append(f"\n{stuck} of torchrun's {len(twins) + stuck} recoveries did not end within "

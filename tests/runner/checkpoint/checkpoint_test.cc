@@ -248,7 +248,7 @@ TEST_F(Checkpoints, are_written_after_the_files_that_were_staged_before_them_whi
   std::promise<void> go;
   SlowFileSystem slow(posix_, go.get_future().share());
   CheckpointWriter writer(slow, options());
-  writer.stage_output("outputs/step-00000010/said.txt", std::string("hello"));
+  writer.stage_output("outputs/step-00000010/said.txt", std::string("hello"), {});
   writer.stage(content_of(10));  // neither has been written
   EXPECT_TRUE(writer.poll_output_reports().empty());
   EXPECT_FALSE(writer.wait_durable([] { return true; }, CheckpointWriter::Writes::kOutput));
@@ -264,8 +264,8 @@ TEST_F(Checkpoints, are_written_after_the_files_that_were_staged_before_them_whi
 TEST_F(Checkpoints, of_a_newer_generation_end_the_writing_of_files_by_an_older_one) {
   CheckpointWriter old(posix_, options());
   CheckpointWriter now(posix_, options());
-  const auto error_of = [](CheckpointWriter& writer, float value) {
-    writer.stage_output("best.pt", weights_output(value));
+  const auto error_of = [](CheckpointWriter& writer, float value, uint64_t generation) {
+    writer.stage_output("best.pt", weights_output(value), {.generation = generation});
     writer.wait_durable();
     const std::vector<OutputReport> reports = writer.poll_output_reports();
     return reports.empty() ? std::optional<Error>(Error{ErrorCode::kUnavailable, "no report"}) : reports[0].error;
@@ -273,21 +273,18 @@ TEST_F(Checkpoints, of_a_newer_generation_end_the_writing_of_files_by_an_older_o
   const auto value_now = [&] {
     return load_weights(posix_, join_path(folder(), "best.pt"))->front().tensor[0].item<float>();
   };
-  ASSERT_TRUE(old.prepare({.generation = 1}).ok());
-  EXPECT_FALSE(error_of(old, 1.0F));
-  ASSERT_TRUE(now.prepare({.generation = 2}).ok());
+  EXPECT_FALSE(error_of(old, 1.0F, 1));
   CheckpointContent content = content_of(12);
   content.state.generation = 2;
   now.stage(content);
-  EXPECT_FALSE(error_of(now, 2.0F));
+  EXPECT_FALSE(error_of(now, 2.0F, 2));
 
-  const std::optional<Error> refused = error_of(old, 3.0F);
+  const std::optional<Error> refused = error_of(old, 3.0F, 1);
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->code, ErrorCode::kConflict);
   EXPECT_THAT(refused->message, HasSubstr("step-00000012 is of generation 2, newer than this one's 1"));
   EXPECT_EQ(value_now(), 2.0F);
-  ASSERT_TRUE(old.prepare({.generation = 3}).ok());  // it is rank 0 again
-  EXPECT_FALSE(error_of(old, 4.0F));
+  EXPECT_FALSE(error_of(old, 4.0F, 3));  // it is rank 0 again
   EXPECT_EQ(value_now(), 4.0F);
 }
 
@@ -295,7 +292,7 @@ TEST_F(Checkpoints, let_no_file_be_written_while_nobody_can_tell_whose_the_folde
   FaultFileSystem fs(posix_, FaultFileSystem::Fault::kNone, 0);
   CheckpointWriter writer(fs, options());
   fs.hold_back(base_name(folder()));
-  writer.stage_output("best.pt", weights_output(1.0F));
+  writer.stage_output("best.pt", weights_output(1.0F), {});
   writer.wait_durable();
   const std::vector<OutputReport> reports = writer.poll_output_reports();
   ASSERT_EQ(reports.size(), 1U);
@@ -307,7 +304,7 @@ TEST_F(Checkpoints, let_no_file_be_written_while_nobody_can_tell_whose_the_folde
 TEST_F(Checkpoints, are_written_although_a_file_before_them_cannot_be) {
   std::filesystem::create_directory(join_path(folder(), "best.pt"));
   CheckpointWriter writer(posix_, options());
-  writer.stage_output("best.pt", weights_output(1.0F));
+  writer.stage_output("best.pt", weights_output(1.0F), {});
   writer.stage(content_of(10));
   writer.wait_durable();
   const std::vector<OutputReport> files = writer.poll_output_reports();
@@ -333,13 +330,21 @@ TEST_F(Checkpoints, that_cannot_be_written_are_reported_and_the_older_stay) {
   EXPECT_EQ(load_newest_checkpoint(posix_, folder(), kIdentity)->checkpoint->state.step, 10);
 }
 
-TEST_F(Checkpoints, are_refused_by_a_volume_that_is_read_only_before_training) {
-  FaultFileSystem read_only(posix_, FaultFileSystem::Fault::kFailForever, 1, EROFS);
-  CheckpointWriter writer(read_only, options());
-  const Status status = writer.prepare({.generation = 1});
-  ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(status.error().message, HasSubstr("not writable"));
+TEST(Tensors, lie_in_their_file_unless_they_are_not_aligned_there) {
+  const auto file = std::make_shared<std::string>(32, '\0');
+  const float value = 1.5F;
+  for (const size_t at : {size_t{8}, size_t{17}}) std::memcpy(file->data() + at, &value, sizeof value);
+  NamedTensors tensors = tensors_in(file, {{"aligned", DType::kF32, {1}, file->data() + 8, 4},
+                                           {"not", DType::kF32, {1}, file->data() + 17, 4},
+                                           {"empty", DType::kF32, {0}, nullptr, 0}});
+  ASSERT_EQ(tensors.size(), 3U);
+  EXPECT_EQ(tensors[0].tensor.data_ptr(), file->data() + 8);
+  EXPECT_EQ(file.use_count(), 2);
+  EXPECT_EQ(tensors[0].tensor.item<float>(), 1.5F);
+  EXPECT_EQ(tensors[1].tensor.item<float>(), 1.5F);
+  EXPECT_EQ(tensors[2].tensor.numel(), 0);
+  tensors.clear();
+  EXPECT_EQ(file.use_count(), 1);
 }
 
 TEST_F(Checkpoints, that_are_damaged_are_passed_over_and_named) {
