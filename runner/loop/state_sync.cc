@@ -29,13 +29,31 @@ Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, co
       {.split = Split::kTrain, .seed = parts.config.training.seed, .global_batch = batch.global_batch});
 }
 
-// What the source rank sends beside the tensors.
+Json document_of(const Failure& failure) {
+  return {{"failure", failure.message}, {"code", static_cast<int>(failure.code)}};
+}
+
+// What the source rank sends beside the tensors: its state or, if that cannot be sent, why.
 Json describe_state(const TrainingState& state, const Workload& workload, const SyncResult& result) {
+  Json progress = workload.progress_state();
+  const size_t bytes = dump_line(progress).size();
+  if (bytes > kProgressStateBytesMax) {
+    return document_of(Failure{ExitCode::kUsage, "workload " + workload.info().name + ": progress_state() returns " +
+                                                     std::to_string(bytes) + " bytes of JSON, and at most " +
+                                                     std::to_string(kProgressStateBytesMax) +
+                                                     " can be sent to other ranks; keep arrays as buffers"});
+  }
   return Json{{"counters", to_json(state.counters)},
               {"journal", to_json(state.journal)},
-              {"workload", workload.progress_state()},
+              {"workload", std::move(progress)},
               {"origin", result.origin},
               {"generation", result.generation}};
+}
+
+// The other side of it: the failure, if that is what was sent.
+std::optional<Failure> failure_in(const Json& document) {
+  if (!document.contains("failure")) return std::nullopt;
+  return Failure{static_cast<ExitCode>(document.at("code").get<int>()), document.at("failure").get<std::string>()};
 }
 
 // Parsed before the tensors come and applied after them, so that a rank whose group breaks in between has changed
@@ -140,21 +158,49 @@ Status move_other_jobs_aside(const RunConfig& config, FileSystem& fs, const Sync
 
 // What the counters of a checkpoint name as the run's beginning, in the field `resumed_from` (--resume) or
 // `weights_from` (--state_dict_path). nullopt: checkpoints of earlier versions do not have the field.
-std::optional<std::string> beginning_of(const LoadedCheckpoint& checkpoint, const char* field) {
-  const Json counters = checkpoint.state.progress.value("counters", Json::object());
+std::optional<std::string> beginning_of(const CheckpointState& state, const char* field) {
+  const Json counters = state.progress.value("counters", Json::object());
   if (!counters.contains(field)) return std::nullopt;
   return counters.value(field, std::string());
 }
 
 // Was the newest checkpoint here written by a run that began with this --resume? Then the run goes on from it: a
-// restart by the agent, the operator or a person repeats the command, --resume included.
-bool began_from(const Result<ResumeResult>& newest, const std::string& resume) {
-  return newest.ok() && newest->checkpoint && beginning_of(*newest->checkpoint, "resumed_from") == resume;
+// restart by the agent, the operator or a person repeats the command, --resume included. Only state.json is read, so
+// that neither damage to the tensors nor an error of the volume is taken for a run that has no checkpoint yet: it would
+// begin again, and retention would remove its later work.
+Result<bool> began_from(FileSystem& fs, const SyncOptions& options, const std::string& resume) {
+  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, options.folder));
+  const CheckpointEntry* unknown = nullptr;
+  for (const CheckpointEntry& entry : entries) {
+    if (entry.error && !may_be_passed_over(*entry.error)) return *entry.error;
+    if (!entry.state) {
+      unknown = &entry;
+    } else if (is_same_job(*entry.state, options.identity)) {
+      const bool is_same = is_same_run(*entry.state, options.identity);
+      if (is_same && beginning_of(*entry.state, "resumed_from") == resume) return true;
+      break;
+    }
+  }
+  if (unknown == nullptr) return false;
+  return Error{ErrorCode::kCorrupt, unknown->error->message + ": it may be of the run that began with --resume " +
+                                        resume +
+                                        ", so that run is not begun again; remove that checkpoint to begin "
+                                        "again, or give another folder"};
+}
+
+// The newest checkpoint of the run that began with this --resume, but none of an earlier run in the same folder.
+Result<ResumeResult> load_newest_from(FileSystem& fs, const SyncOptions& options, const std::string& resume) {
+  TRY_ASSIGN(ResumeResult newest, load_newest_checkpoint(fs, options.folder, options.identity));
+  if (newest.checkpoint && beginning_of(newest.checkpoint->state, "resumed_from") == resume) return newest;
+  const std::string why = newest.passed_over.empty() ? "" : " (" + newest.passed_over.front().reason + ")";
+  return Error{ErrorCode::kCorrupt, "every checkpoint in " + options.folder + " of the run that began with --resume " +
+                                        resume + " is damaged" + why +
+                                        "; move the folder away to begin that run again"};
 }
 
 // The same for --state_dict_path. A run that began otherwise would ignore the weights that are given, so it is refused.
 Status check_began_with(const std::string& weights, const LoadedCheckpoint& newest) {
-  if (beginning_of(newest, "weights_from").value_or(weights) == weights) return {};
+  if (beginning_of(newest.state, "weights_from").value_or(weights) == weights) return {};
   return invalid("--state_dict_path " + weights + ": the run of " + newest.path +
                  " did not begin with these weights, and would go on from that checkpoint without them: give another "
                  "--train_dir, or leave --state_dict_path out");
@@ -178,11 +224,11 @@ Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, co
   // What the command names is evaluated, whatever the folder holds.
   if (inference_only && !weights.empty()) return ResumeResult{};
   if (inference_only && !resume.empty()) return load_given(fs, resume);
-  Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
   if (!resume.empty()) {
-    if (began_from(newest, resume)) return newest;
-    return load_given(fs, resume);
+    TRY_ASSIGN(const bool goes_on, began_from(fs, options, resume));
+    return goes_on ? load_newest_from(fs, options, resume) : load_given(fs, resume);
   }
+  Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
   if (!newest.ok() && newest.error().code == ErrorCode::kConflict) {
     return with_differences(config, fs, options.folder, newest.error());
   }
@@ -257,35 +303,41 @@ Status resume_from_training_file(const SyncParts& parts, FileSystem& fs, const s
   return {};
 }
 
-// Rank 0: a checkpoint of this run that is newer than the newest state in any rank's memory; nullopt when there is none
-// or the volume cannot be read: the run then goes on from the state in memory.
-std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, const SyncOptions& options,
-                                       const StateClaim& best) {
+// Rank 0: a checkpoint of this run that is newer than the newest state in any rank's memory, or the error of reading
+// it. nullopt when there is none, or the folder cannot be listed: a volume that is away does not end a run whose state
+// is in memory.
+std::optional<Result<ResumeResult>> find_newer(const RunConfig& config, FileSystem& fs, const SyncOptions& options,
+                                               const StateClaim& best) {
   const auto is_newer_state = [&](const CheckpointState& saved) {
     return saved.run >= options.identity.job.run &&
            is_newer({.generation = saved.generation, .step = saved.step}, best);
   };
-  // First without reading tensors: in most cases there is nothing newer.
-  const Result<ResumeCandidates> seen = resume_candidates(fs, options.folder, options.identity);
-  if (!seen.ok() || seen->entries.empty() || !seen->entries.front().state) return std::nullopt;
-  if (!is_newer_state(*seen->entries.front().state)) return std::nullopt;
+  // First without reading tensors: in most cases there is nothing newer. A checkpoint of a later step whose state.json
+  // cannot be read now may be newer.
+  const auto may_be_newer = [&](const CheckpointEntry& entry) {
+    if (entry.state) return is_same_run(*entry.state, options.identity) && is_newer_state(*entry.state);
+    return entry.step > best.step && !may_be_passed_over(*entry.error);
+  };
+  const Result<std::vector<CheckpointEntry>> seen = list_checkpoints(fs, options.folder);
+  if (!seen.ok() || std::none_of(seen->begin(), seen->end(), may_be_newer)) return std::nullopt;
   Result<ResumeResult> found = find_checkpoint(config, fs, options);
+  if (!found.ok() && !may_be_passed_over(found.error())) return found;
   if (!found.ok() || !found->checkpoint || !is_newer_state(found->checkpoint->state)) return std::nullopt;
-  return std::move(*found);
+  return found;
 }
 
 // Rank 0, when no rank holds a state, or the checkpoint in `newer` is newer than all of them.
 Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncOptions& options,
-                             std::optional<ResumeResult> newer, SyncResult& result) {
+                             std::optional<Result<ResumeResult>> newer, SyncResult& result) {
   TrainingState& state = parts.state;
   const TrainingOptions& training = parts.config.training;
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
     TRY(move_other_jobs_aside(parts.config, fs, options, result));
-    TRY_ASSIGN(newer, find_checkpoint(parts.config, fs, options));
+    newer = find_checkpoint(parts.config, fs, options);
   }
-  const ResumeResult& found = *newer;
+  TRY_ASSIGN(const ResumeResult found, std::move(*newer));
   std::optional<CheckpointStamp> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
@@ -361,30 +413,24 @@ void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOp
 }
 
 // Rank 0 reads or initialises the state, tells the others whether that worked, and sends its tensors to all of them.
-// `newer`: a checkpoint that rank 0 has read already. `result`: holds the remarks so far.
-SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& options, std::optional<ResumeResult> newer,
-                                 SyncResult result) {
+// `newer`: a checkpoint that rank 0 has read already, or could not read. `result`: holds the remarks so far.
+SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& options,
+                                 std::optional<Result<ResumeResult>> newer, SyncResult result) {
   const World& world = parts.group.options().world;
   Json document;
   if (world.rank == 0) {
     Reading reading(parts);
     const Status status = restore_or_initialise(parts, reading.fs(), options, std::move(newer), result);
     if (!status.ok() && reading.was_stopped()) return reading_stopped();
-    if (status.ok()) {
-      options.on_start(result);
-      document = describe_state(parts.state, parts.workload, result);
-    } else {
-      const Failure failure = failure_of(status.error());
-      document = {{"failure", failure.message}, {"code", static_cast<int>(failure.code)}};
-    }
+    if (status.ok()) options.on_start(result);
+    document =
+        status.ok() ? describe_state(parts.state, parts.workload, result) : document_of(failure_of(status.error()));
   }
   Result<std::string> text = broadcast_from_rank_zero(parts.store, world, "sync", dump_line(document));
   if (!text.ok()) return Failure{ExitCode::kPeerLost, text.error().message};
   const Result<Json> received = parse_json(*text, "rank 0's description of its state");
   if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
-  if (received->contains("failure")) {
-    return Failure{static_cast<ExitCode>(received->at("code").get<int>()), received->at("failure").get<std::string>()};
-  }
+  if (const std::optional<Failure> failure = failure_in(*received)) return *failure;
   const bool receives = world.rank != 0;
   Result<Description> description = parse_description(*received);
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
@@ -412,12 +458,15 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
   if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {
     // Counters, journal and progress go through the store; the tensors follow by collectives.
     if (rank == *choice.source) {
-      parts.store.get()->set("counters", dump_line(describe_state(parts.state, parts.workload, result)));
+      const Json document = describe_state(parts.state, parts.workload, result);
+      parts.store.get()->set("counters", dump_line(document));
+      if (const std::optional<Failure> failure = failure_in(document)) return *failure;
     }
     std::optional<Description> description;
     if (receives) {
       const Result<Json> received = parse_json(parts.store.get()->get_to_str("counters"), "the source's counters");
       if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
+      if (const std::optional<Failure> failure = failure_in(*received)) return *failure;
       Result<Description> parsed = parse_description(*received);
       if (!parsed.ok()) return Failure{ExitCode::kCrash, parsed.error().message};
       description = std::move(*parsed);
@@ -452,7 +501,7 @@ SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
   const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
   if (may_have_missed_groups(best, options.generation)) {
     const World& world = parts.group.options().world;
-    std::optional<ResumeResult> newer;
+    std::optional<Result<ResumeResult>> newer;
     if (world.rank == 0) {
       Reading reading(parts);
       newer = find_newer(parts.config, reading.fs(), options, best);

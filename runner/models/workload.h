@@ -158,6 +158,10 @@ struct EvaluationShard {
 // A rank's parts are held in host memory and sent in one message.
 inline constexpr uint64_t kPartBytesMax = uint64_t{256} << 20;
 
+// Workload::progress_state goes to a new rank as one message, in which it takes twice its size (hex), and the agents
+// accept messages of 16 MiB.
+inline constexpr size_t kProgressStateBytesMax = size_t{4} << 20;
+
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -243,7 +247,8 @@ class Workload {
   [[nodiscard]] virtual OutputContent output(const std::string& name, const OutputState& state) const;
 
   // What `outputs` remembers, for example the best figure so far: a JSON object that is saved in state.json and passed
-  // to restore_progress on resume. Errors (kCorrupt): a field is missing or has the wrong type.
+  // to restore_progress on resume. Errors (kCorrupt): a field is missing or has the wrong type. At most
+  // kProgressStateBytesMax as text, or the run is refused: arrays belong into buffers.
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }
   // Renames the tensors of a --state_dict_path or --resume file to the names of this model, and drops those that it

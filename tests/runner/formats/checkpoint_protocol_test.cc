@@ -218,7 +218,9 @@ TEST_P(VolumeFaultAtEveryCall, is_reported_and_leaves_the_older_ones) {
       // `latest` is written a second time when pruning has made room.
       const bool is_mended = GetParam().fault == Fault::kFailOnce && written->housekeeping_error.empty();
       ASSERT_TRUE(is_mended || (fs.failures() > 0) == !written->housekeeping_error.empty());
-      if (is_mended) ASSERT_EQ(*read_file(posix, join_path(folder, "latest"), 100), "step-00000030\n");
+      if (is_mended) {
+        ASSERT_EQ(*read_file(posix, join_path(folder, "latest"), 100), "step-00000030\n");
+      }
     } else {
       ASSERT_EQ(written.error().code, ErrorCode::kUnavailable);
       ASSERT_THAT(written.error().message, HasSubstr("step 30"));

@@ -332,5 +332,52 @@ TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
   EXPECT_TRUE(origins[1].empty());
 }
 
+class WordyToy final : public ToyWorkload {
+ public:
+  WordyToy() : ToyWorkload(even_toy(10)) {}
+  [[nodiscard]] Json progress_state() const override { return {{"said", std::string(letters, 'x')}}; }
+  Status restore_progress(const Json& /*state*/) override { return {}; }
+
+  size_t letters = kProgressStateBytesMax;
+};
+
+// The agents' messages have a limit: without this one, each sync would end in a closed connection.
+TEST(StateSync, refuses_a_workload_that_remembers_more_than_can_be_sent_and_names_it) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  const RunConfig config;
+  const auto stream = make_device_stream(at::kCPU);
+  const auto sync = [&](WordyToy& workload, ProcessGroup& group, const StoreHandle& store, bool holds_a_state) {
+    TrainingState state(workload, config.training);
+    if (holds_a_state) hold(state, 8);
+    PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const SyncOptions options{
+        .folder = folder.path(),
+        .identity = {},
+        .generation = 5,
+        .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2}};
+    return sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
+  };
+  for (const bool from_memory : {false, true}) {
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    on_ranks(2, [&](ProcessGroup& group) {
+      WordyToy workload;
+      const SyncOutcome outcome = sync(workload, group, store, from_memory && group.rank() == 0);
+      ASSERT_TRUE(std::holds_alternative<Failure>(outcome));
+      EXPECT_EQ(std::get<Failure>(outcome).code, ExitCode::kUsage);
+      EXPECT_NE(std::get<Failure>(outcome).message.find("workload " + workload.info().name + ": progress_state()"),
+                std::string::npos)
+          << std::get<Failure>(outcome).message;
+    });
+  }
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  on_ranks(2, [&](ProcessGroup& group) {
+    WordyToy workload;
+    workload.letters -= 100;
+    const SyncOutcome outcome = sync(workload, group, store, false);
+    EXPECT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

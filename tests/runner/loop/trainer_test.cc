@@ -12,6 +12,8 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -378,6 +380,37 @@ TEST(Trainer, does_not_wait_for_a_slow_checkpoint_when_its_group_is_cut) {
   EXPECT_EQ(found->checkpoint->state.step, kStepsInAll);
 }
 
+// This process stays rank 0: the write of the group before goes on beside the steps of the next one.
+TEST(Trainer, trains_on_in_the_next_group_while_a_slow_checkpoint_is_being_written) {
+  PosixFileSystem posix;
+  HeldFileSystem fs(posix);
+  const TemporaryFolder folder;
+  TestWorker worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink);
+  worker.config.training.num_epochs = 2;
+  worker.config.training.checkpoint_every = 2;
+  worker.config.training.eval_every = 0;
+  worker.workload.step_of_hook = 2;
+  worker.workload.in_step = [&] {
+    worker.cut(1);
+    worker.workload.step_of_hook = 3;
+    worker.workload.in_step = [&] {
+      EXPECT_FALSE(posix.stat(folder.file("step-00000002")).ok()) << "the step waited for the checkpoint";
+      fs.let_go = true;
+    };
+    throw std::runtime_error("the group was lost");
+  };
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftCut);
+  EXPECT_EQ(worker.step(), 2);
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  const Result<ResumeResult> first = load_checkpoint(posix, folder.file("step-00000002"));
+  ASSERT_TRUE(first.ok() && first->checkpoint);
+  EXPECT_EQ(first->checkpoint->state.generation, 1U);
+  const Result<ResumeResult> last = newest_in(folder, worker);
+  ASSERT_TRUE(last.ok() && last->checkpoint);
+  EXPECT_EQ(last->checkpoint->state.step, kStepsInAll);
+  EXPECT_EQ(last->checkpoint->state.generation, 2U);
+}
+
 TEST(Trainer, goes_on_while_the_files_of_an_evaluation_are_being_written) {
   PosixFileSystem posix;
   HeldFileSystem fs(posix);
@@ -482,6 +515,31 @@ TEST(Trainer, goes_on_from_the_volume_when_all_that_is_in_memory_is_older) {
   const std::string said = go_on_in_8(volume, 5, 6);
   EXPECT_NE(said.find("resumed from " + volume.path() + "/step-00000004"), std::string::npos) << said;
   EXPECT_NE(said.find("no rank had anything newer than step 2"), std::string::npos) << said;
+}
+
+// The same when the checkpoint that is newer cannot be read now.
+TEST(Trainer, does_not_go_on_from_memory_when_a_newer_checkpoint_cannot_be_read) {
+  for (const char* const file : {"step-00000004/state.json", "step-00000004/model.safetensors"}) {
+    PosixFileSystem posix;
+    const TemporaryFolder volume;
+    const TemporaryFolder elsewhere;
+    TestWorker survivor(posix, elsewhere.path(), 0, 1);
+    ASSERT_EQ(survivor.run_alone(5).code, ExitCode::kDone);
+    TestWorker lost(posix, volume.path(), 0, 1);
+    lost.config.training.num_epochs = 2;
+    ASSERT_EQ(lost.run_alone(6).code, ExitCode::kDone);
+
+    FaultFileSystem fs(posix, FaultFileSystem::Fault::kNone, 0);
+    fs.hold_back(file);
+    TestWorker fresh(fs, volume.path(), 0, 2);
+    for (TestWorker* const worker : {&fresh, &survivor}) worker->config.training.num_epochs = 3;
+    for (const Outcome& outcome : run_both({&fresh, &survivor}, 8)) {
+      EXPECT_EQ(outcome.code, ExitCode::kCheckpoint) << outcome.message;
+      EXPECT_THAT(outcome.message, HasSubstr("Input/output error"));
+    }
+    EXPECT_EQ(fs.calls(), 0);
+    EXPECT_TRUE(posix.stat(volume.file("step-00000004")).ok());
+  }
 }
 
 // The ranks of a live run ignore what a later start has written into its folder.
@@ -663,6 +721,73 @@ TEST(Trainer, goes_on_with_weights_only_where_its_run_began_with_them) {
   EXPECT_THAT(start(of_seed, first.path(), 2), HasSubstr("resumed from " + of_seed.path() + "/step-00000002"));
 }
 
+// A run that began with --resume is restarted with the same command.
+class ResumedRun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    train_the_first(first_);
+    EXPECT_EQ(start(posix_, 1, 2).code, ExitCode::kDone);
+    EXPECT_TRUE(posix_.stat(newest_).ok());
+  }
+  Outcome start(FileSystem& fs, uint64_t generation, int64_t epochs, const std::string& resume = "") {
+    TestWorker worker(fs, folder_.path(), 0, 1);
+    worker.config.training.resume = resume.empty() ? first_.path() : resume;
+    worker.config.training.num_epochs = epochs;
+    testing::internal::CaptureStdout();
+    Outcome outcome = worker.run_alone(generation);
+    said_ = testing::internal::GetCapturedStdout();
+    return outcome;
+  }
+  void damage(const std::string& file) { folder_.write("step-00000004/" + file, "damaged"); }
+
+  PosixFileSystem posix_;
+  TemporaryFolder first_;
+  TemporaryFolder folder_;
+  std::string newest_ = folder_.file("step-00000004");
+  std::string said_;
+};
+
+TEST_F(ResumedRun, goes_on_from_its_own_checkpoint) {
+  EXPECT_EQ(start(posix_, 2, 3).code, ExitCode::kDone);
+  EXPECT_THAT(said_, HasSubstr("resumed from " + newest_));
+}
+
+// Today's error of the volume may be gone tomorrow. To begin again would let retention remove the later work.
+TEST_F(ResumedRun, does_not_begin_again_when_its_checkpoint_cannot_be_read) {
+  for (const char* const file : {"step-00000004/state.json", "step-00000004/model.safetensors"}) {
+    FaultFileSystem fs(posix_, FaultFileSystem::Fault::kNone, 0);
+    fs.hold_back(file);
+    const Outcome outcome = start(fs, 2, 4);
+    EXPECT_EQ(outcome.code, ExitCode::kCheckpoint) << file;
+    EXPECT_THAT(outcome.message, HasSubstr("Input/output error"));
+    EXPECT_EQ(fs.calls(), 0) << "something was written or removed: " << testing::PrintToString(fs.log());
+  }
+  EXPECT_EQ(start(posix_, 3, 3).code, ExitCode::kDone);
+  EXPECT_THAT(said_, HasSubstr("resumed from " + newest_));
+}
+
+TEST_F(ResumedRun, does_not_begin_again_when_all_its_checkpoints_are_damaged) {
+  for (const char* const file : {"model.safetensors", "state.json"}) {
+    damage(file);
+    const Outcome outcome = start(posix_, 2, 4);
+    EXPECT_EQ(outcome.code, ExitCode::kCheckpoint) << file;
+    EXPECT_THAT(outcome.message, HasSubstr(newest_));
+    EXPECT_TRUE(posix_.stat(newest_).ok());
+  }
+}
+
+TEST_F(ResumedRun, does_not_go_on_from_a_checkpoint_of_an_earlier_run_in_its_folder) {
+  // The newest began with step-00000004, which is of a run that began otherwise.
+  EXPECT_EQ(start(posix_, 2, 3, newest_).code, ExitCode::kDone);
+  folder_.write("step-00000006/model.safetensors", "damaged");
+  EXPECT_EQ(start(posix_, 3, 4, newest_).code, ExitCode::kCheckpoint);
+}
+
+TEST_F(ResumedRun, begins_with_another_resume_where_no_checkpoint_is_in_doubt) {
+  EXPECT_EQ(start(posix_, 2, 3, first_.path() + "/step-00000002").code, ExitCode::kDone);
+  EXPECT_THAT(said_, HasSubstr("resumed from " + first_.path() + "/step-00000002"));
+}
+
 TEST(Trainer, evaluates_what_it_is_given_whatever_its_folder_holds) {
   const TemporaryFolder first;
   train_the_first(first);
@@ -734,6 +859,60 @@ TEST(Trainer, goes_on_without_its_folder_when_the_state_is_in_memory) {
                                       "11", "12", "12e"}));
   const std::string log = contents(made_later + "/log.txt");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1 + 6) << log;
+}
+
+// An old rank 0 that was cut off is started again beside its successor, by an agent that was cut off with it; its peer
+// has kept the state. What it opens it would replace.
+TEST(Trainer, replaces_no_files_of_a_newer_rank_0) {
+  const TemporaryFolder folder;
+  const TemporaryFolder elsewhere;
+  PosixFileSystem fs;
+  TestWorker survivor(fs, elsewhere.path(), 0, 1);
+  ASSERT_EQ(survivor.run_alone(1).code, ExitCode::kDone);
+  TestWorker newer(fs, folder.path(), 0, 1);
+  newer.config.training.num_epochs = 3;
+  ASSERT_EQ(newer.run_alone(9).code, ExitCode::kDone);
+  const std::string lines = contents(folder.file("metrics.jsonl"));
+
+  TestWorker old(fs, folder.path(), 0, 2);
+  for (TestWorker* const worker : {&old, &survivor}) worker->config.training.num_epochs = 2;
+  for (const Outcome& outcome : run_both({&old, &survivor}, 2)) {
+    EXPECT_EQ(outcome.code, ExitCode::kCheckpoint) << outcome.message;
+  }
+  EXPECT_EQ(contents(folder.file("metrics.jsonl")), lines);
+  EXPECT_EQ(newest_in(folder, newer)->checkpoint->state.step, 6);
+}
+
+// Whatever call fails for it: the lines of metrics.jsonl are for people to watch, and no reason to lose a step.
+TEST(Trainer, goes_on_when_its_lines_cannot_be_appended) {
+  class NoAppends final : public ForwardingFileSystem {
+   public:
+    using ForwardingFileSystem::ForwardingFileSystem;
+    Result<FileHandle> open_for_append(const std::string& path, Append append) override {
+      Result<FileHandle> file = ForwardingFileSystem::open_for_append(path, append);
+      const std::lock_guard lock(mutex_);
+      if (file.ok()) appended_.insert(file->descriptor);
+      return file;
+    }
+    Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+      const std::lock_guard lock(mutex_);
+      if (appended_.contains(file.descriptor)) return error_of_errno(EIO, "write", "the file");
+      return ForwardingFileSystem::write(file, data, bytes);
+    }
+
+   private:
+    std::mutex mutex_;
+    std::set<int> appended_;  // stay open to the end of the run
+  };
+  const TemporaryFolder folder;
+  PosixFileSystem posix;
+  NoAppends fs(posix);
+  TestWorker worker(fs, folder.path(), 0, 1);
+  testing::internal::CaptureStdout();
+  const Outcome outcome = worker.run_alone(1);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("Input/output error"));
+  EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_EQ(newest_in(folder, worker)->checkpoint->state.step, 2);
 }
 
 TEST(Trainer, ends_when_a_run_that_starts_cannot_write) {
