@@ -572,7 +572,7 @@ Outcome Trainer::stop_between_groups(int stop_code) {
   // A rank 0 that has got the state in its last group may have left that before it opened the folder.
   const bool opens = is_rank_zero_ && state_.counters.has_state && !parts_.config.training.inference_only;
   if (opens && !writer_.is_open()) {
-    const Status opened = writer_.open(StopToken{});
+    const Status opened = writer_.open();
     if (!opened.ok()) return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + opened.error().message, {}};
   }
   if (state_.counters.has_state && !writer_.has_checkpoint_of(state_.counters.step)) {
