@@ -420,6 +420,20 @@ def test_a_node_that_gives_up_writes_the_newest_state_first(lockstep, small_data
     assert_newest_step_is_written(folder)
 
 
+# The others hold the state, and only rank 0 may write it: they wait until it has got it.
+@pytest.mark.parametrize("shape", [{"nodes": 2, "nproc": 1}, {"nodes": 1, "nproc": 2}], ids=["two nodes", "one node"])
+def test_a_stop_while_rank_0_is_started_again_keeps_the_state(lockstep, small_dataset, tmp_path, shape):
+    folder = tmp_path / "run"
+    job = Job(lockstep, small_dataset, folder, tmp_path, "--checkpoint_every", "0", steps=10_000_000, **shape)
+    job.wait_for_progress(50)
+    job.kill_rank(0)
+    job.wait_for_text(r"rank 0 \(pid \d+\) ended with .*; starting it again")
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+    assert fresh_starts(job.output()) == 1, job.output()
+    assert_newest_step_is_written(folder)
+
+
 @pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_node_0_shows_what_the_ladders_of_all_nodes_and_of_their_parent_decide(lockstep, small_dataset, tmp_path, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=10_000_000)
