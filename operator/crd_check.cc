@@ -18,16 +18,16 @@ namespace {
 constexpr std::chrono::seconds kCrdCheckInterval{3};
 // An API server publishes a new CRD's schema within seconds. After this many checks without one, wait() returns.
 constexpr int kCrdChecksWithoutSchemaMax = 10;
-constexpr size_t kFieldsNamedMax = 8;
+constexpr size_t kGapsNamedMax = 8;
 
 std::string older_crd(const std::vector<std::string>& lacking) {
   std::string text = "the CRD trainjobs.lockstep.dev in the cluster is older than this operator (";
   text.append(build_version()).append("): it does not have ");
-  for (size_t i = 0; i < std::min(lacking.size(), kFieldsNamedMax); ++i) {
+  for (size_t i = 0; i < std::min(lacking.size(), kGapsNamedMax); ++i) {
     text.append(i == 0 ? "" : ", ").append(lacking[i]);
   }
-  if (lacking.size() > kFieldsNamedMax) {
-    text.append(" and ").append(std::to_string(lacking.size() - kFieldsNamedMax)).append(" more fields");
+  if (lacking.size() > kGapsNamedMax) {
+    text.append(" and ").append(std::to_string(lacking.size() - kGapsNamedMax)).append(" more");
   }
   return text.append(
       "; nothing is done about TrainJobs until it is brought up to date: helm upgrade with crds.enabled, or kubectl "
@@ -39,7 +39,7 @@ Result<std::string> look_at_crd(kube::Client& client) {
   TRY_ASSIGN(const Json document, client.openapi(kube::train_jobs()));
   const Json* const theirs = api::schema_of_kind(document, api::kGroup, api::kKind);
   if (theirs == nullptr) return Error{ErrorCode::kNotFound, "the server's OpenAPI document has no TrainJob"};
-  const std::vector<std::string> lacking = api::fields_lacking(api::trainjob_schema(), *theirs);
+  const std::vector<std::string> lacking = api::schema_gaps(api::trainjob_schema(), *theirs);
   return lacking.empty() ? std::string() : older_crd(lacking);
 }
 

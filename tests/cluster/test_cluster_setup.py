@@ -48,6 +48,15 @@ def older(*paths):
     return crd
 
 
+def narrower():
+    """The CRD without a word of an enum, and with a lower limit: the API server would refuse what goes beyond."""
+    crd = copy.deepcopy(CRD)
+    fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    fields["status"]["properties"]["phase"]["enum"].remove("Recovering")
+    fields["spec"]["properties"]["trainer"]["properties"]["numNodes"]["maximum"] = 100
+    return crd
+
+
 def wait_until_it_says(operator, *parts):
     wait_until(lambda: all(part in operator.readyz() for part in parts), f"{parts} in /readyz",
                on_timeout=lambda: operator.readyz() + operator.log()[-3000:])
@@ -80,6 +89,8 @@ def test_with_an_older_crd_it_names_what_is_missing_and_does_nothing_until_it_is
         api.create(TRAIN_JOBS, train_job(nodes=1))
         apply_crd(plane, older("spec.podCleanup"))  # better, not good
         wait_until_it_says(operator, "it does not have spec.podCleanup;")
+        apply_crd(plane, narrower())
+        wait_until_it_says(operator, "spec.trainer.numNodes: a maximum of 10000, status.phase: Recovering;")
         assert api.list("pods") == [] and "status" not in api.get(TRAIN_JOBS, "job")
         apply_crd(plane, CRD)
         wait_until(lambda: api.list("pods"), "a pod", 60)
