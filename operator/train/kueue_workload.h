@@ -27,7 +27,9 @@ inline constexpr std::string_view kQueueLabel = "kueue.x-k8s.io/queue-name";
 inline constexpr std::string_view kPrebuiltWorkloadLabel = "kueue.x-k8s.io/prebuilt-workload-name";
 inline constexpr std::string_view kWorkloadPriorityLabel = "kueue.x-k8s.io/priority-class";
 inline constexpr std::string_view kMaxExecutionLabel = "kueue.x-k8s.io/max-exec-time-seconds";
-inline constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";    // of a Workload
+inline constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";  // of a Workload
+// On a job that MultiKueue has copied into a worker cluster: the name of the manager.
+inline constexpr std::string_view kMultiKueueOriginLabel = "kueue.x-k8s.io/multikueue-origin";
 inline constexpr std::string_view kMultiKueue = "kueue.x-k8s.io/multikueue";  // spec.managedBy
 // As long as a Workload has it, Kueue keeps its reservation, also while it is being deleted.
 inline constexpr std::string_view kWorkloadFinalizer = "kueue.x-k8s.io/resource-in-use";

@@ -94,8 +94,20 @@ void decide(PlanState& state) {
   end_recovery(state);
 }
 
-void plan_after_the_end(PlanState& state) {
+// ttlSecondsAfterFinished. MultiKueue's copy of a job stays: Kueue takes its result over to the manager's cluster,
+// where this time runs, and then deletes the copy.
+void delete_when_its_time_is_over(PlanState& state) {
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
+  if (state.observed.job.meta.labels.count(std::string(kMultiKueueOriginLabel)) > 0) return;
+  const Ttl ttl = apply_ttl(state.spec, end, state.now);
+  if (ttl.look_again_at) state.look_again(*ttl.look_again_at);
+  if (ttl.is_over) {
+    state.act(DeleteJob{}, "it finished at " + api::format_time(end) + ", and ttlSecondsAfterFinished is " +
+                               std::to_string(*state.spec.ttl_seconds_after_finished));
+  }
+}
+
+void plan_after_the_end(PlanState& state) {
   api::NodeCounts counts = count_pods(state.status_input());
   if (is_finished(state.observed.job.status)) {
     // These counts stay as they were when the job finished: cleaning up pods does not change how they ended.
@@ -108,12 +120,7 @@ void plan_after_the_end(PlanState& state) {
               std::string("the job has finished, and podCleanup is ") + api::to_string(state.spec.pod_cleanup));
   }
   finish_workload(state);
-  const Ttl ttl = apply_ttl(state.spec, end, state.now);
-  if (ttl.look_again_at) state.look_again(*ttl.look_again_at);
-  if (ttl.is_over) {
-    state.act(DeleteJob{}, "it finished at " + api::format_time(end) + ", and ttlSecondsAfterFinished is " +
-                               std::to_string(*state.spec.ttl_seconds_after_finished));
-  }
+  delete_when_its_time_is_over(state);
 }
 
 // Is newer progress the only change of the status? Then it is written at most every Settings::progress_seconds. Any
@@ -201,6 +208,7 @@ Plan make_plan(const Observed& observed) {
   PlanState state(observed);
   if (is_dispatched(observed)) {
     plan_dispatched(state);
+    if (is_finished(state.status)) delete_when_its_time_is_over(state);  // the status that Kueue has copied
     return std::move(state.plan);
   }
   state.plan.why = why_ignored(observed);
