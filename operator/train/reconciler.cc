@@ -596,7 +596,9 @@ class Pass {
       is_blocked_ = true;
       return {};
     }
-    if (!answer.ok() && concerns_all_pods(answer.error())) is_blocked_ = true;
+    if (!answer.ok() && (concerns_all_pods(answer.error()) || answer.error().code == ErrorCode::kConflict)) {
+      is_blocked_ = true;
+    }
     return take_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
   }
 
@@ -826,6 +828,12 @@ class Pass {
     const Error& error = answer.error();
     if (is_refusal(error)) {
       remember(refusal(text, error, options_.now()));
+      return {};
+    }
+    // A ResourceQuota lost a race against other creates ("apply your changes to the latest version"): nothing was made,
+    // and the next pass sends this create again.
+    if (error.code == ErrorCode::kConflict) {
+      look_again_within(kConflictRetry);
       return {};
     }
     if (error.code != ErrorCode::kExists) return error;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 
 #include "operator/train/desired_disruption_budget.h"
 #include "operator/train/object_names.h"
@@ -507,6 +508,46 @@ TEST_F(ReconcilerTest, a_quota_that_refuses_the_first_pod_is_not_asked_for_anoth
   EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/pods"), 1);
   fault = {};
   now += 11;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
+}
+
+// With several API servers a ResourceQuota answers so to creates that come at the same time.
+constexpr const char* kQuotaRace =
+    "Operation cannot be fulfilled on resourcequotas \"gpus\": the object has been modified; please apply your changes "
+    "to the latest version and try again";
+
+TEST_F(ReconcilerTest, a_create_that_a_quota_answers_with_a_conflict_is_sent_again) {
+  make_job({{"trainer", {{"numNodes", 4}}}});
+  int conflicts = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request) || request.body.find("sim-1-0") == std::string::npos || conflicts == 2) return std::nullopt;
+    ++conflicts;
+    return MemoryApiServer::status(409, "Conflict", kQuotaRace);
+  };
+  sync();
+  const auto result = reconcile();
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->requeue_after, std::chrono::seconds(1));
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-2-0", "sim-3-0"}));
+  settle();
+  EXPECT_EQ(conflicts, 2);
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "PodsStarting");
+}
+
+TEST_F(ReconcilerTest, a_first_pod_that_a_quota_answers_with_a_conflict_is_still_made_alone) {
+  make_job({{"trainer", {{"numNodes", 4}}}});
+  std::set<std::string> sent;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request)) return std::nullopt;
+    sent.insert(api::key_of(Json::parse(request.body)).name);
+    return MemoryApiServer::status(409, "Conflict", kQuotaRace);
+  };
+  sync();
+  EXPECT_TRUE(reconcile().ok());
+  EXPECT_EQ(sent, std::set<std::string>{"sim-0-0"});
+  fault = {};
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
 }
