@@ -51,6 +51,7 @@ NodeView view_of_node(const Json& node) {
     if (status == "Unknown") view.unreachable = true;
     if (!view.ready) view.not_ready_since = api::parse_time(text_field(condition, {"lastTransitionTime"})).value_or(0);
   }
+  view.cordoned = bool_field(node, {"spec", "unschedulable"});
   for (const Json& taint : list_field(node, {"spec", "taints"})) {
     const std::string key = text_field(taint, {"key"});
     if (key == kUnreachableTaint) view.unreachable = true;

@@ -38,6 +38,7 @@ struct NodeView {
   bool ready = true;            // its Ready condition is True
   bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
   bool out_of_service = false;  // an administrator has set that taint: the node will not come back with its pods
+  bool cordoned = false;        // spec.unschedulable: it takes no new pods
   api::UnixSeconds not_ready_since = 0;  // 0: the Ready condition is True, is missing, or has no time
   bool operator==(const NodeView&) const = default;
 };
@@ -107,8 +108,10 @@ struct Observed {
   std::optional<Json> network_policy;         // controlled by this job
   std::map<std::string, OptionalKind> kinds;  // by CRD name, "podgroups.scheduling.k8s.io": kinds_needed's
   std::optional<bool> claim_exists;           // of checkpoint.volume.persistentVolumeClaim; absent: not known
-  std::optional<std::map<std::string, NodeView>> nodes;  // absent: not known (the operator sees one namespace only)
-  NodesInUse nodes_in_use;                               // counted only while one of `nodes` is silent
+  // Those that `pods` are on, or avoid while they wait for a node; one that is missing does not exist. Absent: not
+  // known (the operator sees one namespace only).
+  std::optional<std::map<std::string, NodeView>> nodes;
+  NodesInUse nodes_in_use;  // counted only while one of `nodes` is silent
   std::optional<RunReport> report;
   std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
@@ -134,7 +137,7 @@ struct ClusterObjects {
   std::vector<PodView> pods;  // that have the job's label
   std::optional<Json> service;
   std::optional<Json> network_policy;
-  std::optional<std::map<std::string, NodeView>> nodes;  // those on which the pods are
+  std::optional<std::map<std::string, NodeView>> nodes;  // as Observed::nodes
   KueueView kueue;
 };
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; when it has the name

@@ -48,6 +48,21 @@ void restart_gang(PlanState& state, const FailureOutcome& outcome) {
   note_restart(state, "gang", *cause, "RestartGang");
 }
 
+// No event tells a job of changes of a node that it has no pod on.
+constexpr api::UnixSeconds kAvoidedNodesLookSeconds = 30;
+
+// A node that the pod avoids and that takes no pods anyway: it is gone, or somebody has cordoned it. Empty: there is
+// none, or it is not known. Karpenter makes no node for a pod that must not run on a node of a certain name
+// (docs/decisions.md), so it must not be kept away longer than it need.
+std::string closed_node_avoided_by(const PodView& pod, const Observed& observed) {
+  if (!observed.nodes) return {};
+  const auto closed = std::find_if(pod.avoids.begin(), pod.avoids.end(), [&observed](const std::string& name) {
+    const auto node = observed.nodes->find(name);
+    return node == observed.nodes->end() || node->second.cordoned;
+  });
+  return closed == pod.avoids.end() ? std::string() : *closed;
+}
+
 }  // namespace
 
 void react_to_ends(PlanState& state) {
@@ -77,17 +92,23 @@ void react_to_ends(PlanState& state) {
 
 void release_avoided_nodes(PlanState& state) {
   const int window = state.spec.restart_policy.window_seconds;
-  const std::set<std::string> avoided = avoided_nodes(state.book, window, state.now);
   const std::vector<const PodView*> pods = state.current;
   for (const PodView* const pod : pods) {
     if (pod == nullptr || pod->scheduled || pod->avoids.empty()) continue;
+    const std::string closed = closed_node_avoided_by(*pod, state.observed);
+    state.book.avoided.erase(closed);
+    const std::set<std::string> avoided = avoided_nodes(state.book, window, state.now);
     if (std::includes(avoided.begin(), avoided.end(), pod->avoids.begin(), pod->avoids.end())) {
       for (const std::string& node : pod->avoids) state.look_again(state.book.avoided.at(node) + window);
+      if (state.observed.nodes) state.look_again(state.now + kAvoidedNodesLookSeconds);
       continue;
     }
     state.event(false, "NodeReleased",
-                "Pod " + pod->meta.name + " has found no other node within " + std::to_string(window) +
-                    " s (restartPolicy.windowSeconds); its next pod may go where the fault was.",
+                "Pod " + pod->meta.name + " has found no other node" +
+                    (closed.empty() ? " within " + std::to_string(window) +
+                                          " s (restartPolicy.windowSeconds); its next pod may go where the fault was."
+                                    : "; node " + closed +
+                                          ", which it avoids, is gone or cordoned, so its next pod need not avoid it."),
                 "ReplacePod");
     state.raise_attempt(pod->node_rank);
   }

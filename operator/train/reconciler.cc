@@ -388,13 +388,18 @@ class Pass {
 
   Result<std::map<std::string, NodeView>> nodes_of_pods(const std::vector<PodView>& pods) {
     std::map<std::string, NodeView> nodes;
+    std::set<std::string> names;
     for (const PodView& pod : pods) {
-      if (pod.node.empty() || has_ended(pod) || nodes.count(pod.node) > 0) continue;
-      if (const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = pod.node})) {
-        nodes.emplace(pod.node, view_of_node(*node));
-        memory_.missing_nodes.erase(pod.node);
+      if (has_ended(pod)) continue;
+      if (!pod.node.empty()) names.insert(pod.node);
+      if (!pod.scheduled) names.insert(pod.avoids.begin(), pod.avoids.end());
+    }
+    for (const std::string& name : names) {
+      if (const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = name})) {
+        nodes.emplace(name, view_of_node(*node));
+        memory_.missing_nodes.erase(name);
       } else {
-        TRY(look_up_node(pod.node, nodes));
+        TRY(look_up_node(name, nodes));
       }
     }
     return nodes;

@@ -150,7 +150,10 @@ Json trim_network_policy(Json policy) {
 Json trim_node(Json node) {
   Json kept = pick_object(node);
   kept["metadata"].erase("labels");
-  if (Json* spec = object_in(node, "spec")) kept["spec"]["taints"] = pick_all(*spec, "taints", {"key"});
+  if (Json* spec = object_in(node, "spec")) {
+    Json& to = kept["spec"] = pick(*spec, {"unschedulable"});
+    to["taints"] = pick_all(*spec, "taints", {"key"});
+  }
   if (Json* status = object_in(node, "status")) {
     Json conditions = pick_all(*status, "conditions", {"type", "status", "lastTransitionTime"});
     std::erase_if(conditions.get_ref<Json::array_t&>(),

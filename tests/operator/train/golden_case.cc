@@ -252,14 +252,14 @@ void add_nodes(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) 
   for (const auto& [name, state] : given->items()) {
     const std::string word = state.is_string() ? state.get<std::string>() : text_field(state, {"is"});
     if (word == "deleted") continue;
-    const char* const ready = word == "ready" || word == "out of service" ? "True"
-                              : word == "silent"                          ? "Unknown"
-                                                                          : "False";
+    const bool is_ready = word == "ready" || word == "cordoned" || word == "out of service";
+    const char* const ready = is_ready ? "True" : word == "silent" ? "Unknown" : "False";
     Json condition = pod_condition("Ready", ready);
     if (const auto seconds = number_field(state, {"forSeconds"})) {
       condition["lastTransitionTime"] = api::format_time(now - *seconds);
     }
     Json node = {{"metadata", {{"name", name}}}, {"status", {{"conditions", Json::array({condition})}}}};
+    if (word == "cordoned") node["spec"]["unschedulable"] = true;
     const std::map<std::string, std::string> taints = {{"unreachable", "node.kubernetes.io/unreachable"},
                                                        {"out of service", "node.kubernetes.io/out-of-service"}};
     if (const auto taint = taints.find(word); taint != taints.end()) {

@@ -722,12 +722,12 @@ TEST(Trim, leaves_a_network_policy_comparable) {
 
 TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
   const Json node = Json::parse(R"({"metadata":{"name":"h","labels":{"a":"b"}},
-    "spec":{"podCIDR":"10.0.0.0/24","taints":[{"key":"node.kubernetes.io/out-of-service","effect":"NoExecute"}]},
+    "spec":{"podCIDR":"10.0.0.0/24","unschedulable":true,"taints":[{"key":"node.kubernetes.io/out-of-service","effect":"NoExecute"}]},
     "status":{"images":[{"names":["i"]}],"conditions":[
       {"type":"MemoryPressure","status":"False","lastTransitionTime":"2026-11-21T09:00:00Z"},
       {"type":"Ready","status":"Unknown","lastTransitionTime":"2026-11-21T10:00:00Z","message":"m"}]}})");
   const NodeView expected{
-      .ready = false, .unreachable = true, .out_of_service = true, .not_ready_since = 1'795'255'200};
+      .ready = false, .unreachable = true, .out_of_service = true, .cordoned = true, .not_ready_since = 1'795'255'200};
   EXPECT_EQ(view_of_node(node), expected);
   EXPECT_EQ(view_of_node(trim_node(node)), expected);
 }

@@ -1147,6 +1147,49 @@ TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server
   EXPECT_EQ(server->count("GET /api/v1/nodes"), 2);
 }
 
+// The job has no pod on the node that its new pod avoids.
+TEST_F(ReconcilerTest, a_node_that_a_waiting_pod_avoids_is_looked_at) {
+  nodes = std::make_unique<control::Cache>(trim_node);
+  server->put(kube::nodes(), {{"metadata", {{"name", "node-a"}}}});
+  nodes->replace(server->list(kube::nodes()));
+  start_operator();
+  make_job({{"trainer", {{"numNodes", 1}}}});
+  settle();
+  all_ready();
+  settle();
+  exited("sim-0-0", 12);
+  settle();
+  ASSERT_EQ(pod_names(), (Names{"sim-0-0", "sim-0-1"}));
+  const auto avoids = [this](const std::string& name) {
+    return text_field(*server->get(kube::pods(), {"ns", name}), {"metadata", "annotations", kAvoidsAnnotation});
+  };
+  EXPECT_EQ(avoids("sim-0-1"), "node-a");
+
+  Json node = *server->get(kube::nodes(), {"", "node-a"});
+  node["spec"]["unschedulable"] = true;
+  server->put(kube::nodes(), node);
+  nodes->replace(server->list(kube::nodes()));
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-0-2"}));
+  EXPECT_EQ(avoids("sim-0-2"), "");
+}
+
+TEST_F(ReconcilerTest, a_pod_whose_sidecar_cannot_be_pulled_is_asked_for_its_report) {
+  report = R"({"generation": 1, "phase": "Running", "nnodes": 1, "wantedNodes": 1, "progress": {"step": 3}})";
+  start_operator();
+  make_job({{"trainer", {{"numNodes", 1}}}});
+  settle();
+  set_pod("sim-0-0",
+          {{"phase", "Pending"},
+           {"podIP", "10.0.0.1"},
+           {"containerStatuses",
+            Json::array({{{"name", "logs"}, {"ready", false}, {"state", {{"waiting", {{"reason", "ErrImagePull"}}}}}},
+                         {{"name", "trainer"}, {"ready", true}, {"state", {{"running", Json::object()}}}}})}});
+  settle();
+  reports.wait(0);  // until one was read
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "AllPodsReady");
+}
+
 TEST_F(ReconcilerTest, a_claim_is_asked_for_by_its_name) {
   make_job({{"checkpoint", {{"volume", {{"persistentVolumeClaim", {{"claimName", "ckpt"}}}}}}}});
   settle();
