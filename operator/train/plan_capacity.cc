@@ -72,7 +72,7 @@ Capacity count_capacity(const PlanState& state) {
     if (pod->scheduled || is_refused) ++capacity.holding;
     pod->scheduled ? ++capacity.placed : ++capacity.waiting;
     if (pod->scheduled && !pod->started) ++capacity.starting;
-    if (pod->scheduled && pod->waiting) capacity.is_at_fault = true;
+    if (pod->scheduled && !pod->started && pod->waiting) capacity.is_at_fault = true;
   }
   return capacity;
 }

@@ -27,10 +27,10 @@ PodEventDelay::PodSummary PodEventDelay::summary_of(const Json& pod) {
   summary.failed =
       view->phase == PodPhase::kFailed || (view->end && view->end->exit_code != 0) || !view->disruption.empty();
   if (view->node_rank == 0) {
-    const char* const state = summary.done                        ? "done "
-                              : summary.failed                    ? "failed "
-                              : view->phase == PodPhase::kRunning ? "running "
-                                                                  : "";
+    const char* const state = summary.done                ? "done "
+                              : summary.failed            ? "failed "
+                              : is_trainer_running(*view) ? "running "
+                                                          : "";
     summary.place = state + view->ip;
   }
   summary.num_nodes = view->num_nodes;

@@ -34,11 +34,20 @@ api::UnixSeconds time_field(const Json& object, std::initializer_list<std::strin
   return api::parse_time(text_field(object, path)).value_or(0);
 }
 
+// A kubelet gives a reason whenever it sets Ready to False ("ContainersNotReady", "PodCompleted", …). Without one,
+// Kubernetes' node controller has set it, for all pods of a node whose kubelet is silent or reports a fault.
+bool is_marked_with_its_node(const Json& pod) {
+  const Json& conditions = list_field(pod, {"status", "conditions"});
+  return std::any_of(conditions.begin(), conditions.end(), [](const Json& condition) {
+    return text_field(condition, {"type"}) == "Ready" && text_field(condition, {"status"}) == "False" &&
+           text_field(condition, {"reason"}).empty();
+  });
+}
+
 void read_conditions(const Json& pod, PodView& view) {
   for (const Json& condition : list_field(pod, {"status", "conditions"})) {
     const std::string type = text_field(condition, {"type"});
     const bool is_true = text_field(condition, {"status"}) == "True";
-    if (type == "Ready") view.ready = is_true;
     if (type == "PodScheduled") {
       view.scheduled = is_true;
       if (!is_true) view.unschedulable = text_field(condition, {"message"});
@@ -80,9 +89,13 @@ void read_containers(const Json& pod, PodView& view) {
   for (const Json& status : statuses) {
     if (text_field(status, {"name"}) != kTrainerContainer) continue;
     note_waiting(status, view);
+    view.ready = bool_field(status, {"ready"}) && !is_marked_with_its_node(pod);
     view.started = field(status, {"state", "running"}) != nullptr || field(status, {"state", "terminated"}) != nullptr;
     view.running_since = time_field(status, {"state", "running", "startedAt"});
     view.end = end_of_container(status);
+  }
+  if (!view.end) {
+    for (const Json& status : statuses) note_waiting(status, view);
   }
   // Init containers with restartPolicy Always are sidecars: once the trainer has begun, their end is no failure.
   if (view.started) return;
@@ -128,6 +141,8 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {
 }
 
 bool has_ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
+
+bool is_trainer_running(const PodView& pod) { return pod.started && !pod.end && !has_ended(pod); }
 
 std::optional<api::UnixSeconds> overdue_at(const PodView& pod) {
   if (!pod.meta.deletion_time) return std::nullopt;

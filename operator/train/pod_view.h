@@ -37,7 +37,8 @@ struct ContainerEnd {
   api::UnixSeconds time = 0;
 };
 
-// Why a container has not started: "ImagePullBackOff" and the kubelet's words.
+// Why a container has not started: "ImagePullBackOff" and the kubelet's words. The trainer's reason comes before those
+// of sidecars.
 struct Waiting {
   std::string container;
   std::string reason;
@@ -56,7 +57,7 @@ struct PodView {
   api::UnixSeconds deletion_seen_at = 0;  // when this operator first saw the deletionTimestamp; 0: not known
 
   PodPhase phase = PodPhase::kUnknown;
-  bool ready = false;
+  bool ready = false;  // its trainer is; the pod's own Ready condition also speaks of its sidecars
   bool scheduled = false;
   api::UnixSeconds scheduled_at = 0;  // 0: it is not scheduled, or nobody says since when
   std::string unschedulable;          // the scheduler's words while it is not
@@ -86,6 +87,10 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods);
 
 // Succeeded or Failed, as its kubelet says.
 bool has_ended(const PodView& pod);
+
+// Does the trainer container run? The phase does not say so: a pod with a sidecar whose image cannot be pulled stays
+// Pending while its trainer trains.
+bool is_trainer_running(const PodView& pod);
 
 // From when on a pod that is being deleted is overdue, if it still exists: its grace period is over, and its kubelet
 // does not answer. nullopt: it is not being deleted. deletionTimestamp has the API server's clock, and `now` this

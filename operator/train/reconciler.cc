@@ -438,7 +438,7 @@ class Pass {
 
   void follow(const Observed& observed, const api::TrainJobStatus& status) {
     const PodView* const pod0 = observed.pod(0, status.attempt_of(0));
-    const bool answers = pod0 != nullptr && pod0->phase == PodPhase::kRunning && !pod0->ip.empty() &&
+    const bool answers = pod0 != nullptr && is_trainer_running(*pod0) && !pod0->ip.empty() &&
                          observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
     if (!answers) return p_.progress.follow(key_, {});
     p_.progress.follow(key_, {.job_uid = observed.job.meta.uid,

@@ -104,7 +104,7 @@ Json trim_pod(Json pod) {
       if (text_field(condition, {"type"}) != "PodScheduled") condition.erase("lastTransitionTime");
     }
     for (const char* name : {"containerStatuses", "initContainerStatuses"}) {
-      if (status->contains(name)) to[name] = pick_all(*status, name, {"name", "state"});
+      if (status->contains(name)) to[name] = pick_all(*status, name, {"name", "ready", "state"});
     }
     cut_texts(to);
   }

@@ -41,11 +41,13 @@ class Exit:
 class Behaviour:
     """start: "Ready"; "Running" (not ready: its probe fails); "Waiting" (a container that never starts, with
     waiting_reason and waiting_message: ImagePullBackOff, CreateContainerError, …); "Ignored" (nothing is ever reported
-    or removed). exits: once started, exits so by itself. on_delete: how it answers SIGTERM; None: not at all, so that
+    or removed). sidecars: None: containers beside the trainer start as it does; "Ended" (with 0, while the trainer goes
+    on); "Waiting" (for their image). exits: once started, exits so by itself. on_delete: how it answers SIGTERM; None: not at all, so that
     only the end of the grace period kills it (137)."""
     start: str = "Ready"
     waiting_reason: str = "ContainerCreating"
     waiting_message: str = ""
+    sidecars: str | None = None
     exits: Exit | None = None
     on_delete: Exit | None = Exit(143)
 
@@ -364,19 +366,26 @@ def pod_condition(kind, status, reason="", message=""):
 
 
 def begun_status(pod, behaviour, address):
-    ready = "True" if behaviour.start == "Ready" else "False"
-    why = "" if ready == "True" else "ContainersNotReady"
-    waits = behaviour.start == "Waiting"
-    if waits:
-        state = {"waiting": {"reason": behaviour.waiting_reason, "message": behaviour.waiting_message}}
-    else:
-        state = {"running": {"startedAt": now()}}
+    """The pod is ready when all its containers are, and Pending while one of them has never started."""
+    states = {
+        "Running": {"running": {"startedAt": now()}},
+        "Ready": {"running": {"startedAt": now()}},
+        "Waiting": {"waiting": {"reason": behaviour.waiting_reason, "message": behaviour.waiting_message}},
+        "Ended": {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}}}
+    begun = []
+    for container in pod["spec"]["containers"]:
+        is_trainer = container["name"] == "trainer"
+        start = behaviour.start if is_trainer or behaviour.sidecars is None else behaviour.sidecars
+        begun.append(container_status(container, states[start], start == "Ready"))
+    waits = any("waiting" in one["state"] for one in begun)
+    not_ready = [one["name"] for one in begun if not one["ready"]]
+    ready = ("False", "ContainersNotReady", f"containers with unready status: [{' '.join(not_ready)}]") \
+        if not_ready else ("True",)
     return {
         "phase": "Pending" if waits else "Running", "startTime": now(), "hostIP": "127.0.0.1",
         "conditions": [pod_condition("PodReadyToStartContainers", "True"), pod_condition("Initialized", "True"),
-                       pod_condition("ContainersReady", ready, why), pod_condition("Ready", ready, why)],
-        "containerStatuses": [container_status(one, state, ready == "True") for one in pod["spec"]["containers"]],
-        "podIP": address, "podIPs": [{"ip": address}],
+                       pod_condition("ContainersReady", *ready), pod_condition("Ready", *ready)],
+        "containerStatuses": begun, "podIP": address, "podIPs": [{"ip": address}],
     }
 
 

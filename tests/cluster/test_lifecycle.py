@@ -258,6 +258,29 @@ def test_pods_that_wait_for_an_image_say_so(jobs, api, kubelet):
     assert "ImagePullBackOff" in api.kubectl("describe", "tj", "job").stdout
 
 
+SIDECAR = {"podTemplate": {"spec": {"containers": [{"name": "logs", "image": "registry.example/logs:1"}]}}}
+
+
+@pytest.mark.parametrize("sidecars, phase", [("Ended", "Running"), ("Waiting", "Pending")])
+def test_a_sidecar_that_does_not_run_holds_nothing_up(jobs, api, kubelet, sidecars, phase):
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace,
+                   Behaviour(sidecars=sidecars, waiting_reason="ImagePullBackOff"))
+    jobs.create(nodes=2, trainer=SIDECAR)
+    jobs.wait_for_condition("PodsReady")
+    assert jobs.pods()["job-0-0"]["status"]["phase"] == phase
+    kubelet.serve_status(api.namespace, "job-0-0", run_report(step=42))
+    jobs.wait_for_condition("Running", reason="StepCommitted")
+
+
+def test_a_trainer_that_waits_for_its_sidecar_says_which_container_waits(jobs, api, kubelet):
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace,
+                   Behaviour(start="Running", sidecars="Waiting", waiting_reason="ImagePullBackOff",
+                             waiting_message="no such image: x"))
+    jobs.create(nodes=1, trainer=SIDECAR)
+    waiting = jobs.wait_for_condition("PodsReady", "False", "ImagePullBackOff")
+    assert "container logs: no such image: x" in waiting["message"]
+
+
 def test_other_launchers_get_torchruns_variables_and_restart_as_a_gang(jobs, api, kubelet):
     jobs.create(nodes=2, trainer={"launcher": "Torchrun", "command": ["torchrun", "train.py"]})
     jobs.wait_for_condition("PodsReady")

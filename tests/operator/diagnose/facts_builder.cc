@@ -24,7 +24,8 @@ FactsBuilder::FactsBuilder() {
   for (const char* type : {"Suspended", "Recovering", "Degraded", "Complete", "Failed"}) condition(type, "False", "No");
   for (const int node_rank : {0, 1}) {
     pod(node_rank, 0, R"({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"},
-                     {"type": "PodScheduled", "status": "True"}]})");
+                     {"type": "PodScheduled", "status": "True"}],
+                     "containerStatuses": [{"name": "trainer", "ready": true, "state": {"running": {}}}]})");
   }
 }
 

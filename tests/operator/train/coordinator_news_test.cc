@@ -13,7 +13,7 @@ PodView running(int node_rank, int attempt = 0) {
   pod.node_rank = node_rank;
   pod.attempt = attempt;
   pod.meta.uid = "uid-" + std::to_string(node_rank) + "-" + std::to_string(attempt);
-  pod.phase = PodPhase::kRunning;
+  pod.started = true;
   pod.node = "node";
   pod.ip = "10.0." + std::to_string(attempt) + "." + std::to_string(node_rank);
   return pod;
@@ -48,7 +48,7 @@ struct Row {
 TEST(CoordinatorNews, go_from_a_running_pod_0_to_the_other_running_pods) {
   const std::vector<Row> table = {
       {"all run", [](Facts&) {}, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
-      {"one is pending", [](Facts& s) { s.observed.pods[1].phase = PodPhase::kPending; }, "10.0.0.0", {"uid-2-0"}},
+      {"one has not started", [](Facts& s) { s.observed.pods[1].started = false; }, "10.0.0.0", {"uid-2-0"}},
       {"one has no address", [](Facts& s) { s.observed.pods[1].ip = ""; }, "10.0.0.0", {"uid-2-0"}},
       {"one goes", [](Facts& s) { s.observed.pods[2].deleting = true; }, "10.0.0.0", {"uid-1-0"}},
       {"one has ended and its pod runs on",
@@ -57,7 +57,7 @@ TEST(CoordinatorNews, go_from_a_running_pod_0_to_the_other_running_pods) {
        },
        "10.0.0.0",
        {"uid-1-0"}},
-      {"pod 0 is pending", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kPending; }, "", {}},
+      {"pod 0 has not started", [](Facts& s) { s.observed.pods[0].started = false; }, "", {}},
       {"pod 0 has no address", [](Facts& s) { s.observed.pods[0].ip = ""; }, "", {}},
       {"pod 0 goes", [](Facts& s) { s.observed.pods[0].deleting = true; }, "", {}},
       {"pod 0 has failed", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kFailed; }, "", {}},

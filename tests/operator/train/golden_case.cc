@@ -60,19 +60,25 @@ Json pod_object(const Json& job, int node_rank, int attempt, api::UnixSeconds no
 
 Json pod_condition(const char* type, const char* status) { return {{"type", type}, {"status", status}}; }
 
-Json container(const char* state, Json details) {
-  return {{"name", "trainer"}, {"state", {{state, std::move(details)}}}};
+// Kubelets give a reason with False.
+Json ready_condition(bool ready) {
+  Json condition = pod_condition("Ready", ready ? "True" : "False");
+  if (!ready) condition["reason"] = "ContainersNotReady";
+  return condition;
+}
+
+Json container(const char* state, Json details, bool ready = false) {
+  return {{"name", "trainer"}, {"ready", ready}, {"state", {{state, std::move(details)}}}};
 }
 
 void set_running(Json& pod, const std::string& node, bool ready, api::UnixSeconds now) {
   pod["spec"]["nodeName"] = node;
-  pod["status"] = {
-      {"phase", "Running"},
-      {"podIP", "10.0.0." + std::to_string(1 + node.back() - 'a')},
-      {"startTime", api::format_time(now - kAgeSeconds)},
-      {"conditions",
-       Json::array({pod_condition("PodScheduled", "True"), pod_condition("Ready", ready ? "True" : "False")})},
-      {"containerStatuses", Json::array({container("running", {{"startedAt", api::format_time(now - kAgeSeconds)}})})}};
+  pod["status"] = {{"phase", "Running"},
+                   {"podIP", "10.0.0." + std::to_string(1 + node.back() - 'a')},
+                   {"startTime", api::format_time(now - kAgeSeconds)},
+                   {"conditions", Json::array({pod_condition("PodScheduled", "True"), ready_condition(ready)})},
+                   {"containerStatuses",
+                    Json::array({container("running", {{"startedAt", api::format_time(now - kAgeSeconds)}}, ready)})}};
 }
 
 void set_ended(Json& pod, const std::string& node, int code, api::UnixSeconds now) {
@@ -93,11 +99,10 @@ Status set_pod_state(Json& pod, const std::string& is, const std::string& node, 
     set_running(pod, node, false, now);
   } else if (is == "starting") {
     pod["spec"]["nodeName"] = node;
-    pod["status"] = {
-        {"phase", "Pending"},
-        {"startTime", api::format_time(now - 5)},
-        {"conditions", Json::array({pod_condition("PodScheduled", "True"), pod_condition("Ready", "False")})},
-        {"containerStatuses", Json::array({container("waiting", {{"reason", "ContainerCreating"}})})}};
+    pod["status"] = {{"phase", "Pending"},
+                     {"startTime", api::format_time(now - 5)},
+                     {"conditions", Json::array({pod_condition("PodScheduled", "True"), ready_condition(false)})},
+                     {"containerStatuses", Json::array({container("waiting", {{"reason", "ContainerCreating"}})})}};
   } else if (is == "unscheduled") {
     Json condition = pod_condition("PodScheduled", "False");
     condition["reason"] = "Unschedulable";

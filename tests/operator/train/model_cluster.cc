@@ -17,6 +17,10 @@ bool is_over(const Json& pod) {
 
 bool is_deleting(const Json& pod) { return field(pod, {"metadata", "deletionTimestamp"}) != nullptr; }
 
+Json trainer(bool ready, Json state) {
+  return Json::array({{{"name", "trainer"}, {"ready", ready}, {"state", std::move(state)}}});
+}
+
 void set_condition(Json& pod, const char* type, const char* status) {
   for (Json& condition : pod["status"]["conditions"]) {
     if (condition["type"] == type) {
@@ -31,8 +35,7 @@ void end_container(Json& pod, int code, api::UnixSeconds now) {
   pod["status"]["phase"] = code == 0 ? "Succeeded" : "Failed";
   set_condition(pod, "Ready", "False");
   pod["status"]["containerStatuses"] =
-      Json::array({{{"name", "trainer"},
-                    {"state", {{"terminated", {{"exitCode", code}, {"finishedAt", api::format_time(now)}}}}}}});
+      trainer(false, {{"terminated", {{"exitCode", code}, {"finishedAt", api::format_time(now)}}}});
 }
 
 }  // namespace
@@ -149,7 +152,7 @@ void ModelCluster::start_or_end(Json& pod, bool is_calm) {
   if (is_deleting(pod)) return end_container(pod, 143, now_);
   if (text_field(pod, {"status", "phase"}) == "Pending") {
     pod["status"]["phase"] = "Running";
-    pod["status"]["containerStatuses"] = Json::array({{{"name", "trainer"}, {"state", {{"running", Json::object()}}}}});
+    pod["status"]["containerStatuses"] = trainer(false, {{"running", Json::object()}});
     return;
   }
   const int wanted = static_cast<int>(number_field(job(), {"spec", "trainer", "numNodes"}).value_or(1));
@@ -165,6 +168,7 @@ void ModelCluster::start_or_end(Json& pod, bool is_calm) {
   });
   if (is_calm && (all_ready || someone_is_done)) return end_container(pod, 0, now_);
   set_condition(pod, "Ready", "True");
+  pod["status"]["containerStatuses"] = trainer(true, {{"running", Json::object()}});
 }
 
 void ModelCluster::live(bool is_calm) {

@@ -193,7 +193,8 @@ class SmallCluster {
       if (is_done) state = {{"terminated", {{"exitCode", 0}}}};
       pod["status"] = {{"phase", is_done ? "Succeeded" : "Running"},
                        {"conditions", Json::array({{{"type", "Ready"}, {"status", is_done ? "False" : "True"}}})},
-                       {"containerStatuses", Json::array({{{"name", "trainer"}, {"state", std::move(state)}}})}};
+                       {"containerStatuses",
+                        Json::array({{{"name", "trainer"}, {"ready", !is_done}, {"state", std::move(state)}}})}};
     }
   }
 

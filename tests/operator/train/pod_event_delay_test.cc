@@ -29,7 +29,8 @@ class PodEventDelayTest : public testing::Test {
     return pod(node_rank,
                {{"phase", "Running"},
                 {"podIP", "10.0.0." + std::to_string(node_rank + 1)},
-                {"conditions", Json::array({{{"type", "Ready"}, {"status", is_ready ? "True" : "False"}}})}});
+                {"containerStatuses",
+                 Json::array({{{"name", "trainer"}, {"ready", is_ready}, {"state", {{"running", Json::object()}}}}})}});
   }
   static Json deleting(Json pod) {
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";

@@ -578,7 +578,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
     {"type":"PodScheduled","status":"True","lastTransitionTime":"2026-11-21T09:59:00Z"},
     {"type":"PodReadyToStartContainers","status":"False","lastTransitionTime":"2026-11-21T10:00:00Z"},
     {"type":"DisruptionTarget","status":"True","reason":"r","message":"w"}],
-    "containerStatuses":[{"name":"trainer","image":"i","state":{"terminated":{"exitCode":3,"message":"{}"}}}]})");
+    "containerStatuses":[{"name":"trainer","image":"i","ready":true,"state":{"terminated":{"exitCode":3,"message":"{}"}}}]})");
   const Json small = trim_pod(pod);
   EXPECT_LT(small.dump().size(), 1500U);
   const PodView whole_view = *view_of_pod(pod);

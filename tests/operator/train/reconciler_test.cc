@@ -92,11 +92,11 @@ class ReconcilerFixture {
     server->put(kube::pods(), pod);
   }
   void ready(const std::string& name, const std::string& ip = "10.0.0.1") {
-    set_pod(name,
-            {{"phase", "Running"},
-             {"podIP", ip},
-             {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})},
-             {"containerStatuses", Json::array({{{"name", "trainer"}, {"state", {{"running", Json::object()}}}}})}});
+    set_pod(name, {{"phase", "Running"},
+                   {"podIP", ip},
+                   {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})},
+                   {"containerStatuses",
+                    Json::array({{{"name", "trainer"}, {"ready", true}, {"state", {{"running", Json::object()}}}}})}});
   }
   void exited(const std::string& name, int code) {
     set_pod(name, {{"phase", code == 0 ? "Succeeded" : "Failed"},
