@@ -14,7 +14,7 @@ Json port(const char* name, int number) {
 
 Json selector(const api::TrainJob& job) {
   Json labels = {{std::string(kJobLabel), job.meta.name}, {std::string(kServingLabel), "true"}};
-  if (job.spec.trainer.launcher != api::Launcher::kNone) labels[std::string(kNodeRankLabel)] = "0";
+  if (job.spec.trainer.launcher == api::Launcher::kLockstep) labels[std::string(kNodeRankLabel)] = "0";
   return labels;
 }
 

@@ -1,8 +1,8 @@
 // The headless Service that names the job's pods. Pure.
 //
-// For Lockstep and Torchrun jobs it selects only pod 0. Nothing looks up the other pods by name, and whenever a
-// selected pod changes, Kubernetes rewrites the EndpointSlices of all of them. Programs with launcher None may use the
-// names of all pods.
+// For Lockstep jobs it selects only pod 0. Nothing looks up the other pods by name, and whenever a selected pod
+// changes, Kubernetes rewrites the EndpointSlices of all of them. With other launchers all pods have names: torchrun's
+// c10d rendezvous gives rank 0 to any of them, and its name to the others as MASTER_ADDR.
 #pragma once
 
 #include <map>

@@ -82,8 +82,9 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
     }
     if (is_controlled_by(pod.meta, o.job.meta)) {
       o.pods.push_back(std::move(pod));
-    } else if (pod.node_rank == 0 && !has_ended(pod) && !will_not_end) {
-      o.previous_pod0 = pod.meta.name;
+    } else if (!has_ended(pod) && !will_not_end &&
+               (pod.node_rank == 0 || o.job.spec.trainer.launcher != api::Launcher::kLockstep)) {
+      o.previous_writer = pod.meta.name;
     }
   }
   std::sort(o.pods.begin(), o.pods.end(), [](const PodView& a, const PodView& b) {

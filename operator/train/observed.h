@@ -121,9 +121,9 @@ struct Observed {
   int wanted_pods = 0;
   Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
   bool queue_assigns_nodes = false;    // Workload::assigns_nodes
-  // A pod 0 that has neither ended nor is overdue, and is not this job's (an earlier TrainJob's of this name, perhaps
-  // orphaned): its last checkpoint may still come. Empty: none.
-  std::string previous_pod0;
+  // A pod that has neither ended nor is overdue, and is not this job's (an earlier TrainJob's of this name, perhaps
+  // orphaned): its last checkpoint may still come. With launcher Lockstep only pod 0 writes. Empty: none.
+  std::string previous_writer;
 
   // LOCKSTEP_TOKEN of the job's pods.
   [[nodiscard]] std::string token() const;

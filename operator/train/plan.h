@@ -8,8 +8,9 @@
 //      as a failure any more; it is only deleted.
 //   3. An attempt that was seen (bookkeeping.created) is never made again: a pod that is gone is followed by the next
 //      attempt, so that generations rise.
-//   4. An old pod that the Service selects loses its label, then the new one is made, then the old one is deleted. The
-//      pods themselves show how far this is; nothing needs to be remembered.
+//   4. An old pod that the Service selects loses its label, then the new one is made, then the old one is deleted; of
+//      pods that must not meet their successors (plan_gang.h) first the old one is deleted and then, when it has ended,
+//      the new one is made. The pods themselves show how far this is; nothing needs to be remembered.
 #pragma once
 
 #include <map>

@@ -49,20 +49,15 @@ Capacity count_capacity(const PlanState& state) {
   const bool is_refused = refusal != nullptr && refusal->reason == kQuotaExceeded;
   const bool is_given_back = state.book.placement.again_at > state.now;
   const int num_creatable = num_creatable_pods(state);
-  const auto waits_for_earlier_pod = [&state](int node_rank) {
-    if (node_rank == 0 && (!state.observed.previous_pod0.empty() || earlier_writer(state) != nullptr)) return true;
-    return !state.observed.previous_pods.empty() &&
-           state.observed.previous_pods.count(
-               pod_name(state.observed.job.meta.name, node_rank, state.attempt_of(node_rank))) > 0;
-  };
+  const bool waits_for_earlier_pods = earlier_pods_ending(state).has_value();
   for (size_t i = 0; i < state.current.size(); ++i) {
     const int node_rank = static_cast<int>(i);
     if (state.book.done.count(node_rank) > 0) continue;
     const PodView* const pod = state.current[i];
     if (pod == nullptr) {
       const bool is_incomplete = !state.queue.no_new_pods.empty();  // the queue's admission
-      if (is_refused || is_given_back || is_incomplete || node_rank >= num_creatable ||
-          waits_for_earlier_pod(node_rank)) {
+      if (is_refused || is_given_back || is_incomplete || node_rank >= num_creatable || waits_for_earlier_pods ||
+          earlier_job_ending(state, node_rank)) {
         ++capacity.waiting;
       } else if (not_before(node_rank, state.book) <= state.now) {  // pods that fail at once are made to wait
         ++capacity.starting;

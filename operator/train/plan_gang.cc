@@ -100,15 +100,6 @@ std::optional<Obstacle> why_no_groups(const PlanState& state) {
   return std::nullopt;
 }
 
-int count_pods_of_earlier_groups(const PlanState& state) {
-  int pods = 0;
-  for (const auto& [name, count] : state.living_by_group) {
-    const std::optional<int> number = pod_group_number(state.observed.job.meta, name);
-    if (number && *number < state.book.pod_group) pods += count;
-  }
-  return pods;
-}
-
 bool block_pods(PlanState& state, Obstacle why) {
   state.gang_obstacle = why;
   state.block_pods(std::move(why));
@@ -217,6 +208,32 @@ ConditionState gang_scheduled(const PlanState& state) {
 
 }  // namespace
 
+bool is_waited_for(const PlanState& state, const PodView& pod) {
+  if (has_ended(pod)) return false;
+  const bool may_save = state.spec.trainer.launcher != api::Launcher::kLockstep && state.is_old(pod) && !pod.end;
+  const std::optional<int> group =
+      wants_gang(state.spec) ? pod_group_number(state.observed.job.meta, pod.pod_group) : std::nullopt;
+  const bool is_member = group && *group < state.book.pod_group;
+  return (may_save || is_member) && !is_lost(pod, state.observed);
+}
+
+std::optional<Obstacle> earlier_pods_ending(const PlanState& state) {
+  int pods = 0;
+  const PodView* first = nullptr;
+  for (const PodView& pod : state.observed.pods) {
+    if (!is_waited_for(state, pod)) continue;
+    if (first == nullptr) first = &pod;
+    ++pods;
+  }
+  if (first == nullptr) return std::nullopt;
+  const std::string which =
+      pods == 1
+          ? "pod " + first->meta.name + " of an earlier attempt has not ended"
+          : std::to_string(pods) + " pods of earlier attempts have not ended (the first is " + first->meta.name + ")";
+  return Obstacle{std::string(kEarlierGangEnding),
+                  which + "; no pod is created before (if a node is lost for good, delete its pods with --force)"};
+}
+
 bool is_pod_group_made(const PlanState& state) { return current_group(state) != nullptr; }
 
 void next_pod_group(PlanState& state) {
@@ -229,11 +246,7 @@ bool has_pod_group(PlanState& state) {
     state.look_again(state.now + kTryAgainSeconds);
     return block_pods(state, *std::move(why));
   }
-  if (const int pods = count_pods_of_earlier_groups(state); pods > 0) {
-    return block_pods(state, {std::string(kEarlierGangEnding),
-                              plural(pods, "pod") + " of the gang before " + (pods == 1 ? "has" : "have") +
-                                  " not ended, and a pod that still ends counts as a member"});
-  }
+  if (std::optional<Obstacle> why = earlier_pods_ending(state)) return block_pods(state, *std::move(why));
   Json desired =
       desired_pod_group(state.observed.job, groups(state)->api_version, state.book.pod_group, members_needed(state));
   const std::string name = "PodGroup " + current_name(state);

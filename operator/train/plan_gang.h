@@ -1,12 +1,20 @@
-// The gang: makes its PodGroup before its pods, holds back the pods that must wait, and writes the condition. Pure;
-// what a group looks like is pod_group.h's. Without spec.scheduling.gang none of this does anything.
+// The gang: which earlier pods must have ended before new ones are made, the PodGroup, which is made before the pods of
+// spec.scheduling.gang, and the condition. Pure; what a group looks like is pod_group.h's.
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "operator/train/plan_state.h"
 
 namespace lockstep::train {
+
+// Must this pod have ended before any pod is made? With launcher Torchrun or None that holds for all pods of earlier
+// attempts: they may still save while the new ones load, and our agents, which keep two writers apart
+// (docs/checkpoints.md), are not there. With spec.scheduling.gang it holds for the pods of an earlier PodGroup, which
+// count as members until they have ended. A pod on a lost node is not waited for.
+bool is_waited_for(const PlanState& state, const PodView& pod);
+// Why no pod can be made yet: some pods are waited for. nullopt: there are none.
+std::optional<Obstacle> earlier_pods_ending(const PlanState& state);
 
 // Is there a PodGroup of the current number?
 bool is_pod_group_made(const PlanState& state);

@@ -17,17 +17,15 @@
 namespace lockstep::train {
 namespace {
 
-bool is_old(const PlanState& state, const PodView& pod) {
-  return pod.attempt < state.attempt_of(pod.node_rank) || pod.node_rank >= state.spec.trainer.num_nodes;
-}
-
-// Takes the Service's label from old pods. Pods that have ended have no DNS record and keep it.
+// Takes the Service's label from old pods. Pods that have ended have no DNS record and keep it, and so do those that
+// end before their successors are made.
 void stop_serving(PlanState& state) {
   const Json desired = desired_service(state.observed.job);
   const Json& service =
       state.observed.service && !service_differs(*state.observed.service, desired) ? *state.observed.service : desired;
   for (const PodView& pod : state.observed.pods) {
-    if (!is_old(state, pod) || has_ended(pod) || !selects(service, pod.meta.labels)) continue;
+    if (!state.is_old(pod) || has_ended(pod) || !selects(service, pod.meta.labels) || is_waited_for(state, pod))
+      continue;
     state.act(StopServing{pod.meta.name, pod.meta.uid},
               pod.node_rank < state.spec.trainer.num_nodes
                   ? "its name is its successor's now"
@@ -39,7 +37,7 @@ void stop_serving(PlanState& state) {
 void delete_old_pods(PlanState& state) {
   const std::set<std::string> kept = pods_kept_for_logs(state.spec, state.status, state.observed.pods);
   for (auto pod = state.observed.pods.rbegin(); pod != state.observed.pods.rend(); ++pod) {
-    if (!is_old(state, *pod) || pod->deleting || kept.count(pod->meta.name) > 0) continue;
+    if (!state.is_old(*pod) || pod->deleting || kept.count(pod->meta.name) > 0) continue;
     state.act(DeletePod{pod->meta.name, pod->meta.uid},
               pod->node_rank < state.spec.trainer.num_nodes
                   ? "attempt " + std::to_string(state.attempt_of(pod->node_rank)) + " follows it"
@@ -148,6 +146,8 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
   }
   if (const CreateProblem* const refusal = refusal_of_all_pods(state); refusal != nullptr && state.is_blocked(*refusal))
     return;
+  if (std::optional<Obstacle> why = earlier_pods_ending(state); why && !missing.empty())
+    return state.block_pods(*std::move(why));
   const int64_t generation = state.observed.job.meta.generation;
   bool is_first = state.book.checked_generation != generation;
   for (const int node_rank : missing) {
@@ -160,27 +160,9 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
                                           ", because its predecessor ended soon after its start"});
       continue;
     }
-    if (state.observed.previous_pods.count(name) > 0) {
-      state.block_pods({"PreviousRunTerminating", "pod " + name +
-                                                      " of an earlier TrainJob of this name is still there; the "
-                                                      "garbage collector deletes it"});
+    if (std::optional<Obstacle> why = earlier_job_ending(state, node_rank)) {
+      state.block_pods(*std::move(why));
       state.look_again(state.now + kTryAgainSeconds);
-      continue;
-    }
-    if (node_rank == 0 && !state.observed.previous_pod0.empty()) {
-      state.block_pods({"PreviousRunTerminating",
-                        "pod " + state.observed.previous_pod0 +
-                            " of an earlier TrainJob of this name has not ended and may write a last checkpoint; this "
-                            "job's pod 0 is created when it has ended (if its node is lost for good, delete it with "
-                            "--force)"});
-      state.look_again(state.now + kTryAgainSeconds);
-      continue;
-    }
-    if (const PodView* const writer = node_rank == 0 ? earlier_writer(state) : nullptr; writer != nullptr) {
-      state.block_pods({std::string(kEarlierGangEnding),
-                        "pod " + writer->meta.name +
-                            " has not ended and may write a last checkpoint; its successor is created when it has "
-                            "ended (if its node is lost for good, delete it with --force)"});
       continue;
     }
     if (state.is_blocked("pod " + name)) continue;
@@ -193,14 +175,23 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
 
 }  // namespace
 
-const PodView* earlier_writer(const PlanState& state) {
-  if (!state.spec.checkpoint || state.spec.trainer.launcher == api::Launcher::kLockstep) return nullptr;
-  const auto& pods = state.observed.pods;
-  const auto writer = std::find_if(pods.begin(), pods.end(), [&state](const PodView& pod) {
-    return pod.node_rank == 0 && pod.attempt < state.attempt_of(0) && !pod.end && !has_ended(pod) &&
-           !is_lost(pod, state.observed);
-  });
-  return writer == pods.end() ? nullptr : &*writer;
+std::optional<Obstacle> earlier_job_ending(const PlanState& state, int node_rank) {
+  const Observed& o = state.observed;
+  const std::string reason = "PreviousRunTerminating";
+  const std::string name = pod_name(o.job.meta.name, node_rank, state.attempt_of(node_rank));
+  if (o.previous_pods.count(name) > 0) {
+    return Obstacle{
+        reason,
+        "pod " + name + " of an earlier TrainJob of this name is still there; the garbage collector deletes it"};
+  }
+  const bool is_ours = state.spec.trainer.launcher == api::Launcher::kLockstep;
+  if (o.previous_writer.empty() || (is_ours && node_rank != 0)) return std::nullopt;
+  return Obstacle{reason,
+                  "pod " + o.previous_writer +
+                      " of an earlier TrainJob of this name has not ended and may write a last checkpoint; this "
+                      "job's " +
+                      (is_ours ? "pod 0 is" : "pods are") +
+                      " created when it has ended (if its node is lost for good, delete it with --force)"};
 }
 
 void refuse_spec(PlanState& state, const std::string& message) {

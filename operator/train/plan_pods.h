@@ -1,6 +1,7 @@
 // Which pods are made and which are deleted, and what pods need first: claim, NetworkPolicy, Service. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,7 @@ std::vector<int> missing_node_ranks(const PlanState& state);
 // are still to be made and were refused for one of these, returns the refusal whose time to try again comes last;
 // nullptr: there is none.
 const CreateProblem* refusal_of_all_pods(const PlanState& state);
-// The earlier pod 0 that may still write a checkpoint beside its successor's, which is not made before; nullptr: there
-// is none. Our agents keep two writers apart (docs/checkpoints.md), the programs of other launchers do not.
-const PodView* earlier_writer(const PlanState& state);
+// Why the pod of this rank waits for pods of an earlier TrainJob of this name; nullopt: it does not.
+std::optional<Obstacle> earlier_job_ending(const PlanState& state, int node_rank);
 
 }  // namespace lockstep::train

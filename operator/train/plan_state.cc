@@ -31,6 +31,10 @@ const Hold* PlanState::hold_now() const {
   return queue_hold ? &*queue_hold : nullptr;
 }
 
+bool PlanState::is_old(const PodView& pod) const {
+  return pod.attempt < attempt_of(pod.node_rank) || pod.node_rank >= spec.trainer.num_nodes;
+}
+
 void PlanState::raise_attempt(int node_rank) {
   ++status.attempts[node_rank];
   book.created.erase(node_rank);

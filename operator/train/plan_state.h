@@ -59,6 +59,8 @@ struct PlanState {
   [[nodiscard]] const Hold* hold_now() const;
 
   [[nodiscard]] int attempt_of(int node_rank) const { return status.attempt_of(node_rank); }
+  // Is the pod of an earlier attempt, or of a rank from numNodes on?
+  [[nodiscard]] bool is_old(const PodView& pod) const;
   // The node rank gets a pod with the next attempt number, and so with another name. Its earlier pod is not looked at
   // any more in this pass.
   void raise_attempt(int node_rank);

@@ -282,12 +282,18 @@ def test_a_trainer_that_waits_for_its_sidecar_says_which_container_waits(jobs, a
 
 
 def test_other_launchers_get_torchruns_variables_and_restart_as_a_gang(jobs, api, kubelet):
-    jobs.create(nodes=2, trainer={"launcher": "Torchrun", "command": ["torchrun", "train.py"]})
+    """Pod 0 does not answer SIGTERM, so nothing is made before it is killed at the end of its grace period."""
+    kubelet.behave_by_name(api.namespace, "job-0-0", Behaviour(on_delete=None))
+    jobs.create(nodes=2, trainer={"launcher": "Torchrun", "command": ["torchrun", "train.py"],
+                                  "podTemplate": {"spec": {"terminationGracePeriodSeconds": 3}}})
     jobs.wait_for_condition("PodsReady")
+    assert len(selected_pods(api, api.get("services", "job"))) == 2  # torchrun may make either of them the master
     environment = environment_of(jobs.pods()["job-1-0"])
     assert environment["PET_NNODES"] == "2" and environment["PET_NODE_RANK"] == "1"
     assert environment["MASTER_ADDR"].startswith("job-0.job.")
     kubelet.exit(api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for_condition("PodsReady", "False", "EarlierGangEnding")
+    assert jobs.live_pods() == []
     jobs.wait_for_pods("job-0-1", "job-1-1")
     assert jobs.status()["restarts"]["gang"] == 1
 

@@ -116,8 +116,8 @@ void ModelCluster::inject_failure(const std::string& name) {
     case 0:
       end_container(pod, 10, now_);
       break;
-    case 1:
-      pod["metadata"]["deletionTimestamp"] = api::format_time(now_ + 30);  // kubectl delete pod
+    case 1:  // kubectl delete pod; a second one gives no more time
+      if (!is_deleting(pod)) pod["metadata"]["deletionTimestamp"] = api::format_time(now_ + 30);
       break;
     case 2:
       pods_.erase(name);  // kubectl delete pod --force

@@ -7,6 +7,7 @@
 
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
+#include "operator/train/pod_end.h"
 #include "runner/base/json.h"
 #include "tests/operator/train/golden_plan_text.h"
 #include "tests/operator/train/model_cluster.h"
@@ -169,6 +170,22 @@ class Simulation : public testing::TestWithParam<unsigned> {
     }
   }
 
+  // Call after each reconcile. When it has made a pod, all pods of earlier attempts had ended, or were lost.
+  void check_that_attempts_do_not_meet(const ModelCluster& cluster) {
+    bool is_any_new = false;
+    for (const auto& [name, pod] : cluster.pods()) is_any_new = seen_pods_.insert(name).second || is_any_new;
+    if (!is_any_new) return;
+    ClusterObjects objects{.job = cluster.job()};
+    objects.nodes.emplace();
+    for (const Json& node : cluster.nodes()) objects.nodes->emplace(api::meta_of(node).name, view_of_node(node));
+    const Observed o = *observe(std::move(objects), cluster.now());
+    for (const auto& [name, pod] : cluster.pods()) {
+      const PodView view = *view_of_pod(pod);
+      if (view.attempt >= o.job.status.attempt_of(view.node_rank)) continue;
+      ASSERT_TRUE(has_ended(view) || is_lost(view, o)) << "a pod was made before " << name << " had ended";
+    }
+  }
+
   // Goes on until nothing is left to do; then the job must be complete.
   void come_to_rest(ModelCluster& cluster, ModelOperator& op) {
     for (int step = 0; step < kCalmSteps; ++step) {
@@ -189,6 +206,7 @@ class Simulation : public testing::TestWithParam<unsigned> {
   }
 
   std::map<int, int> attempts_;
+  std::set<std::string> seen_pods_;
   int rested_ = 0;  // steps without anything to do
 };
 
@@ -281,6 +299,7 @@ TEST_P(Simulation, gangs_end_in_completion) {
     cluster.live(false);
     op.reconcile(cluster.pick(3) == 0 ? cluster.pick(4) : 1000);
     check_now(cluster);
+    check_that_attempts_do_not_meet(cluster);
     if (HasFatalFailure()) return;
   }
   come_to_rest(cluster, op);
