@@ -6,6 +6,7 @@
 #include "operator/options.h"
 #include "operator/program.h"
 #include "operator/try_job.h"
+#include "runner/base/open_files.h"
 #include "runner/contract/exit_code.h"
 
 namespace {
@@ -34,6 +35,7 @@ int run_try(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  raise_open_files_limit();
   if (argc > 1 && std::strcmp(argv[1], "try") == 0) return run_try({argv + 2, argv + argc});
   const Result<std::optional<OperatorOptions>> options = parse_operator_options({argv + 1, argv + argc});
   if (!options.ok()) return fail(options.error());

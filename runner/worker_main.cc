@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/base/build_info.h"
+#include "runner/base/open_files.h"
 #include "runner/config/task_config.h"
 #include "runner/contract/exit_code.h"
 #include "runner/plugin/load_plugin.h"
@@ -58,6 +59,7 @@ int main(int argc, char** argv) {
     std::fflush(nullptr);
     _exit(*code);
   }
+  lockstep::raise_open_files_limit();
   std::signal(SIGPIPE, SIG_IGN);  // `lockstep-worker … | head` must not end a run in mid-step
   const int code = lockstep::run_worker(
       {.arguments = arguments, .environment = lockstep::read_environment(), .host_name = lockstep::read_host_name()});

@@ -6,6 +6,7 @@
 
 #include "runner/agent/agent.h"
 #include "runner/base/clock.h"
+#include "runner/base/fork.h"
 
 namespace lockstep {
 namespace {
@@ -104,7 +105,7 @@ void Agent::control(const KillAgent&, const ControlSocket::Answer& answer) {
 }
 
 void Agent::kill_self(TimePoint latest) {
-  if (control_->is_idle() || std::chrono::steady_clock::now() >= latest) ::kill(::getpid(), SIGKILL);
+  if (control_->is_idle() || std::chrono::steady_clock::now() >= latest) kill_this_process();
   sent_check_timer_.expires_after(kSentCheckInterval);
   sent_check_timer_.async_wait([this, latest](boost::system::error_code error) {
     if (!error) kill_self(latest);

@@ -1,6 +1,7 @@
 #include "runner/agent/coordinator_link.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "runner/contract/generation.h"
@@ -37,6 +38,14 @@ size_t choose_answer(const std::vector<GreetingAnswer>& answers) {
     if (is_better(answers[i], answers[best])) best = i;
   }
   return best;
+}
+
+std::chrono::milliseconds seek_pause(std::chrono::milliseconds backoff, int node_rank) {
+  // The fractions of the multiples of the golden ratio are spread evenly, however many nodes there are.
+  constexpr double kGoldenRatio = 0.6180339887498949;
+  const double multiple = node_rank * kGoldenRatio;
+  const double share = 0.5 + 0.5 * (multiple - std::floor(multiple));
+  return std::chrono::duration_cast<std::chrono::milliseconds>(backoff * share);
 }
 
 TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddress address, Greet greet,
@@ -79,7 +88,7 @@ void TcpCoordinatorLink::seek() {
   }
   drop_chosen();
   stage_ = Stage::kBackingOff;
-  after(backoff_, &TcpCoordinatorLink::begin_round);
+  after(seek_pause(backoff_, greet_.node_rank), &TcpCoordinatorLink::begin_round);
   backoff_ = std::clamp(2 * backoff_, kSeekBackoffInitial, kSeekBackoffMax);
 }
 

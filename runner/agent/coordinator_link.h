@@ -78,6 +78,10 @@ using GreetingAnswer = std::variant<Welcome, Refused>;
 // record may lead to the coordinator of another job); else the first. `answers` is not empty. Pure.
 size_t choose_answer(const std::vector<GreetingAnswer>& answers);
 
+// How long a node waits between two rounds of seeking: from half of the backoff to all of it, by its rank, so that a
+// thousand nodes that lost the coordinator at the same time do not all come back at the same time. Pure.
+std::chrono::milliseconds seek_pause(std::chrono::milliseconds backoff, int node_rank);
+
 struct CoordinatorAddress {
   std::string host;
   int port = 29400;

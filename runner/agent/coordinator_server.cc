@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runner/base/one_line.h"
+#include "runner/base/open_files.h"
 #include "runner/base/tcp_listener.h"
 
 namespace lockstep {
@@ -71,6 +72,8 @@ void CoordinatorServer::accept() {
     if (error == asio::error::operation_aborted) return;
     if (!error) on_accept(std::move(socket));
     if (!error || error == asio::error::connection_aborted) return accept();
+    warn_rate_limited(accept_warnings_,
+                      "no other node can connect: " + error.message() + open_files_hint(error.message()), now());
     accept_timer_.expires_after(kAcceptPause);
     accept_timer_.async_wait([this](error_code cancelled) {
       if (!cancelled) accept();
@@ -100,11 +103,12 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
 }
 
 void CoordinatorServer::make_room() {
-  if (unauthenticated_.size() < kUnauthenticatedMax) return;
+  const size_t most = std::max(kUnauthenticatedMin, static_cast<size_t>(state_.options.max_nodes));
+  if (unauthenticated_.size() < most) return;
   const auto oldest = unauthenticated_.begin();
   warn_rate_limited(connection_warnings_,
-                    "more than " + std::to_string(kUnauthenticatedMax) +
-                        " connections without a greeting; closed the oldest, from " + oldest->second.name,
+                    "more than " + std::to_string(most) + " connections without a greeting; closed the oldest, from " +
+                        oldest->second.name,
                     now());
   oldest->second.socket->close();
   unauthenticated_.erase(oldest);
@@ -308,7 +312,10 @@ void CoordinatorServer::perform(const Close& output) {
   });
 }
 
-void CoordinatorServer::perform(const BeginGeneration& output) { answer(store_.begin_generation(output.generation)); }
+void CoordinatorServer::perform(const BeginGeneration& output) {
+  encoded_values_.clear();
+  answer(store_.begin_generation(output.generation));
+}
 
 void CoordinatorServer::perform(const AskStore& output) {
   answer(store_.apply({output.connection, output.local_rank}, output.request, now()));
@@ -323,8 +330,21 @@ void CoordinatorServer::perform(const Note& output) {
 
 void CoordinatorServer::answer(const std::vector<StoreAnswer>& answers) {
   for (const StoreAnswer& a : answers) {
-    perform(Send{a.client.connection, StoreAnswerTo{.local_rank = a.client.local_rank, .reply = a.reply}});
+    const auto peer = peers_.find(a.client.connection);
+    if (peer != peers_.end() && a.reply.values.size() > 1) {
+      peer->second.socket->send(encode_answer(a.client.local_rank, a.reply, encoded(a.reply.values)));
+    } else {
+      perform(Send{a.client.connection, StoreAnswerTo{.local_rank = a.client.local_rank, .reply = a.reply}});
+    }
   }
+}
+
+// All nodes ask for the same addresses when a group forms.
+const std::string& CoordinatorServer::encoded(const std::vector<std::string>& values) {
+  const auto known = encoded_values_.find(values);
+  if (known != encoded_values_.end()) return known->second;
+  if (encoded_values_.size() >= kEncodedValuesMax) encoded_values_.clear();
+  return encoded_values_.emplace(values, encode_values(values)).first->second;
 }
 
 // ---- time ----

@@ -25,8 +25,11 @@
 
 namespace lockstep {
 
-// Most connections that have not sent a Greet yet (unauthenticated). When there are more, the oldest is closed.
-inline constexpr size_t kUnauthenticatedMax = 64;
+// So many connections that have not sent a Greet yet (unauthenticated) are kept; one for each node if the job has more
+// nodes, because all of them may come at once. When there are more, the oldest is closed.
+inline constexpr size_t kUnauthenticatedMin = 64;
+// So many lists of values are kept encoded: those of 8,192 ranks, 128 at a time.
+inline constexpr size_t kEncodedValuesMax = 64;
 // Warnings about invalid connections, and about refusals, are limited to one line of each kind per this time; the line
 // says how many were left out.
 inline constexpr std::chrono::seconds kWarningInterval{10};
@@ -114,6 +117,7 @@ class CoordinatorServer {
   void perform(const AskStore& output);
   void perform(const Note& output);
   void answer(const std::vector<StoreAnswer>& answers);
+  const std::string& encoded(const std::vector<std::string>& values);
   void arm_timer();
   void on_timer();
 
@@ -121,6 +125,7 @@ class CoordinatorServer {
   Handlers handlers_;
   CoordinatorState state_;
   KeyValueStore store_;
+  std::map<std::vector<std::string>, std::string> encoded_values_;  // of this generation's answers with several values
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
@@ -134,6 +139,7 @@ class CoordinatorServer {
   std::string local_address_;
   std::string last_note_;
   RateLimitedLog connection_warnings_;
+  RateLimitedLog accept_warnings_;
   RateLimitedLog refusals_;  // separate, so that warnings about port scans do not hide an agent with a wrong token
 };
 

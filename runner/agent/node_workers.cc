@@ -53,7 +53,10 @@ std::shared_ptr<OutputRelay> NodeWorkers::relay(int fd, int local_rank, bool to_
 
 void NodeWorkers::on_message(Worker& worker, const WorkerMessage& message) {
   if (const auto* const failing = std::get_if<Failing>(&message)) worker.last_words = failing->message;
-  if (const auto* const request = std::get_if<StoreRequest>(&message)) worker.open_requests.insert(request->id);
+  if (const auto* const request = std::get_if<StoreRequest>(&message)) {
+    worker.open_requests.insert(request->id);
+    if (shared_gets_.joins(worker.local_rank, *request)) return;
+  }
   handlers_.on_message(worker.local_rank, message);
 }
 
@@ -67,7 +70,15 @@ void NodeWorkers::send(int local_rank, const AgentMessage& message) {
 }
 
 void NodeWorkers::answer_store(int local_rank, const StoreReply& reply) {
-  if (is_alive(local_rank) && at(local_rank)->open_requests.erase(reply.id) > 0) send(local_rank, reply);
+  const auto answer = [this](int to, const StoreReply& its_reply) {
+    if (is_alive(to) && at(to)->open_requests.erase(its_reply.id) > 0) send(to, its_reply);
+  };
+  answer(local_rank, reply);
+  for (const SharedGets::Asked& other : shared_gets_.take_others({.local_rank = local_rank, .id = reply.id})) {
+    StoreReply same = reply;
+    same.id = other.id;
+    answer(other.local_rank, same);
+  }
 }
 
 std::optional<BeatSnapshot> NodeWorkers::beats(int local_rank) const {

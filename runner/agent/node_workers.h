@@ -21,6 +21,7 @@
 #include "runner/agent/local_link.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/worker_process.h"
+#include "runner/recovery/shared_gets.h"
 
 namespace lockstep {
 
@@ -53,7 +54,8 @@ class NodeWorkers {
   void reap();
 
   void send(int local_rank, const AgentMessage& message);
-  // A reply to a request that an earlier worker process of this local rank made is dropped.
+  // Also answers other workers that have asked for the same keys meanwhile. A reply to a request that an earlier worker
+  // process of this local rank made is dropped.
   void answer_store(int local_rank, const StoreReply& reply);
   void signal_all(int signal);
   // Does nothing when the worker is not alive.
@@ -99,6 +101,7 @@ class NodeWorkers {
   OomKillCounter oom_kills_;
   Handlers handlers_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
+  SharedGets shared_gets_;
 };
 
 }  // namespace lockstep

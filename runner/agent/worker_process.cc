@@ -14,6 +14,7 @@
 
 #include "runner/base/cgroup.h"
 #include "runner/base/fork.h"
+#include "runner/base/open_files.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep {
@@ -50,7 +51,8 @@ struct FdPair {
 };
 
 Error unavailable(const std::string& what) {
-  return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+  const std::string why = std::strerror(errno);
+  return Error{ErrorCode::kUnavailable, what + ": " + why + open_files_hint(why)};
 }
 
 Result<FdPair> make_pipe() {
@@ -108,6 +110,8 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   std::vector<std::string> arguments{command.program};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   Environment variables = command.environment;
+  // Only agents talk to the coordinator. Loggers upload environments, and plugins' own processes inherit them.
+  variables.erase(std::string(env::kToken));
   // LOCAL_RANK, because the worker chooses its device before it gets an assignment.
   variables[std::string(env::kLocalRank)] = std::to_string(local_rank);
   variables[std::string(env::kAgentFd)] = std::to_string(kLinkFdInWorker);

@@ -23,8 +23,9 @@ namespace lockstep {
 struct WorkerCommand {
   std::string program;                 // path
   std::vector<std::string> arguments;  // without the program's name
-  Environment environment;             // complete; spawn_worker adds LOCAL_RANK, the variables of link and beat page,
-                                       // and GOMP_SPINCOUNT unless the user has set how OpenMP threads wait
+  Environment environment;             // complete; spawn_worker removes LOCKSTEP_TOKEN, and adds LOCAL_RANK, the
+                                       // variables of link and beat page, and GOMP_SPINCOUNT unless the user has set
+                                       // how OpenMP threads wait
 };
 
 // The agent's ends of link and pipes; the caller owns the descriptors.

@@ -8,6 +8,7 @@
 #include "runner/base/build_info.h"
 #include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
+#include "runner/base/open_files.h"
 #include "runner/cli/bench_command.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
@@ -91,7 +92,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  if (command == "run") return lockstep::run_command(rest);
+  if (command == "run") {
+    lockstep::raise_open_files_limit();
+    return lockstep::run_command(rest);
+  }
   if (command == "workloads") {
     return lockstep::workloads_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   }

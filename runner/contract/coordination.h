@@ -10,6 +10,7 @@
 // Threads: values and pure functions.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -34,6 +35,11 @@ inline constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 // be noticed only when it is over, because a rank that waits for a connection has no socket yet that could be shut
 // down. So an agent gives workers that were told to leave a group more time than this (kCutGrace).
 inline constexpr std::chrono::seconds kFormingTimeout{10};
+// Beyond 2,000 ranks the store and the connections of a rank take longer. (kCutGrace does not grow with it: a rank that
+// hangs while such a group forms is killed a few seconds before it would have given up.)
+constexpr std::chrono::milliseconds forming_timeout(int world_size) {
+  return std::max<std::chrono::milliseconds>(kFormingTimeout, world_size * std::chrono::milliseconds{5});
+}
 // Longest line before the Welcome; and between Welcome and Join, when the peer has shown the job's token. (A Join holds
 // the terms.)
 inline constexpr size_t kGreetingBytesMax = 4096;
@@ -217,6 +223,10 @@ using CoordinatorMessage = std::variant<Welcome, Refused, Placement, CutGroup, R
 // As in messages.h.
 std::string encode(const MemberMessage& message);
 std::string encode(const CoordinatorMessage& message);
+// encode(StoreAnswerTo{local_rank, reply}) in two parts, because many nodes get the same values: encode_values once,
+// and encode_answer for each, which ignores reply.values.
+std::string encode_values(const std::vector<std::string>& values);
+std::string encode_answer(int local_rank, StoreReply reply, std::string_view encoded_values);
 Result<MemberMessage> decode_member_message(std::string_view line);
 Result<CoordinatorMessage> decode_coordinator_message(std::string_view line);
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runner/base/json.h"
+#include "runner/base/utf8.h"
 #include "runner/contract/messages.h"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ void fields(V& v, typename V::template Ref<StoreReply> m) {
   v("status", m.status);
   v.hex("values", m.values);
   v("number", m.number);
-  v("message", m.message);
+  v.text("message", m.message);
 }
 
 inline constexpr const char* kHexDigits = "0123456789abcdef";
@@ -106,6 +107,7 @@ class Encoder {
     for (const std::string& value : values) array.push_back(to_hex(value));
     object_[name] = std::move(array);
   }
+  void text(const char* name, const std::string& value) { (*this)(name, value); }
   Json take() && { return std::move(object_); }
 
  private:
@@ -164,6 +166,11 @@ class Decoder {
       if (!bytes) return fail(name, "bytes in lower-case hex");
       out.push_back(std::move(*bytes));
     }
+  }
+  // Of any length, and cut: the other side may be hostile or out of order, and the text goes into statuses.
+  void text(const char* name, std::string& out) {
+    (*this)(name, out);
+    if (out.size() > kMessageTextBytesMax) out = shortened(out, kMessageTextBytesMax);
   }
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
@@ -229,6 +236,9 @@ class Decoder {
   template <typename T>
   void read(const std::string& name, const Json& value, std::vector<T>& out) {
     if (!value.is_array()) return fail(name, "an array");
+    if (value.size() > kMessageListMax) {
+      return fail(name, "an array of at most " + std::to_string(kMessageListMax) + " entries");
+    }
     for (const Json& item : value) {
       const std::string place = name + "[" + std::to_string(out.size()) + "]";
       read(place, item, out.emplace_back());

@@ -64,7 +64,7 @@ void fields(V& v, typename V::template Ref<Metrics> m) {
 template <typename V>
 void fields(V& v, typename V::template Ref<Failing> m) {
   v("code", m.code);
-  v("message", m.message);
+  v.text("message", m.message);
   v("rank", m.rank);
   v("step", m.step);
   v("generation", m.generation);
@@ -74,8 +74,8 @@ void fields(V&, typename V::template Ref<Done>) {}
 template <typename V>
 void fields(V& v, typename V::template Ref<Left> m) {
   v("generation", m.generation);
-  v("cause", m.cause);
-  v("message", m.message);
+  v.text("cause", m.cause);
+  v.text("message", m.message);
   v("step", m.step);
 }
 template <typename V>
@@ -103,7 +103,7 @@ void fields(V& v, typename V::template Ref<Assignment> m) {
 template <typename V>
 void fields(V& v, typename V::template Ref<Cut> m) {
   v("generation", m.generation);
-  v("cause", m.cause);
+  v.text("cause", m.cause);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<LeaveTogether> m) {

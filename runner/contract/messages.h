@@ -26,6 +26,13 @@
 
 namespace lockstep {
 
+// A longer text of a message (why something failed) is cut where the message is read, and a longer list is refused.
+inline constexpr size_t kMessageTextBytesMax = size_t{16} << 10;
+inline constexpr size_t kMessageListMax = size_t{1} << 16;
+// Most bytes of one value of the store. As hex they fit into a line between agent and coordinator
+// (kCoordinationLineBytesMax).
+inline constexpr size_t kStoreValueBytesMax = size_t{7} << 20;
+
 // ---- worker -> agent ----
 
 struct Hello {

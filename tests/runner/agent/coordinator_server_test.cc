@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <cmath>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "tests/runner/agent/run_until.h"
@@ -589,7 +592,7 @@ TEST_F(CoordinatorOnLoopback, closes_a_connection_that_is_silent_for_the_heartbe
 TEST_F(CoordinatorOnLoopback, makes_room_for_newcomers_among_silent_strangers) {
   const auto server = serve(options(7));
   std::vector<std::unique_ptr<RawPeer>> strangers;
-  for (size_t i = 0; i <= kUnauthenticatedMax; ++i) {
+  for (size_t i = 0; i <= kUnauthenticatedMin; ++i) {
     strangers.push_back(std::make_unique<RawPeer>(loop_, server->port()));
   }
   strangers.front()->wait_for_the_end();
@@ -597,6 +600,46 @@ TEST_F(CoordinatorOnLoopback, makes_room_for_newcomers_among_silent_strangers) {
   Heard heard;
   const auto good = link(greet(1), heard, {server->port()});
   EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
+}
+
+TEST_F(CoordinatorOnLoopback, has_room_for_all_nodes_of_a_large_job_at_once) {
+  CoordinatorOptions large = options(7);
+  large.max_nodes = large.wanted_nodes = static_cast<int>(kUnauthenticatedMin) + 10;
+  const auto server = serve(large);
+  std::vector<std::unique_ptr<RawPeer>> silent;
+  for (int i = 0; i < large.max_nodes - 1; ++i) silent.push_back(std::make_unique<RawPeer>(loop_, server->port()));
+  Heard heard;
+  const auto good = link(greet(1), heard, {server->port()});
+  EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
+  EXPECT_THAT(notes_, Not(testing::Contains(HasSubstr("without a greeting"))));
+}
+
+TEST_F(CoordinatorOnLoopback, says_that_no_file_is_left_for_a_connection) {
+  const auto server = serve(options(7));
+  const RawPeer peer(loop_, server->port());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = ::dup(STDERR_FILENO);
+  ::close(lowest_free);
+  rlimit full = before;
+  full.rlim_cur = static_cast<rlim_t>(lowest_free);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
+  const bool has_said = until([&] { return !notes_.empty(); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_TRUE(has_said);
+  EXPECT_THAT(notes_.at(0), testing::AllOf(HasSubstr("no other node can connect"), HasSubstr("ulimit")));
+}
+
+TEST(SeekPause, differs_from_node_to_node_and_stays_within_the_backoff) {
+  std::set<std::chrono::milliseconds> pauses;
+  for (int node = 0; node < 100; ++node) {
+    const auto pause = seek_pause(kSeekBackoffMax, node);
+    EXPECT_GE(pause, kSeekBackoffMax / 2);
+    EXPECT_LE(pause, kSeekBackoffMax);
+    pauses.insert(pause);
+  }
+  EXPECT_GT(pauses.size(), 90U);
+  EXPECT_EQ(seek_pause(std::chrono::milliseconds(0), 5), std::chrono::milliseconds(0));
 }
 
 TEST_F(CoordinatorOnLoopback, keeps_the_higher_attempt_of_two_agents_with_one_node_rank) {

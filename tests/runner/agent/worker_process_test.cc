@@ -44,6 +44,15 @@ TEST(SpawnWorker, names_a_program_that_cannot_be_run) {
             "cannot run /nowhere/worker: No such file or directory");
 }
 
+TEST(SpawnWorker, keeps_the_token_of_the_job_to_the_agent) {
+  const std::string variables = output_of({.program = "/bin/cat",
+                                           .arguments = {"/proc/self/environ"},
+                                           .environment = {{"LOCKSTEP_TOKEN", "secret"}, {"LOCKSTEP_JOB", "job"}}});
+  EXPECT_THAT(variables, testing::HasSubstr("LOCKSTEP_JOB=job"));
+  EXPECT_THAT(variables, testing::Not(testing::HasSubstr("secret")));
+  EXPECT_THAT(variables, testing::Not(testing::HasSubstr("LOCKSTEP_TOKEN")));
+}
+
 class OomKills : public testing::Test {
  protected:
   void say(int kills) const { std::ofstream(path()) << "low 0\noom 9\noom_kill " << kills << "\n"; }

@@ -304,5 +304,24 @@ TEST(Coordination, ignores_fields_of_a_newer_peer) {
   EXPECT_TRUE(decode_coordinator_message(R"({"type":"coordinator_beat","colour":"blue"})").ok());
 }
 
+TEST(Coordination, an_answer_is_the_same_line_whether_its_values_were_encoded_before_or_not) {
+  StoreReply reply{.id = 5, .status = StoreStatus::kOk, .values = {"a\n", "", "\"values\":[]"}, .number = 3};
+  reply.message = "of \"values\":[]";
+  const std::string whole = encode(CoordinatorMessage(StoreAnswerTo{.local_rank = 2, .reply = reply}));
+  EXPECT_EQ(encode_answer(2, reply, encode_values(reply.values)), whole);
+}
+
+TEST(Coordination, long_texts_are_cut_and_long_lists_refused_where_they_are_read) {
+  const NodeFailed failed{.code = 1, .message = std::string(kMessageTextBytesMax + 100, 'x'), .for_good = false};
+  const auto read = decode_member_message(encode(MemberMessage(failed)));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(std::get<NodeFailed>(*read).message, std::string(kMessageTextBytesMax, 'x') + "…");
+  const Heartbeat beats{.workers = std::vector<WorkerBeat>(kMessageListMax + 1)};
+  const auto refused = decode_member_message(encode(MemberMessage(beats)));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("\"workers\" must be an array of at most 65536"), std::string::npos)
+      << refused.error().message;
+}
+
 }  // namespace
 }  // namespace lockstep
