@@ -328,11 +328,12 @@ void CoordinatorServer::perform(const Note& output) {
   handlers_.on_note(output);
 }
 
-void CoordinatorServer::answer(const std::vector<StoreAnswer>& answers) {
-  for (const StoreAnswer& a : answers) {
+void CoordinatorServer::answer(std::vector<StoreAnswer> answers) {
+  for (StoreAnswer& a : answers) {
     const auto peer = peers_.find(a.client.connection);
     if (peer != peers_.end() && a.reply.values.size() > 1) {
-      peer->second.socket->send(encode_answer(a.client.local_rank, a.reply, encoded(a.reply.values)));
+      const std::string& values = encoded(a.reply.values);
+      peer->second.socket->send(encode_answer(a.client.local_rank, std::move(a.reply), values));
     } else {
       perform(Send{a.client.connection, StoreAnswerTo{.local_rank = a.client.local_rank, .reply = a.reply}});
     }

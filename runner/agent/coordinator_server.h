@@ -116,7 +116,7 @@ class CoordinatorServer {
   void perform(const BeginGeneration& output);
   void perform(const AskStore& output);
   void perform(const Note& output);
-  void answer(const std::vector<StoreAnswer>& answers);
+  void answer(std::vector<StoreAnswer> answers);
   const std::string& encoded(const std::vector<std::string>& values);
   void arm_timer();
   void on_timer();

@@ -163,10 +163,11 @@ c10::intrusive_ptr<c10d::Work> AbandonableBackend::allreduce(std::vector<at::Ten
   return stand_in(inner_->allreduce(tensors, options));
 }
 
-c10::intrusive_ptr<c10d::Work> AbandonableBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                             std::vector<at::Tensor>& inputs,
-                                                             const c10d::AllgatherOptions& options) {
-  return stand_in(inner_->allgather(outputs, inputs, options));
+c10::intrusive_ptr<c10d::Work> AbandonableBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                                 std::vector<int64_t>& output_counts,
+                                                                 std::vector<int64_t>& input_counts,
+                                                                 const c10d::AllToAllOptions& options) {
+  return stand_in(inner_->alltoall_base(output, input, output_counts, input_counts, options));
 }
 
 }  // namespace lockstep

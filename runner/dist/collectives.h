@@ -16,11 +16,11 @@ namespace lockstep {
 class DeviceStream;
 class ProcessGroup;
 
-// An asynchronous sum over ranks of a few fp64 figures on the host: weights, flags, losses. Deterministic for a fixed
-// world size.
+// An asynchronous sum over ranks of a few fp64 figures on the host: weights, flags, losses. Each rank adds the figures
+// of all ranks in the order of the ranks, so all get the same bits, whichever nodes the ranks are on.
 class HostSums {
  public:
-  // Starts the all-reduce and returns at once.
+  // Starts the exchange and returns at once.
   HostSums(ProcessGroup& group, std::span<const double> values);
   ~HostSums();
   HostSums(HostSums&&) noexcept;
@@ -40,10 +40,15 @@ std::vector<double> sum_over_ranks(ProcessGroup& group, std::span<const double> 
 // One row per rank, in rank order; all rows of equal length.
 std::vector<std::vector<int64_t>> gather_over_ranks(ProcessGroup& group, std::span<const int64_t> values);
 
-// Returns on rank 0 the bytes of each rank, in rank order; on other ranks an empty vector. Each rank's bytes are
-// broadcast to all ranks, one rank after the other; `on_progress` is called after each.
+// Returns on rank 0 the bytes of each rank, in rank order; on other ranks an empty vector. The bytes go to rank 0 only,
+// a piece of each rank at a time; `on_progress` is called after each.
 std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string mine,
                                             const std::function<void()>& on_progress);
+
+// Sends consecutive parts of `sent` to the ranks, of sends[r] elements to rank r, and puts what comes from them into
+// `received`, receives[r] elements from rank r. All ranks call it; with 0 they exchange no data.
+void exchange_parts(ProcessGroup& group, at::Tensor& received, std::vector<int64_t> receives, at::Tensor& sent,
+                    std::vector<int64_t> sends);
 
 // Overwrites `tensor` on every rank with that of `source`.
 void broadcast(ProcessGroup& group, at::Tensor& tensor, int source);

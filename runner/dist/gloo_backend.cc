@@ -10,8 +10,8 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// Where this rank listens for the others. An error here is this machine's and would come back in every group, so it
-// must not be taken for a lost peer.
+// Where this rank listens for the others. An error here is this machine's. Before the first group it would come back in
+// every group, so it must not be taken for a lost peer.
 std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options) {
   const bool one_machine = options.world.world_size == options.world.local_world_size;
   std::string where;
@@ -42,10 +42,11 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) {
-  auto gloo_options = ProcessGroupGloo::Options::create(kFormingTimeout);
+  const std::chrono::milliseconds timeout = forming_timeout(options.world.world_size);
+  auto gloo_options = ProcessGroupGloo::Options::create(timeout);
   gloo_options->devices.push_back(make_device(options));
   // Gloo passes its own timeout to Store::wait, but not to the store's extended calls.
-  const c10d::StoreTimeoutGuard forming(*store, kFormingTimeout);
+  const c10d::StoreTimeoutGuard forming(*store, timeout);
   return c10::make_intrusive<ProcessGroupGloo>(store, options.world.rank, options.world.world_size, gloo_options);
 }
 

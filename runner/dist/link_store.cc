@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "runner/dist/fault.h"
+
 namespace lockstep {
 namespace {
 
@@ -71,6 +73,13 @@ class LinkStore final : public c10d::Store {
  private:
   StoreReply call(StoreRequest request) {
     request.generation = generation_;
+    // A longer line would close the connection to the coordinator, in every group again.
+    for (const std::string& value : request.values) {
+      if (value.size() <= kStoreValueBytesMax) continue;
+      throw RunFault(ExitCode::kUsage, "the value of \"" + request.keys.front() + "\" for the other ranks has " +
+                                           std::to_string(value.size()) + " bytes, the store takes " +
+                                           std::to_string(kStoreValueBytesMax));
+    }
     Result<StoreReply> reply = transport_.call(std::move(request));
     if (!reply.ok()) C10_THROW_ERROR(DistNetworkError, reply.error().message);
     if (reply->status == StoreStatus::kTimeout) C10_THROW_ERROR(DistStoreError, "wait timeout: " + reply->message);

@@ -124,6 +124,12 @@ class NcclBackend final : public ProcessGroupNCCL {
                                            const c10d::AllreduceOptions& options) override {
     return watched(abort_->launch([&] { return ProcessGroupNCCL::allreduce(tensors, options); }));
   }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_counts, std::vector<int64_t>& input_counts,
+                                               const c10d::AllToAllOptions& options) override {
+    return watched(abort_->launch(
+        [&] { return ProcessGroupNCCL::alltoall_base(output, input, output_counts, input_counts, options); }));
+  }
 
  private:
   c10::intrusive_ptr<c10d::Work> watched(c10::intrusive_ptr<c10d::Work> work) const {

@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
+#include "runner/base/open_files.h"
 #include "runner/dist/abandonable_backend.h"
 #include "runner/dist/backends.h"
 #include "runner/dist/fault.h"
@@ -36,7 +37,7 @@ Error backend_error(const GroupOptions& options, const std::exception& e) {
   // An error that NCCL reports while it starts is this machine's, unless it is ncclRemoteError.
   const bool is_ours = nccl_result_of(e).value_or(NcclResult::kRemoteError) != NcclResult::kRemoteError;
   if ((fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) && !is_ours) {
-    return Error{ErrorCode::kRetry, who + fault.message};
+    return Error{ErrorCode::kRetry, who + fault.message + open_files_hint(fault.message, options.world.world_size - 1)};
   }
   std::string ways_out = "; --master_port PORT takes another port";
   if (options.backend == GroupBackend::kNccl) {
@@ -77,7 +78,11 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
     return std::unique_ptr<lockstep::ProcessGroup>(new lockstep::ProcessGroup(options, std::move(impl)));
   } catch (const UnusableAddress& e) {
     if (options.abort) options.abort->retire();
-    return Error{ErrorCode::kInvalid, e.what()};
+    // After a first group the address is known to be good: an interface that is down, or a full table of open files,
+    // passes.
+    const std::string hint = open_files_hint(e.what(), 1);
+    const bool passes = options.has_formed_before || !hint.empty();
+    return Error{passes ? ErrorCode::kRetry : ErrorCode::kInvalid, e.what() + hint};
   } catch (const std::exception& e) {
     if (options.abort) options.abort->retire();
     return backend_error(options, e);

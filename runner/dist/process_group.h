@@ -36,13 +36,16 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{600'000};
   std::string network_interface;      // GLOO_SOCKET_IFNAME; empty: see address
   std::string address;                // of this node; empty: loopback on one machine, else the host name's address
+  bool has_formed_before = false;     // this process has been in a group, so its interface and address can be used
   std::shared_ptr<GroupAbort> abort;  // may be null; made before the group is formed, retired before it is dropped
 };
 
 class ProcessGroup {
  public:
-  // Connects all ranks of `options.world` through `store`. Errors: kRetry (a peer is missing or left), kUnavailable
-  // (the backend cannot start; names rank, device, the backend's own message and what to try).
+  // Connects all ranks of `options.world` through `store`. Errors: kRetry (a peer is missing or left; this machine's
+  // network or table of open files does not allow it now), kInvalid (gloo cannot listen where the options say, and
+  // never could), kUnavailable (the backend cannot start; names rank, device, the backend's own message and what to
+  // try).
   static Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options);
 
   // One rank alone: every collective is the identity.

@@ -24,12 +24,13 @@ class ProcessGroup;
 // Every rank's claim, in rank order.
 std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& mine);
 
-// All ranks call it. `tensors` have the same names, shapes and dtypes on all ranks. On a rank that receives they are
-// overwritten after all ranks have received everything; on the others they do not change. `on_progress` is called after
-// each message that this rank's device has sent or received.
+// All ranks call it with the same `source` and `receives` (by rank; false for the source). `tensors` have the same
+// names, shapes and dtypes on all ranks. On a rank that receives they are overwritten after all ranks have received
+// everything; the others take no part in the transfer of the bytes. `on_progress` is called on every rank after each
+// message.
 void transfer_state(
-    ProcessGroup& group, DeviceStream& device, const NamedTensors& tensors, int source, bool receives,
-    const std::function<void()>& on_progress = [] {});
+    ProcessGroup& group, DeviceStream& device, const NamedTensors& tensors, int source,
+    const std::vector<bool>& receives, const std::function<void()>& on_progress = [] {});
 
 // For each parameter the bits of its fp64 sum and of its sum of magnitudes: equal when the replicas are equal. For
 // --drift_check_every.

@@ -400,7 +400,7 @@ Failure reading_stopped() {
 // Sends all tensors of the state from rank `source` to the ranks that receive.
 struct Transfer {
   int source = 0;
-  bool receives = false;            // does this rank receive?
+  std::vector<bool> receives;       // by rank
   bool rank_zero_receives = false;  // then only a cut ends the transfer; a stop has to wait for it
 };
 void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOptions& options) {
@@ -434,7 +434,9 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   const bool receives = world.rank != 0;
   Result<Description> description = parse_description(*received);
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
-  send_tensors(parts, {.source = 0, .receives = receives}, options);
+  std::vector<bool> all_others(static_cast<size_t>(world.world_size), true);
+  all_others[0] = false;
+  send_tensors(parts, {.source = 0, .receives = std::move(all_others)}, options);
   if (receives) {
     const Status taken = take_description(std::move(*description), parts.state, parts.workload);
     if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
@@ -471,7 +473,8 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
       if (!parsed.ok()) return Failure{ExitCode::kCrash, parsed.error().message};
       description = std::move(*parsed);
     }
-    send_tensors(parts, {.source = *choice.source, .receives = receives, .rank_zero_receives = choice.receives[0]},
+    send_tensors(parts,
+                 {.source = *choice.source, .receives = choice.receives, .rank_zero_receives = choice.receives[0]},
                  options);
     if (description) {
       const Status taken = take_description(std::move(*description), parts.state, parts.workload);

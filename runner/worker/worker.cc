@@ -328,6 +328,7 @@ class Worker {
                                .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
                                .network_interface = variable(input_.environment, env::kGlooInterface),
                                .address = address_,
+                               .has_formed_before = has_formed_,
                                .abort = abort};
     const Watch watch(session_.get(), world_.generation, abort);
     return form_and_train(options, began);

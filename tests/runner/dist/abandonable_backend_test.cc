@@ -10,6 +10,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "runner/dist/collectives.h"
 #include "runner/dist/fault.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
@@ -68,7 +69,12 @@ class AbandonableBackendTest : public testing::Test {
   std::vector<at::Tensor> tensors_{torch::ones({2})};
 };
 
-void sum_many_figures(ProcessGroup& group) {
+// Of the gradients by an all-reduce, of figures on the host by an all-to-all.
+void sum_many_figures(ProcessGroup& group, bool on_host) {
+  if (on_host) {
+    sum_over_ranks(group, std::vector<double>(1 << 12, 1.0));
+    return;
+  }
   std::vector<at::Tensor> tensors{torch::ones({1 << 14})};
   group.handle()->allreduce(tensors)->wait();
 }
@@ -133,7 +139,7 @@ TEST(Gloo, that_is_cut_in_the_middle_of_a_transfer_ends_and_not_by_its_timeout) 
   std::signal(SIGPIPE, SIG_IGN);  // as the worker does
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   constexpr int kRanks = 4;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 40; ++round) {
     std::vector<std::shared_ptr<GroupAbort>> aborts;
     for (int rank = 0; rank < kRanks; ++rank) aborts.push_back(std::make_shared<GroupAbort>());
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
@@ -146,10 +152,10 @@ TEST(Gloo, that_is_cut_in_the_middle_of_a_transfer_ends_and_not_by_its_timeout) 
                                                 .network_interface = "",
                                                 .abort = aborts.at(static_cast<size_t>(rank))});
         ASSERT_TRUE(group.ok()) << group.error().message;
-        sum_many_figures(**group);
+        sum_many_figures(**group, round % 2 == 1);
         under_way.count_down();
         try {
-          for (;;) sum_many_figures(**group);
+          for (;;) sum_many_figures(**group, round % 2 == 1);
         } catch (const std::exception& e) {
           EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
         }

@@ -34,22 +34,32 @@ TEST_P(OnAsynchronousDevice, receivers_hold_the_sources_state_after_a_transfer) 
   on_device_ranks(3, GetParam(), [](ProcessGroup& group, AsynchronousDevice& device) {
     const bool is_source = group.rank() == 1;
     const NamedTensors state = state_of(is_source);
-    transfer_state(group, device, state, /*source=*/1, !is_source);
+    transfer_state(group, device, state, /*source=*/1, {true, false, true});
     for (const NamedTensor& t : state) EXPECT_TRUE(t.tensor.eq(1).all().item<bool>()) << t.name;
   });
 }
 
+TEST_P(OnAsynchronousDevice, a_rank_that_has_the_state_keeps_it_in_a_transfer_to_others) {
+  on_device_ranks(4, GetParam(), [](ProcessGroup& group, AsynchronousDevice& device) {
+    const NamedTensors state = state_of(group.rank() == 1);
+    transfer_state(group, device, state, /*source=*/1, {true, false, false, true});
+    for (const NamedTensor& t : state) {
+      EXPECT_TRUE(t.tensor.eq(group.rank() == 2 ? 2 : 1).all().item<bool>()) << t.name;
+    }
+  });
+}
+
 // Wherever it is cut, nothing throws by itself, and what has arrived is garbage.
-TEST_P(OnAsynchronousDevice, a_receiver_that_is_cut_in_a_transfer_keeps_what_it_held) {
+void cut_in_a_transfer(int ranks, const std::vector<bool>& receives, HostWaits waits) {
   for (int last = 1; last <= kMessages; ++last) {
-    on_device_ranks(2, GetParam(), [&](ProcessGroup& group, AsynchronousDevice& device) {
+    on_device_ranks(ranks, waits, [&](ProcessGroup& group, AsynchronousDevice& device) {
       const bool is_source = group.rank() == 0;
       const NamedTensors state = state_of(is_source);
       device.before_launch([&](int64_t number) {
         if (number == last) group.options().abort->fire();
       });
       try {
-        transfer_state(group, device, state, /*source=*/0, !is_source);
+        transfer_state(group, device, state, /*source=*/0, receives);
         ADD_FAILURE() << "a transfer that was cut at message " << last << " looks finished on rank " << group.rank();
       } catch (const c10::Error& e) {
         EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
@@ -57,6 +67,11 @@ TEST_P(OnAsynchronousDevice, a_receiver_that_is_cut_in_a_transfer_keeps_what_it_
       for (const NamedTensor& t : state) EXPECT_TRUE(t.tensor.eq(is_source ? 1 : 2).all().item<bool>()) << last;
     });
   }
+}
+
+TEST_P(OnAsynchronousDevice, a_receiver_that_is_cut_in_a_transfer_keeps_what_it_held) {
+  cut_in_a_transfer(2, {false, true}, GetParam());
+  cut_in_a_transfer(3, {false, false, true}, GetParam());  // not to all
 }
 
 // Parameters of a cut group may be those of the step before on one rank, and not on another: that is no drift.

@@ -31,6 +31,7 @@ class CountingStore final : public StoreTransport {
     const StoreClient client{.connection = ++last_connection_, .local_rank = 0};
     ++counts[request.op];
     most_keys = std::max(most_keys, request.keys.size());
+    for (const std::string& value : request.values) most_bytes = std::max(most_bytes, value.size());
     for (const StoreAnswer& answer : store_.apply(client, request, std::chrono::steady_clock::now())) {
       answers_[answer.client] = answer.reply;
     }
@@ -43,6 +44,7 @@ class CountingStore final : public StoreTransport {
 
   std::map<StoreOp, int> counts;
   size_t most_keys = 0;
+  size_t most_bytes = 0;  // of a value
 
  private:
   std::mutex mutex_;
@@ -58,7 +60,7 @@ TEST(GlooOverALinkStore, forms_with_a_few_requests_of_each_rank) {
     setenv(std::string(name).c_str(), "1", /*overwrite=*/1);
   }
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
-  constexpr int kRanks = 3;
+  constexpr int kRanks = 8;
   CountingStore store;
   std::atomic<int> formed = 0;
   std::vector<std::thread> ranks;
@@ -82,6 +84,8 @@ TEST(GlooOverALinkStore, forms_with_a_few_requests_of_each_rank) {
   EXPECT_EQ(store.counts[StoreOp::kWait], kRanks);
   EXPECT_EQ(store.counts[StoreOp::kGet], kRanks);
   EXPECT_EQ(store.most_keys, kRanks);  // Gloo's, 128 at most
+  EXPECT_NEAR(static_cast<double>(store.most_bytes), 154,
+              32);  // an address, with the host's name; tests/tools/coordinator_load.cc has 154
 }
 
 }  // namespace

@@ -1,13 +1,18 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "runner/dist/collectives.h"
@@ -36,23 +41,103 @@ TEST(Group, of_one_rank_alone_changes_nothing) {
   EXPECT_EQ(gather_over_ranks(*group, std::array<int64_t, 2>{4, 5}), (std::vector<std::vector<int64_t>>{{4, 5}}));
 }
 
-TEST(Group, transfers_the_sources_state_to_those_who_lack_it_only) {
+TEST(Group, adds_host_figures_in_the_order_of_the_ranks) {
+  // 1 is lost beside 1e16 unless the two large figures are added first: only one order of three ranks gives 1.
   on_ranks(3, [](ProcessGroup& group) {
-    at::Tensor tensor = torch::full({2, 2}, static_cast<double>(group.rank() + 1), torch::kFloat32);
-    const bool receives = group.rank() == 0;
-    transfer_state(group, *make_device_stream(at::kCPU), {{"w", tensor}}, /*source=*/1, receives);
-    const float expected = group.rank() == 2 ? 3.0F : 2.0F;
-    EXPECT_TRUE(tensor.eq(expected).all().item<bool>());
+    const std::array figures{1e16, -1e16, 1.0};
+    const std::array others{1.0, 1e16, -1e16};
+    const auto rank = static_cast<size_t>(group.rank());
+    const std::vector<double> sums = sum_over_ranks(group, std::array{figures[rank], others[rank]});
+    EXPECT_EQ(sums, (std::vector<double>{1.0, 0.0}));
   });
 }
 
-// Wherever a transfer breaks off, the receiver has the whole state or nothing, and can never pass on a part of it. Even
-// the whole state does not count before the source has confirmed that it was all.
-TEST(Group, a_transfer_that_breaks_off_changes_nothing) {
+TEST(Group, sends_bytes_to_rank_zero_only) {
+  constexpr size_t kLong = (size_t{1} << 20) + 7;  // more than a piece
+  on_ranks(3, [](ProcessGroup& group) {
+    const std::vector<std::string> texts{"zero", std::string(kLong, 'a') + "end", ""};
+    int pieces = 0;
+    const auto all = bytes_to_rank_zero(group, texts[static_cast<size_t>(group.rank())], [&] { ++pieces; });
+    EXPECT_EQ(pieces, 2);
+    EXPECT_TRUE(all == (group.rank() == 0 ? texts : std::vector<std::string>{}));
+  });
+}
+
+// Three tensors of several dtypes, one of them a view: several messages.
+NamedTensors three_tensors(double value) {
+  return {{"w", torch::full({2, 2}, value)},
+          {"n", torch::full({3}, static_cast<int64_t>(value), torch::kInt64)},
+          {"t", torch::full({4, 3}, value, torch::kFloat64).t()}};
+}
+
+bool is_all(const NamedTensors& state, double value) {
+  return std::all_of(state.begin(), state.end(),
+                     [&](const NamedTensor& t) { return t.tensor.eq(value).all().item<bool>(); });
+}
+
+TEST(Group, transfers_the_sources_state_to_those_who_lack_it_only) {
+  for (const std::vector<bool>& receives : {std::vector<bool>{true, false, false, false},
+                                            {true, false, false, true},
+                                            {false, false, false, true},
+                                            {true, false, true, true}}) {
+    on_ranks(4, [&](ProcessGroup& group) {
+      const NamedTensors state = three_tensors(group.rank() + 1);
+      transfer_state(group, *make_device_stream(at::kCPU), state, /*source=*/1, receives);
+      EXPECT_TRUE(is_all(state, receives[static_cast<size_t>(group.rank())] ? 2 : group.rank() + 1));
+    });
+  }
+}
+
+// Counts what comes to a rank over any backend.
+class CountingBackend final : public c10d::Backend {
+ public:
+  explicit CountingBackend(c10::intrusive_ptr<c10d::Backend> inner)
+      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
+  [[nodiscard]] const std::string getBackendName() const override { return inner_->getBackendName(); }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    bytes_ += static_cast<int64_t>(tensors.at(0).nbytes());
+    return inner_->broadcast(tensors, options);
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_counts, std::vector<int64_t>& input_counts,
+                                               const c10d::AllToAllOptions& options) override {
+    bytes_ += static_cast<int64_t>(output.nbytes() + input.nbytes());
+    return inner_->alltoall_base(output, input, output_counts, input_counts, options);
+  }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> inner_;
+  std::atomic<int64_t> bytes_ = 0;
+};
+
+TEST(Group, a_transfer_to_one_rank_carries_no_bytes_over_the_others) {
+  constexpr int64_t kNumbers = 1 << 16;
+  on_ranks(4, [&](ProcessGroup& group) {
+    const auto counting = c10::make_intrusive<CountingBackend>(group.handle()->getBackend(at::kCPU));
+    group.handle()->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, counting);
+    const NamedTensors state{{"w", torch::full({kNumbers}, group.rank())}};
+    transfer_state(group, *make_device_stream(at::kCPU), state, /*source=*/1, {false, false, false, true});
+    EXPECT_TRUE(is_all(state, group.rank() == 3 ? 1 : group.rank()));
+    const auto size = static_cast<int64_t>(state[0].tensor.nbytes());
+    if (group.rank() == 1 || group.rank() == 3) {
+      EXPECT_GE(counting->bytes(), size);
+    } else {
+      EXPECT_LT(counting->bytes(), 1024);  // the barrier's
+    }
+  });
+}
+
+// Wherever a transfer breaks off, the receivers have the whole state or nothing, and can never pass on a part of it.
+// Even the whole state does not count before the source has confirmed that it was all. `ranks` 2: all others receive.
+void break_off_a_transfer(int ranks, const std::vector<bool>& receives) {
   constexpr int kMessages = 4;  // one for each change of dtype
-  for (int last = 1; last <= kMessages + 1; ++last) {
-    const bool breaks = last <= kMessages;
-    on_ranks(2, [&](ProcessGroup& group) {
+  const auto receivers = static_cast<int>(std::count(receives.begin(), receives.end(), true));
+  const int rounds = receivers + 1 == ranks ? kMessages : kMessages + receivers - 1;
+  for (int last = 1; last <= rounds + 1; ++last) {
+    const bool breaks = last <= rounds;
+    on_ranks(ranks, [&](ProcessGroup& group) {
       const bool is_source = group.rank() == 0;
       NamedTensors state;
       for (int i = 0; i < kMessages; ++i) {
@@ -65,17 +150,53 @@ TEST(Group, a_transfer_that_breaks_off_changes_nothing) {
       };
       bool broke_off = false;
       try {
-        transfer_state(group, *make_device_stream(at::kCPU), state, /*source=*/0, /*receives=*/!is_source,
-                       dies_after_the_last);
+        transfer_state(group, *make_device_stream(at::kCPU), state, /*source=*/0, receives, dies_after_the_last);
       } catch (const std::exception&) {
         broke_off = true;
       }
       EXPECT_EQ(broke_off, breaks);
+      const bool has_it = is_source || (!breaks && receives[static_cast<size_t>(group.rank())]);
       for (const NamedTensor& t : state) {
-        EXPECT_TRUE(t.tensor.eq(is_source || !breaks ? 1 : 2).all().item<bool>()) << last << " " << t.name;
+        EXPECT_TRUE(t.tensor.eq(has_it ? 1 : 2).all().item<bool>()) << last << " " << t.name;
       }
     });
   }
+}
+
+TEST(Group, a_transfer_to_all_that_breaks_off_changes_nothing) { break_off_a_transfer(2, {false, true}); }
+TEST(Group, a_transfer_to_some_that_breaks_off_changes_nothing) {
+  break_off_a_transfer(3, {false, false, true});
+  break_off_a_transfer(4, {false, true, false, true});
+}
+
+TEST(Group, waits_for_an_interface_that_was_there_when_an_earlier_group_formed) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  GroupOptions options{.world = world_of(0, 1), .timeout = std::chrono::seconds(5), .network_interface = "nosuch0"};
+  const auto never = ProcessGroup::form(store, options);
+  ASSERT_FALSE(never.ok());
+  EXPECT_EQ(never.error().code, ErrorCode::kInvalid);
+  EXPECT_NE(never.error().message.find("nosuch0"), std::string::npos) << never.error().message;
+  options.has_formed_before = true;
+  const auto now = ProcessGroup::form(store, options);
+  ASSERT_FALSE(now.ok());
+  EXPECT_EQ(now.error().code, ErrorCode::kRetry);
+}
+
+TEST(Group, names_a_full_table_of_open_files) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  const int lowest_free = ::dup(STDERR_FILENO);
+  ASSERT_GE(lowest_free, 0);
+  ::close(lowest_free);
+  rlimit full = before;
+  full.rlim_cur = static_cast<rlim_t>(lowest_free);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
+  const auto group = ProcessGroup::form(store, {.world = world_of(0, 1), .timeout = std::chrono::seconds(5)});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.error().code, ErrorCode::kRetry);
+  EXPECT_NE(group.error().message.find("ulimit"), std::string::npos) << group.error().message;
 }
 
 TEST(Group, reduces_gradients_to_their_mean_and_can_be_dropped_and_made_again) {

@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "runner/dist/fault.h"
+
 namespace lockstep {
 namespace {
 
@@ -77,6 +79,20 @@ TEST(LinkStore, carries_every_operation) {
   EXPECT_TRUE(store.multiGet({}).empty());
   store.multiSet({}, {});
   EXPECT_NO_THROW(store.clone()->set("other", std::string("v")));
+}
+
+TEST(LinkStore, refuses_a_value_that_no_message_could_carry) {
+  MapTransport transport;
+  const StoreHandle handle = make_link_store(transport, 5, std::chrono::milliseconds(10));
+  EXPECT_NO_THROW(handle.get()->set("fits", std::string(kStoreValueBytesMax, 'v')));
+  try {
+    handle.get()->set("sync", std::string(kStoreValueBytesMax + 1, 'v'));
+    FAIL() << "it was sent";
+  } catch (const std::exception& e) {
+    EXPECT_EQ(classify_fault(e).code, ExitCode::kUsage);
+    EXPECT_NE(std::string(e.what()).find("\"sync\""), std::string::npos) << e.what();
+  }
+  EXPECT_FALSE(transport.keys.contains("sync"));
 }
 
 TEST(LinkStore, throws_what_c10d_expects_when_keys_do_not_come_or_the_link_ends) {

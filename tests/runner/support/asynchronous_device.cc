@@ -6,6 +6,7 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -60,11 +61,13 @@ class DeviceWires {
 // The queue of a device. launch() by one thread, the rest from any.
 class AsynchronousDevice::Stream {
  public:
+  static constexpr int kSum = -1;
+  static constexpr int kNothing = -2;
   struct Operation {
     int64_t number = 0;
     at::Tensor tensor;  // the caller's
     at::Tensor input;   // as it was when the operation was queued: what the host writes later is queued behind it
-    int source = -1;    // of a broadcast; -1: the sum
+    int source = -1;    // whose input it gets; kSum: the sum of all; kNothing
     bool done = false;
   };
 
@@ -80,13 +83,14 @@ class AsynchronousDevice::Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  std::shared_ptr<Operation> launch(const at::Tensor& tensor, int source) {
+  std::shared_ptr<Operation> launch(const at::Tensor& tensor, int source) { return launch(tensor, tensor, source); }
+  std::shared_ptr<Operation> launch(const at::Tensor& tensor, const at::Tensor& input, int source) {
     const int64_t number = ++launched_;
     if (before_launch_) before_launch_(number);
     auto operation = std::make_shared<Operation>();
     operation->number = number;
     operation->tensor = tensor.detach();
-    operation->input = tensor.detach().clone();
+    operation->input = input.detach().clone();
     operation->source = source;
     const std::lock_guard lock(mutex_);
     queue_.push_back(operation);
@@ -132,10 +136,11 @@ class AsynchronousDevice::Stream {
   void perform(Operation& operation) {
     const auto all = wires_->exchange(operation.number, rank_, operation.input, [this] { return is_aborted_.load(); });
     if (!all) {
-      operation.tensor.fill_(operation.tensor.is_floating_point() ? std::numeric_limits<double>::quiet_NaN() : -1.0);
+      const double garbage = operation.tensor.is_floating_point() ? std::numeric_limits<double>::quiet_NaN() : 255.0;
+      operation.tensor.fill_(garbage);
     } else if (operation.source >= 0) {
       operation.tensor.copy_((*all)[static_cast<size_t>(operation.source)]);
-    } else {
+    } else if (operation.source == kSum) {
       at::Tensor sum = all->front().clone();
       for (size_t i = 1; i < all->size(); ++i) sum += (*all)[i];
       operation.tensor.copy_(sum);
@@ -169,12 +174,18 @@ class AsynchronousDevice::Backend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
     if (tensors.at(0).scalar_type() == torch::kFloat64) return host_->allreduce(tensors, options);
-    return c10::make_intrusive<Queued>(stream_, stream_->launch(tensors.at(0), /*source=*/-1));
+    return c10::make_intrusive<Queued>(stream_, stream_->launch(tensors.at(0), Stream::kSum));
   }
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& options) override {
-    return host_->allgather(outputs, inputs, options);
+  // Figures go over the host, and are parts of equal size; a transfer has parts with counts, of which each rank sends
+  // and receives at most one.
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_counts, std::vector<int64_t>& input_counts,
+                                               const c10d::AllToAllOptions& options) override {
+    if (output_counts.empty()) return host_->alltoall_base(output, input, output_counts, input_counts, options);
+    const auto from = std::find_if(output_counts.begin(), output_counts.end(), [](int64_t count) { return count > 0; });
+    const auto source = static_cast<int>(from - output_counts.begin());
+    const bool receives = from != output_counts.end();
+    return c10::make_intrusive<Queued>(stream_, stream_->launch(output, input, receives ? source : Stream::kNothing));
   }
 
  private:
