@@ -178,8 +178,8 @@ class FakeKubelet:
         return wait_until(seen, f"pod {namespace}/{name} {what}", timeout)
 
     def serve_status(self, namespace, name, document):
-        """The agent of this pod answers GET /status with `document` from now on. Returns its server, which has
-        `.document` (to be changed), `.posts` (what POST /nodes brought) and `.gets`."""
+        """The agent of this pod answers GET /status with `document` (bytes: as they are) from now on. Returns its server,
+        which has `.document` (to be changed), `.posts` (what POST /nodes brought) and `.gets`."""
         pod = self.wait_for(namespace, name, lambda pod: pod["status"].get("podIP"), "with an address")
         with self.lock:
             old = self.servers.pop((namespace, name), None)
@@ -460,7 +460,8 @@ class StatusServer:
             def do_GET(self):  # noqa: N802
                 outer.gets += 1
                 if self.path.partition("?")[0] == "/status":
-                    self.answer(200, json.dumps(outer.document).encode())
+                    document = outer.document
+                    self.answer(200, document if isinstance(document, bytes) else json.dumps(document).encode())
                 else:
                     self.answer(404, b"{}")
 

@@ -70,8 +70,8 @@ class KubeApi:
         return found
 
     def request(self, method, path, body=None, content_type="application/json", timeout=30):
-        """The answer as an object; text that is no JSON as a string."""
-        data = None if body is None else json.dumps(body)
+        """The answer as an object; text that is no JSON as a string. A body that is text is sent as it is."""
+        data = body if body is None or isinstance(body, str) else json.dumps(body)
         connection = self.connection(timeout)
         try:
             connection.request(method, path, data, self.headers(content_type if data else None))

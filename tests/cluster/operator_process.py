@@ -24,11 +24,11 @@ def operator_binary():
 class OperatorProcess(Process):
     """start() … stop(); `with` does both. A second start() is a new process with the same flags and port.
 
-    namespace: None for all; flags: name → value, given as --name=value (True: --name=true). Its kubeconfig is the
+    namespace: None for all; group: the file of a memory_group() that it joins; flags: name → value, given as --name=value (True: --name=true). Its kubeconfig is the
     administrator's unless one is given: what RBAC allows is tested with kubeconfig_of_service_account()."""
 
     def __init__(self, control_plane, namespace=None, kubeconfig=None, name="operator", token_key=bytes(range(32)),
-                 leader_elect=False, **flags):
+                 leader_elect=False, group=None, **flags):
         self.port = control_plane.ports.take()
         key_file = control_plane.folder / f"{name}.key"
         key_file.write_bytes(token_key)
@@ -42,6 +42,8 @@ class OperatorProcess(Process):
         def text(value):
             return str(value).lower() if isinstance(value, bool) else str(value)
         argv = [operator_binary(), *(f"--{flag}={text(value)}" for flag, value in flags.items())]
+        if group is not None:
+            argv = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', group, *argv]
         super().__init__(name, argv, control_plane.folder, environment)
 
     def __enter__(self):
