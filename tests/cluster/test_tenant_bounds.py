@@ -87,6 +87,7 @@ def test_agents_that_answer_with_a_mebibyte_of_tiny_values(api, kubelet, bounded
     operator.wait_until(lambda: "values; a summary has at most" in operator.log(), "a line about it in the log")
 
 
+@pytest.mark.long
 def test_pod_templates_of_over_a_megabyte(api, kubelet, bounded):
     bounded()
     honest = Honest(api, kubelet)
