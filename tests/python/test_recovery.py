@@ -249,7 +249,7 @@ def test_rank_0_is_killed_while_it_writes_a_checkpoint(lockstep, small_dataset, 
     assert checkpoints(folder)
 
 
-def test_a_full_disk_costs_checkpoints_and_nothing_else(lockstep, small_dataset, tmp_path, undisturbed):
+def test_a_full_disk_costs_checkpoints_and_lines_of_metrics_and_nothing_else(lockstep, small_dataset, tmp_path, undisturbed):
     folder = tmp_path / "run"
     job = Job(lockstep, small_dataset, folder, tmp_path, steps=STEPS)
     job.wait_for_progress(20)
@@ -258,7 +258,11 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(lockstep, small_dataset,
         job.inject(0, "disk_full", 0.3)  # again and again, until a checkpoint meets it
         return "No space left on device" in job.output()
     job.wait_for(has_said_so, "word of the full disk")
-    finish(job, folder, undisturbed)
+    assert job.end() == 0, job.output()
+    assert fresh_starts(job.output()) == 1, job.output()
+    found, expected = losses(folder), losses(undisturbed)
+    assert found.items() <= expected.items() and max(found) == STEPS, "lines are written again when there is room"
+    assert equal_weights(weights(folder), weights(undisturbed))
 
 
 @pytest.mark.parametrize("fault, named", [pytest.param("stall_data", "no progress for .*, waiting for data",
