@@ -56,10 +56,9 @@ Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevi
   const bool may_share_gpus = launch.backend == BackendChoice::kGloo || devices.nccl_shares_gpus;
   const bool is_of_pod = !launch.nproc && devices.nproc_of_pod && nproc == *devices.nproc_of_pod;
   if (nproc > usable_gpus && !may_share_gpus && is_of_pod) {
-    return Error{ErrorCode::kUnavailable, "this pod is to have " + plural(nproc, "rank") +
-                                              ", one for each of its GPUs, " + "and the driver shows " +
-                                              plural(usable_gpus, "GPU") +
-                                              ": look at this machine with lockstep doctor"};
+    return Error{ErrorCode::kUnavailable,
+                 "this pod is to have " + plural(nproc, "rank") + ", one for each of its GPUs, and the driver shows " +
+                     plural(usable_gpus, "GPU") + ": look at this machine with lockstep doctor"};
   }
   if (nproc > usable_gpus && !may_share_gpus) {
     return invalid("--nproc " + std::to_string(nproc) + " is more than the " + plural(usable_gpus, "GPU") +
