@@ -55,17 +55,6 @@ int exit_code_of_wait_status(int wait_status) {
   return WIFSIGNALED(wait_status) ? kSignalCodes + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-bool is_respawned(int code) {
-  switch (static_cast<ExitCode>(code)) {
-    case ExitCode::kUsage:
-    case ExitCode::kData:
-    case ExitCode::kNotFinite:
-      return false;
-    default:
-      return true;
-  }
-}
-
 int root_cause(const std::vector<int>& codes_in_order_of_time) {
   constexpr int kPeerLost = code_of(ExitCode::kPeerLost);
   int cause = 0;

@@ -1,4 +1,5 @@
-// Exit codes of agent and worker: a contract with the operator's failure policy. Pure.
+// Exit codes of agent and worker: a contract with the operator's failure policy. Which of them end a job says
+// recovery/restart_policy.h. Pure.
 #pragma once
 
 #include <string>
@@ -12,17 +13,17 @@ namespace lockstep {
 
 enum class ExitCode : int {
   kDone = 0,
-  kCrash = 1,          // a fault of the program itself: retried, counted
-  kUsage = 2,          // usage, configuration, a checkpoint of another run or model: never retried
-  kData = 3,           // data missing or unreadable: never retried
+  kCrash = 1,          // a fault of the program itself
+  kUsage = 2,          // usage, configuration, a checkpoint of another run or model
+  kData = 3,           // data missing or unreadable
   kCheckpoint = 4,     // checkpoint unreadable or volume not writable
-  kNotFinite = 5,      // loss or gradient not finite beyond --max_skipped_steps: never retried
+  kNotFinite = 5,      // loss or gradient not finite beyond --max_skipped_steps
   kPeerLost = 10,      // peer lost, group could not be re-formed
   kTimeout = 11,       // collective or step timed out
   kDeviceFault = 12,   // CUDA error, ECC
   kOutOfMemory = 13,   // device, host, or killed by the kernel for memory
   kInterrupted = 130,  // Ctrl-C
-  kTerminated = 143,   // SIGTERM, nothing lost
+  kTerminated = 143,   // SIGTERM
 };
 
 constexpr int code_of(ExitCode code) { return static_cast<int>(code); }
@@ -46,9 +47,6 @@ int exit_code_of_wait_status(int wait_status);
 inline constexpr std::string_view kConfigurationChanged = "ConfigurationChanged";
 // What the termination message gives as the reason: the word above where `message` has it, else exit_reason(code).
 std::string termination_reason(int code, std::string_view message);
-
-// May the agent start the worker again after this end? False for 2, 3, 5.
-bool is_respawned(int code);
 
 // The end of a whole run, from its workers' ends in the order of time: the first code other than 0, 10, 130, 143;
 // else 10; else 130 or 143 (the first of them); else 0.

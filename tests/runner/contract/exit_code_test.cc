@@ -43,10 +43,6 @@ TEST(ExitCode, is_128_plus_the_signal) {
   EXPECT_EQ(exit_code_of_wait_status(wait_status_of_child(0, SIGKILL)), 137);
 }
 
-TEST(ExitCode, forbids_respawning_only_for_2_3_and_5) {
-  for (int code = 0; code < 256; ++code) EXPECT_EQ(is_respawned(code), code != 2 && code != 3 && code != 5) << code;
-}
-
 TEST(RootCause, is_the_first_own_fault_else_a_lost_peer_else_the_stop) {
   EXPECT_EQ(root_cause({}), 0);
   EXPECT_EQ(root_cause({0, 0}), 0);
