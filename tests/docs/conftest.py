@@ -107,7 +107,7 @@ def prepare(plane, namespace):
             "metadata": {"name": f"{namespace}-{number}"},
             "spec": {"capacity": {"storage": "100Gi"}, "hostPath": {"path": "/nowhere"},
                      "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"]}})
-    plane.kubectl("delete", "clusterroles,clusterrolebindings", "--selector=app.kubernetes.io/name=lockstep")
+    plane.kubectl("delete", "clusterroles,clusterrolebindings,flowschemas", "--selector=app.kubernetes.io/name=lockstep")
     plane.kubectl("delete", "deployments,roles,rolebindings,serviceaccounts,secrets",
                   "--selector=app.kubernetes.io/name=lockstep", namespace="lockstep-system")
     plane.kubectl("delete", "secrets", "--selector=owner=helm", namespace="lockstep-system")  # an earlier release
