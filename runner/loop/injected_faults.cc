@@ -46,8 +46,13 @@ bool InjectedFaults::disk_is_full() const {
   return until != 0 && monotonic_ns() < until;
 }
 
-Result<size_t> FillableFileSystem::write(FileHandle file, const void* data, size_t bytes) {
+Result<FileHandle> FillableFileSystem::open_for_write(const std::string& path) {
+  Result<FileHandle> file = ForwardingFileSystem::open_for_write(path);
   faults_.stall_here(Fault::kStallWrite);
+  return file;
+}
+
+Result<size_t> FillableFileSystem::write(FileHandle file, const void* data, size_t bytes) {
   if (faults_.disk_is_full()) return error_of_errno(ENOSPC, "write", "to the checkpoint volume (injected)");
   return ForwardingFileSystem::write(file, data, bytes);
 }

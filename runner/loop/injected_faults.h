@@ -35,11 +35,13 @@ class InjectedFaults {
   std::atomic<int64_t> disk_full_until_ns_{0};                // CLOCK_MONOTONIC
 };
 
-// A file system whose writes fail with ENOSPC, or block, while the fault lasts. Both arguments outlive it.
+// A file system whose writes fail with ENOSPC while the fault lasts, or that blocks when it has made a file. (Lines
+// that are appended to a file, such as the run's metrics, do not block.) Both arguments outlive it.
 class FillableFileSystem final : public ForwardingFileSystem {
  public:
   FillableFileSystem(FileSystem& below, InjectedFaults& faults) : ForwardingFileSystem(below), faults_(faults) {}
 
+  Result<FileHandle> open_for_write(const std::string& path) override;
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override;
 
  private:
