@@ -6,6 +6,7 @@ weights must be bit-equal to the undisturbed run's.
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -125,6 +126,28 @@ def test_a_new_checkpoint_clears_the_budget_of_nodes(lockstep, small_dataset, tm
     assert len(re.findall(r"\(replacement 1 of 1\)", job.output())) == 3, job.output()
     job.signal(signal.SIGTERM)
     assert job.end() == 143, job.output()
+
+
+def test_a_soft_limit_of_64_open_files_does_not_stop_recoveries(lockstep, small_dataset, tmp_path, undisturbed):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))  # which the job inherits
+    try:
+        job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for number in (1, 2, 3):
+        job.wait_for_progress(20 * number)
+        job.kill_rank(number)
+        job.wait_for_recovery(number)
+    finish(job, tmp_path / "run", undisturbed, redone_max=3)
+
+
+def test_a_hard_limit_that_is_too_low_is_named(lockstep, small_dataset, tmp_path):
+    done = subprocess.run(["bash", "-c", 'ulimit -n 24; exec "$@"', "-", lockstep, "run", "sasrec", *map(str, sasrec_flags(small_dataset, STEPS)),
+                           "--train_dir", tmp_path / "run", "--nproc", "4", "--status_port", "0"],
+                          env=clean_environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode not in (0, 2), done.stdout + done.stderr
+    assert "this process may have 24 files and sockets open" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_two_workers_killed_at_once(lockstep, small_dataset, tmp_path, undisturbed):
