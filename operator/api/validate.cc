@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "operator/api/crd.h"
+#include "operator/api/label_text.h"
 #include "operator/api/trainjob.h"
 #include "operator/api/trainjob_rules.h"
 
@@ -49,10 +50,15 @@ void check_strings(const Json& metadata, const char* field, std::vector<Problem>
     return;
   }
   for (const auto& [name, value] : it->items()) {
-    if (value.is_string()) continue;
-    problems.push_back(
-        {field_below(path, name),
-         "is " + dump_line(value) + ", expected a string (in quotes, where it looks like something else)"});
+    std::string fault;
+    if (!value.is_string()) {
+      fault = "is " + dump_line(value) + ", expected a string (in quotes, where it looks like something else)";
+    } else if (std::string_view(field) == "labels") {
+      fault = label_fault(name, value.get_ref<const std::string&>());
+    } else {
+      fault = annotation_fault(name);
+    }
+    if (!fault.empty()) problems.push_back({field_below(path, name), std::move(fault)});
   }
 }
 

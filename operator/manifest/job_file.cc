@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "operator/api/defaults.h"
 #include "operator/api/validate.h"
 #include "operator/manifest/pod_fields.h"
+#include "operator/manifest/pod_values.h"
+#include "operator/train/desired_env.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/pod_template.h"
@@ -82,35 +85,98 @@ class Findings {
   std::vector<Finding> found_;
 };
 
-// The variables that a pod's arguments may name and whose values are in the file.
-std::map<std::string, std::string> variables_of(const api::TrainJobSpec& spec) {
-  std::map<std::string, std::string> variables;
-  for (const Json& variable : spec.trainer.env) {
-    if (const Json* value = field(variable, {"value"}); value != nullptr && value->is_string()) {
-      variables[text_field(variable, {"name"})] = value->get<std::string>();
+// The trainer's environment, as far as its values are in the file or the operator's.
+struct TrainerEnvironment {
+  std::map<std::string, std::string> values;
+  std::map<std::string, std::string> fields;  // name → where the file gives it a value
+  std::set<std::string> unknown;              // their values are known only in the pod
+  bool has_unknown_names = false;             // envFrom
+};
+
+// As Kubernetes does it, a value may name variables before it: $(NAME).
+void add_variables(const Json& list, const std::string& path, TrainerEnvironment& environment) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string name = text_field(list[i], {"name"});
+    std::string value =
+        expand_variables(text_field(list[i], {"value"}), [&](const std::string& other) -> std::optional<std::string> {
+          const auto it = environment.values.find(other);
+          return it == environment.values.end() ? std::nullopt : std::optional(it->second);
+        });
+    environment.values.erase(name);
+    environment.unknown.erase(name);
+    environment.fields[name] = api::field_below(path, i);
+    if (list[i].contains("valueFrom") || value.find("$(") != std::string::npos) {
+      environment.unknown.insert(name);
+    } else {
+      environment.values[name] = std::move(value);
     }
   }
-  return variables;
 }
 
-// Checks only arguments that are known here, and only when the pods certainly start our agent.
-void check_trainer_args(const api::TrainJobSpec& spec, const CheckArgs& check_args, Findings& findings) {
+TrainerEnvironment environment_of(const api::TrainJob& job) {
+  TrainerEnvironment environment;
+  for (const Json& variable : train::desired_env(job, train::num_proc_per_node(job.spec), "")) {
+    environment.values[text_field(variable, {"name"})] = text_field(variable, {"value"});
+  }
+  if (const int index = train::trainer_index(job.spec.trainer.pod_template); index >= 0) {
+    const std::string path = std::string(train::kTemplatePath) + ".spec.containers[" + std::to_string(index) + "]";
+    const Json& trainer = list_field(job.spec.trainer.pod_template, {"spec", "containers"})[static_cast<size_t>(index)];
+    add_variables(list_field(trainer, {"env"}), path + ".env", environment);
+    environment.has_unknown_names = !list_field(trainer, {"envFrom"}).empty();
+  }
+  add_variables(Json(job.spec.trainer.env), "spec.trainer.env", environment);
+  return environment;
+}
+
+// The names in a message that are written as variables are.
+std::vector<std::string> variables_in(const std::string& message) {
+  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_abcdefghijklmnopqrstuvwxyz";
+  std::vector<std::string> names;
+  for (size_t at = message.find_first_of(kLetters); at != std::string::npos;) {
+    const size_t end = std::min(message.find_first_not_of(kLetters, at), message.size());
+    names.push_back(message.substr(at, end - at));
+    at = message.find_first_of(kLetters, end);
+  }
+  return names;
+}
+
+// Where the file gives a value to the first variable that the message names; nothing: the agent may still take it,
+// because of a value that only the pod has.
+std::optional<std::string> field_of_variable(const TrainerEnvironment& environment, const std::string& message) {
+  std::optional<std::string> found;
+  for (const std::string& name : variables_in(message)) {
+    if (environment.unknown.contains(name)) return std::nullopt;
+    const auto it = environment.fields.find(name);
+    if (it != environment.fields.end() && !found) found = it->second;
+  }
+  return found;
+}
+
+// Checks only arguments and variables that are known here, and only when the pods certainly start our agent.
+void check_trainer_args(const api::TrainJob& job, const CheckArgs& check_args, Findings& findings) {
+  const api::TrainJobSpec& spec = job.spec;
   const api::Trainer& trainer = spec.trainer;
   const bool starts_agent = trainer.launcher == api::Launcher::kLockstep && trainer.command.empty();
   if (!check_args || !starts_agent || trainer.args.empty()) return;
-  const std::map<std::string, std::string> variables = variables_of(spec);
+  const TrainerEnvironment environment = environment_of(job);
   TrainerArgs of{
       .args = {},
       .ranks = train::num_proc_per_node(spec) * (spec.elastic ? spec.elastic->max_nodes : trainer.num_nodes)};
+  if (!environment.has_unknown_names) of.environment = environment.values;
   for (const std::string& arg : trainer.args) {
     of.args.push_back(expand_variables(arg, [&](const std::string& name) -> std::optional<std::string> {
-      const auto it = variables.find(name);
-      return it == variables.end() ? std::nullopt : std::optional(it->second);
+      const auto it = environment.fields.contains(name) ? environment.values.find(name) : environment.values.end();
+      return it == environment.values.end() ? std::nullopt : std::optional(it->second);
     }));
     if (of.args.back().find("$(") != std::string::npos) return;  // its value is known only in the pod
   }
   const std::optional<ArgsProblem> problem = check_args(of);
   if (!problem) return;
+  if (problem->is_of_environment) {
+    const std::optional<std::string> field = field_of_variable(environment, problem->message);
+    if (field) findings.add(*field, problem->message);
+    return;
+  }
   findings.add(problem->index ? api::field_below(kArgsField, *problem->index) : kArgsField, problem->message);
 }
 
@@ -148,8 +214,11 @@ JobInFile read_job(const Item& item, const CheckArgs& check_args) {
       if (const Status good = train::check_queue_labels(job->meta); !good.ok()) findings.add_line(good.error().message);
       if (const Status good = train::check_pod_template(job->spec); !good.ok()) findings.add_line(good.error().message);
       for (const api::Problem& problem : check_pod_fields(job->spec)) findings.add(problem.field, problem.message);
+      if (findings.empty()) {
+        for (const api::Problem& problem : check_pod_values(job->spec)) findings.add(problem.field, problem.message);
+      }
       check_command(job->spec.trainer, findings);
-      check_trainer_args(job->spec, check_args, findings);
+      check_trainer_args(*job, check_args, findings);
       if (findings.empty()) result.job = *std::move(job);
     }
   }

@@ -1,10 +1,12 @@
 // JobFile: the TrainJobs of a file, each with what is wrong with it and where. Pure.
 //
 // Role: `lockstep validate`, `render` and `run -f`. Finds what an API server would refuse (api/validate.h), what the
-// operator would refuse (train/pod_template.h), and wrong flags in trainer.args, which only this program can check.
+// operator would refuse (train/pod_template.h), and wrong flags in trainer.args and variables that the agent refuses,
+// which only this program can check.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,14 +43,16 @@ struct JobFile {
   std::vector<std::string> others;  // "PersistentVolumeClaim datasets"
 };
 
-// What is wrong with trainer.args of a job whose pods start our agent.
+// What is wrong with trainer.args, or with the environment, of a job whose pods start our agent.
 struct ArgsProblem {
   std::optional<size_t> index;  // of the argument; nothing: all of them together
   std::string message;
+  bool is_of_environment = false;  // the message names variables
 };
 struct TrainerArgs {
   std::vector<std::string> args;
-  int ranks = 1;  // with the largest number of pods that the job may have
+  int ranks = 1;                                        // with the largest number of pods that the job may have
+  std::map<std::string, std::string> environment = {};  // of pod 0, as far as the file and the operator say
 };
 using CheckArgs = std::function<std::optional<ArgsProblem>(const TrainerArgs& of)>;
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "operator/api/quantity.h"
 #include "operator/api/yaml.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
@@ -66,27 +67,6 @@ std::string shown(const Json& value) {
   return text.size() <= kShownMax ? text : std::string("a long ").append(value.type_name());
 }
 
-// 500m, 1.5Gi, 1e3; https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
-bool is_quantity(const Json& value) {
-  if (value.is_number()) return true;
-  if (!value.is_string()) return false;
-  const std::string& text = value.get_ref<const std::string&>();
-  size_t at = text.starts_with('+') || text.starts_with('-') ? 1 : 0;
-  size_t digits = 0;
-  size_t points = 0;
-  for (; at < text.size() && ((text[at] >= '0' && text[at] <= '9') || text[at] == '.'); ++at) {
-    ++(text[at] == '.' ? points : digits);
-  }
-  if (digits == 0 || points > 1) return false;
-  const std::string suffix = text.substr(at);
-  for (const char* known : {"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}) {
-    if (suffix == known) return true;
-  }
-  if (!suffix.starts_with('e') && !suffix.starts_with('E')) return false;
-  const std::string exponent = suffix.substr(suffix.size() > 1 && (suffix[1] == '-' || suffix[1] == '+') ? 2 : 1);
-  return !exponent.empty() && exponent.find_first_not_of("0123456789") == std::string::npos;
-}
-
 // "" when the value has the type.
 std::string expected_of(const FieldType& type, const Json& value) {
   const bool is_whole = api::whole_number(value).has_value();
@@ -94,7 +74,7 @@ std::string expected_of(const FieldType& type, const Json& value) {
   if (type.name == "integer") return is_whole ? "" : "a whole number";
   if (type.name == "boolean") return value.is_boolean() ? "" : "true or false";
   if (type.name == "intOrString") return is_whole || value.is_string() ? "" : "a whole number or a string";
-  if (type.name == "quantity") return is_quantity(value) ? "" : "a quantity such as 500m, 2 or 1.5Gi";
+  if (type.name == "quantity") return api::nano_units(value) ? "" : "a quantity such as 500m, 2 or 1.5Gi";
   if (type.name == "time") {
     const bool is_time = value.is_string() && api::parse_time(value.get_ref<const std::string&>()).has_value();
     return is_time ? "" : "a time such as 2026-11-21T10:00:00Z";
@@ -209,6 +189,24 @@ void check_template(const api::TrainJobSpec& spec, FieldCheck& check) {
 }
 
 }  // namespace
+
+void visit_objects(const std::string& type, const Json& value, const std::string& path, const VisitObject& visit) {
+  const auto known = types().find(type);
+  if (known == types().end() || !value.is_object()) return;
+  visit(type, value, path);
+  for (const auto& [name, member] : value.items()) {
+    const auto found = known->second.find(name);
+    if (found == known->second.end()) continue;
+    const std::string at = field_below(path, name);
+    if (found->second.is_list && member.is_array()) {
+      for (size_t i = 0; i < member.size(); ++i) {
+        visit_objects(found->second.name, member[i], field_below(at, i), visit);
+      }
+    } else if (!found->second.is_list && !found->second.is_map) {
+      visit_objects(found->second.name, member, at, visit);
+    }
+  }
+}
 
 std::vector<api::Problem> check_pod_fields(const api::TrainJobSpec& spec) {
   FieldCheck check;

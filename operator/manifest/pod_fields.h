@@ -6,11 +6,14 @@
 // only when the operator makes the first pod.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "operator/api/schema.h"
 #include "operator/api/trainjob.h"
+#include "runner/base/json.h"
 
 namespace lockstep::manifest {
 
@@ -21,5 +24,10 @@ inline constexpr std::string_view kPodFieldsVersion = "1.37";
 // Empty: as far as it is known here, an API server would accept the pods. A template that is no object is skipped here;
 // train/pod_template.h refuses it.
 std::vector<api::Problem> check_pod_fields(const api::TrainJobSpec& spec);
+
+// Calls `visit` for `value`, which is of a type of pod_fields.yaml ("PodSpec"), and for every object below it that is
+// of such a type. `value` must have passed check_pod_fields.
+using VisitObject = std::function<void(const std::string& type, const Json& value, const std::string& path)>;
+void visit_objects(const std::string& type, const Json& value, const std::string& path, const VisitObject& visit);
 
 }  // namespace lockstep::manifest

@@ -152,7 +152,7 @@ void add_volume(Json& pod_spec, Json& trainer, Json volume, const std::string& m
 bool mounts_path(const Json& trainer, std::string_view path) {
   const Json& mounts = list_field(trainer, {"volumeMounts"});
   return std::any_of(mounts.begin(), mounts.end(),
-                     [&](const Json& mount) { return text_field(mount, {"mountPath"}) == path; });
+                     [&](const Json& mount) { return mount_point(text_field(mount, {"mountPath"})) == path; });
 }
 
 // Without a limit of its own it counts against the container's memory limit; 64 MiB, the runtimes' default, is too

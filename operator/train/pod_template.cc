@@ -1,5 +1,7 @@
 #include "operator/train/pod_template.h"
 
+#include <filesystem>
+#include <map>
 #include <set>
 
 #include "operator/train/desired_env.h"
@@ -115,11 +117,19 @@ Status check_mounts(const Json& trainer, const std::string& path, const api::Tra
   const Json* const mounts = field(trainer, {"volumeMounts"});
   if (mounts == nullptr || mounts->is_null()) return {};
   if (!mounts->is_array()) return invalid(path + ".volumeMounts", "is " + found(*mounts) + ", expected a list");
-  for (size_t i = 0; i < mounts->size() && spec.checkpoint; ++i) {
-    if (text_field((*mounts)[i], {"mountPath"}) == spec.checkpoint->mount_path) {
-      return invalid(
-          indexed(path + ".volumeMounts", i) + ".mountPath",
-          "is \"" + spec.checkpoint->mount_path + "\", where spec.checkpoint.volume is mounted; remove one of the two");
+  std::map<std::string, std::string> before;  // place → the path as it is written
+  for (size_t i = 0; i < mounts->size(); ++i) {
+    const std::string mount_path = text_field((*mounts)[i], {"mountPath"});
+    if (mount_path.empty()) continue;  // the API server refuses it
+    const std::string at = indexed(path + ".volumeMounts", i) + ".mountPath";
+    const std::string place = mount_point(mount_path);
+    if (spec.checkpoint && place == mount_point(spec.checkpoint->mount_path)) {
+      return invalid(at, "is \"" + mount_path + "\", where spec.checkpoint.volume is mounted; remove one of the two");
+    }
+    const auto [other, is_first] = before.emplace(place, mount_path);
+    if (!is_first) {
+      return invalid(at, "is \"" + mount_path + "\", where another volume is mounted already (\"" + other->second +
+                             "\"); remove one of the two");
     }
   }
   return {};
@@ -194,6 +204,12 @@ Status check_pod_template(const api::TrainJobSpec& spec) {
   TRY(object_of(pod, "securityContext", path + ".securityContext"));
   TRY(check_volumes(pod, path));
   return check_containers(pod, path, spec);
+}
+
+std::string mount_point(const std::string& mount_path) {
+  std::string point = std::filesystem::path(mount_path).lexically_normal().string();
+  while (point.size() > 1 && point.back() == '/') point.pop_back();
+  return point;
 }
 
 int trainer_index(const Json& pod_template) {

@@ -24,6 +24,10 @@ Result<Json> object_of(const Json& parent, const std::string& name, const std::s
 // …
 Status check_pod_template(const api::TrainJobSpec& spec);
 
+// Where a runtime mounts a mountPath, without slashes twice or at the end: "/dev//shm/" → "/dev/shm". The API server
+// compares the texts as they are; of two mounts at one place the second hides the first.
+std::string mount_point(const std::string& mount_path);
+
 // The container named `trainer`; -1 when the template has none. Only after check_pod_template.
 int trainer_index(const Json& pod_template);
 

@@ -68,9 +68,10 @@ lockstep::manifest::CommandParts manifest_parts() {
           .out = std::cout,
           .err = std::cerr,
           .check_args = [](const manifest::TrainerArgs& of) -> std::optional<manifest::ArgsProblem> {
-            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
+            const std::optional<ArgumentProblem> problem = check_arguments(
+                {.arguments = of.args, .ranks = of.ranks, .environment = of.environment}, all_workload_flags());
             if (!problem) return std::nullopt;
-            return manifest::ArgsProblem{problem->index, problem->message};
+            return manifest::ArgsProblem{problem->index, problem->message, problem->is_of_environment};
           }};
 }
 

@@ -54,29 +54,38 @@ std::optional<size_t> index_in_message(const std::vector<Flag>& table, const std
   return static_cast<size_t>(word - arguments.begin());
 }
 
+std::optional<ArgumentProblem> check_environment(const Environment& environment, const LaunchOptions& launch) {
+  const Status status = check_agent_environment(environment, launch);
+  if (status.ok()) return std::nullopt;
+  return ArgumentProblem{.index = std::nullopt, .message = status.error().message, .is_of_environment = true};
+}
+
 }  // namespace
 
-std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& arguments, int ranks,
-                                               const WorkloadList& workloads) {
+std::optional<ArgumentProblem> check_arguments(const AgentCommand& command, const WorkloadList& workloads) {
+  const std::vector<std::string>& arguments = command.arguments;
   if (arguments.empty()) return std::nullopt;
   if (arguments.front() != "run") {
     std::string message = "is \"" + arguments.front() + "\", expected run WORKLOAD [flags]";
     if (!nearest_name(arguments.front(), {"run"}).empty()) message += "; did you mean run?";
-    return ArgumentProblem{0, message};
+    return ArgumentProblem{.index = 0, .message = message};
   }
   const std::vector<Flag> table = flags_of_all(workloads);
   for (const char* name : {"config", "plugin"}) {
-    if (index_of_flag(table, arguments, name)) return std::nullopt;
+    if (index_of_flag(table, arguments, name)) return check_environment(command.environment, {});
   }
   const Result<RunConfig> config = parse_run_config({arguments.begin() + 1, arguments.end()}, workloads);
   if (!config.ok()) {
-    return ArgumentProblem{index_in_message(table, arguments, config.error().message), config.error().message};
+    return ArgumentProblem{.index = index_in_message(table, arguments, config.error().message),
+                           .message = config.error().message};
   }
   const TrainingOptions& training = config->training;
-  if (training.batch_scope != BatchScope::kTotal || training.batch_size >= ranks) return std::nullopt;
-  return ArgumentProblem{index_of_flag(table, arguments, "batch_size"),
-                         "--batch_size " + std::to_string(training.batch_size) + " is smaller than the " +
-                             std::to_string(ranks) + " ranks it is shared by"};
+  if (training.batch_scope != BatchScope::kTotal || training.batch_size >= command.ranks) {
+    return check_environment(command.environment, config->launch);
+  }
+  return ArgumentProblem{.index = index_of_flag(table, arguments, "batch_size"),
+                         .message = "--batch_size " + std::to_string(training.batch_size) + " is smaller than the " +
+                                    std::to_string(command.ranks) + " ranks it is shared by"};
 }
 
 }  // namespace lockstep

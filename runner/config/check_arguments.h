@@ -1,4 +1,4 @@
-// Checks the arguments of an agent that will run elsewhere, in a pod of a TrainJob. Pure.
+// Checks the arguments and the environment of an agent that will run elsewhere, in a pod of a TrainJob. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,24 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
+#include "runner/contract/world.h"
 
 namespace lockstep {
 
 struct ArgumentProblem {
   std::optional<size_t> index;  // of the wrong argument; nullopt: the problem is not with a single one
   std::string message;
+  bool is_of_environment = false;  // the message names the variables
 };
 
-// `arguments`: those after `lockstep`: run WORKLOAD [flags]. `ranks`: the most ranks that the job may have. nullopt:
-// `lockstep run` would accept them, or cannot check them here because they name a file (--config, --plugin) that only
-// the pod has.
-std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& arguments, int ranks,
-                                               const WorkloadList& workloads);
+struct AgentCommand {
+  std::vector<std::string> arguments;  // those after `lockstep`: run WORKLOAD [flags]
+  int ranks = 1;                       // the most ranks that the job may have
+  Environment environment = {};        // as far as it is known here
+};
+
+// nullopt: `lockstep run` would accept them. Arguments that name a file which only the pod has (--config, --plugin) are
+// not checked, the environment is.
+std::optional<ArgumentProblem> check_arguments(const AgentCommand& command, const WorkloadList& workloads);
 
 }  // namespace lockstep

@@ -111,6 +111,15 @@ Status check_ddp(const Reader& env, const LaunchOptions& launch) {
                  "ranks, or start lockstep-worker by torchrun, or leave out --ddp to train on one");
 }
 
+// "^lo" (all but lo) and "=eth0" are NCCL's; to Gloo they are names of interfaces that do not exist.
+Status check_gloo_interface(const Reader& env) {
+  const std::string name = env.text(env::kGlooInterface);
+  if (!name.starts_with('^') && !name.starts_with('=')) return {};
+  return invalid(env.setting(env::kGlooInterface) +
+                 ": ^ and = are understood by NCCL alone (NCCL_SOCKET_IFNAME); set it to the name of the interface "
+                 "that the other nodes reach, such as eth0, or remove it");
+}
+
 // --- torchrun, torch.distributed.launch, or RANK and WORLD_SIZE by hand ---
 
 Status check_torchrun_address(const Reader& env, const LaunchOptions& launch, int world_size) {
@@ -611,7 +620,7 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   TRY(check_pair(env));
   TRY(read_local_rank(env, launch));
   TRY(check_ddp(env, launch));
-  TRY(env.number(env::kMasterPort, 1, 65535));
+  TRY(check_gloo_interface(env));
   constexpr const char* kUseWorker =
       "`lockstep run` starts the ranks itself, once per node: put `lockstep-worker` in its place under a launcher";
   if (env.has(env::kRank) && env.has(env::kMasterAddr) && env.has(env::kMasterPort)) {

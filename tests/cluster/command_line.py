@@ -11,10 +11,10 @@ def program(name):
     return path
 
 
-def lockstep(*words, stdin=None):
-    """CompletedProcess with text output."""
+def lockstep(*words, stdin=None, environment=None):
+    """CompletedProcess with text output. `environment`: variables beside our own."""
     return subprocess.run([program("lockstep"), *map(str, words)], input=stdin, capture_output=True, text=True,
-                          check=False, timeout=60)
+                          check=False, timeout=60, env={**os.environ, **(environment or {})})
 
 
 def kubectl_lockstep(api, *words, kubeconfig=None, namespace=True):

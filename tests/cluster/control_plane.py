@@ -147,6 +147,7 @@ class ControlPlane:
                 "--service-account-key-file", self.certificates.tokens_public,
                 "--service-account-signing-key-file", self.certificates.tokens_key,
                 "--service-account-issuer=https://kubernetes.default.svc", "--authorization-mode=Node,RBAC",
+                "--allow-privileged=true",  # as in every cluster that kubeadm or a cloud makes
                 # As strict as the strictest clusters: who sets blockOwnerDeletion needs the finalizers verb.
                 "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 *self.apiserver_flags]

@@ -23,7 +23,7 @@ class NodeCluster(ControlPlane):
             # A node that is gone is known after 10 s, and its pods are given up 5 s later.
             "--node-monitor-period=1s", "--node-monitor-grace-period=10s"])
         super().__init__(**options)
-        self.apiserver_flags += ["--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP",
+        self.apiserver_flags += ["--kubelet-preferred-address-types=InternalIP",
                                  "--default-not-ready-toleration-seconds=5",
                                  "--default-unreachable-toleration-seconds=5"]
         self.wanted_nodes = nodes

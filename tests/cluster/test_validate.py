@@ -8,7 +8,9 @@ import pytest
 from bad_jobs import REFUSED, TEMPLATES
 from command_line import lockstep
 from control_plane import is_usual_version, kubernetes_version
+from kube_api import ApiError
 from pod_fields import pod_fields, text_of
+from pod_values import ACCEPTED, REFUSED as REFUSED_VALUES, pod_of
 from train_jobs import train_job
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -59,6 +61,127 @@ def test_what_the_tests_start_is_valid(api):
     done = validate(json.dumps(body))
     assert (done.returncode, done.stdout) == (0, "standard input: TrainJob job is valid\n")
     assert server_accepts(api, json.dumps(body))[0]
+
+
+# --- values in pods
+
+
+@pytest.fixture(scope="module")
+def refusal(control_plane):
+    """refusal(pod): what the API server says against it; "" when it takes it. Nothing is created."""
+    namespace = control_plane.make_namespace("pod-values")
+
+    def ask(pod):
+        metadata = {key: value for key, value in pod["metadata"].items() if key not in ("ownerReferences", "namespace")}
+        try:
+            control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict",
+                                      {**pod, "metadata": metadata})
+        except ApiError as refused:
+            return refused.message
+        return ""
+
+    yield ask
+    control_plane.api.delete("namespaces", name=namespace)
+
+
+def rendered_pods(text):
+    done = lockstep("render", "-f", "-", "--output", "json", stdin=text)
+    assert done.returncode == 0, done.stderr
+    return [one for one in json.loads(done.stdout)["items"] if one["kind"] == "Pod"]
+
+
+def job_of(written):
+    return with_args(train_job(nodes=1, trainer=written))
+
+
+@pytest.fixture(scope="module")
+def plain_pod():
+    (pod,) = rendered_pods(json.dumps(job_of({})))
+    return pod
+
+
+@pytest.mark.parametrize("what", REFUSED_VALUES)
+def test_a_value_that_the_api_server_refuses_is_named_by_its_field(refusal, plain_pod, what):
+    written, field = REFUSED_VALUES[what]
+    assert refusal(pod_of(plain_pod, written)) != ""
+    done = validate(json.dumps(job_of(written), indent=2))
+    assert done.returncode == 2, done.stdout
+    found = list(fields(done))
+    assert len(found) == 1 and found[0].startswith("spec.trainer.") and found[0].endswith(field), done.stdout
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_a_value_that_the_api_server_takes_is_valid(refusal, plain_pod, what):
+    text = json.dumps(job_of(ACCEPTED[what]), indent=2)
+    done = validate(text)
+    assert done.returncode == 0, done.stdout
+    (pod,) = rendered_pods(text)
+    assert refusal(pod) == ""
+    assert refusal(pod_of(plain_pod, ACCEPTED[what])) == ""
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "manifests/examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_pods_of_the_examples_are_taken(refusal, path):
+    done = lockstep("validate", "-f", path)
+    assert done.returncode == 0, done.stdout
+    assert [refusal(pod) for pod in rendered_pods(path.read_text(encoding="utf-8"))[:2]] in ([""], ["", ""])
+
+
+@pytest.mark.parametrize("labels", [{"a": "lr=3"}, {"a b": "c"}, {"a": "b" * 64}, {"a": ""}, {"x.y/A": "B_c.d"}])
+def test_labels_of_the_job_are_those_of_the_api_server(api, labels):
+    body = job_of({})
+    body["metadata"]["labels"] = labels
+    text = json.dumps(body, indent=2)
+    accepted, said = server_accepts(api, text)
+    assert (validate(text).returncode == 0) == accepted, said
+
+
+def test_a_mount_is_found_whatever_its_slashes(api):
+    own = {"name": "own", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
+
+    def job(path, **spec):
+        template = {"spec": {"volumes": [own], "containers": [
+            {"name": "trainer", "volumeMounts": [{"name": "own", "mountPath": path}]}]}}
+        return json.dumps(with_args(train_job(nodes=1, trainer={"podTemplate": template}, **spec)), indent=2)
+
+    (pod,) = rendered_pods(job("/dev/shm/"))
+    assert [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]] == ["/dev/shm/"]
+    found = fields(validate(job("/checkpoints/", checkpoint={"volume": {"emptyDir": {}}})))
+    assert list(found) == ["spec.trainer.podTemplate.spec.containers[0].volumeMounts[0].mountPath"]
+    inside = json.dumps(with_args(train_job(checkpoint={"volume": {"emptyDir": {}}, "mountPath": "/dev//shm/x"})), indent=2)
+    assert list(fields(validate(inside))) == ["spec.checkpoint.mountPath"]
+    accepted, said = server_accepts(api, inside)
+    assert not accepted and "must not be in /dev/shm" in said
+
+
+# --- the agent's variables
+
+ENVIRONMENTS = {
+    "of torchrun": ({"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "23456"}, "RANK"),
+    "of Slurm": ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, "SLURM_NTASKS"),
+    "of NCCL": ({"GLOO_SOCKET_IFNAME": "^lo,docker"}, "GLOO_SOCKET_IFNAME"),
+    "of a Service": ({"MASTER_PORT": "tcp://10.96.0.12:6379"}, None),
+    "of nobody": ({"RANKING": "0", "NCCL_SOCKET_IFNAME": "^lo,docker"}, None),
+}
+
+
+@pytest.mark.parametrize("place", ["field", "template"])
+@pytest.mark.parametrize("whose", ENVIRONMENTS)
+def test_variables_are_those_that_the_agent_takes(whose, place):
+    variables, named = ENVIRONMENTS[whose]
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    written = {"env": env} if place == "field" else {"podTemplate": {"spec": {"containers": [
+        {"name": "trainer", "env": env}]}}}
+    done = validate(json.dumps(job_of(written), indent=2))
+    agent = lockstep("run", "sasrec", "--dataset", "/nowhere", "--status_port", "0", environment=variables)
+    says = re.search(r"(RANK, WORLD_SIZE|SLURM_NTASKS=8|GLOO_SOCKET_IFNAME=)", agent.stderr)
+    if named is None:
+        assert done.returncode == 0 and says is None, done.stdout + agent.stderr
+        return
+    assert agent.returncode == 2 and says, agent.stderr
+    ((field, message),) = fields(done).items()
+    where = "spec.trainer.env[0]" if place == "field" else "spec.trainer.podTemplate.spec.containers[0].env[0]"
+    assert field == where and message.startswith(named)
 
 
 # --- the text

@@ -41,10 +41,11 @@ void check_valid(const Json& written) {
 }
 
 std::optional<manifest::ArgsProblem> check_args(const manifest::TrainerArgs& of) {
-  const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
+  const std::optional<ArgumentProblem> problem =
+      check_arguments({.arguments = of.args, .ranks = of.ranks, .environment = of.environment}, all_workload_flags());
   if (!problem) return std::nullopt;
   require(!problem->index || *problem->index < of.args.size());
-  return manifest::ArgsProblem{problem->index, problem->message};
+  return manifest::ArgsProblem{problem->index, problem->message, problem->is_of_environment};
 }
 
 void check_file(std::string_view text) {

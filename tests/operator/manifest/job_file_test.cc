@@ -139,6 +139,74 @@ TEST(JobFile, arguments_of_another_program_are_not_checked) {
   EXPECT_THAT(lines(job("  trainer: {image: i}\n"), refuse_second), IsEmpty());
 }
 
+// --- the environment
+
+// As check_arguments does: the message names variables.
+std::optional<ArgsProblem> refuse_slurm(const TrainerArgs& of) {
+  const auto it = of.environment.find("SLURM_NTASKS");
+  if (it == of.environment.end()) return std::nullopt;
+  return ArgsProblem{std::nullopt, "SLURM_NTASKS=" + it->second + " says that several of these were started", true};
+}
+
+TEST(JobFile, variables_are_checked_as_the_agent_does_where_they_stand) {
+  EXPECT_THAT(lines(job("  trainer:\n    image: i\n    args: [run, x]\n    env:\n    - {name: A, value: b}\n"
+                        "    - name: SLURM_NTASKS\n      value: \"8\"\n"),
+                    refuse_slurm),
+              ElementsAre("f:10:7: spec.trainer.env[1]: SLURM_NTASKS=8 says that several of these were started"));
+  const std::string in_template =
+      "  trainer:\n    image: i\n    args: [run, x]\n    podTemplate: {spec: {containers: [{name: trainer,\n"
+      "      env: [{name: SIZE, value: \"4\"}, {name: SLURM_NTASKS, value: $(SIZE)$(SIZE)}]}]}}\n";
+  EXPECT_THAT(
+      lines(job(in_template), refuse_slurm),
+      ElementsAre("f:9:39: spec.trainer.podTemplate.spec.containers[0].env[1]: SLURM_NTASKS=44 says that several "
+                  "of these were started"));
+  // The field's variable takes the place of the template's.
+  EXPECT_THAT(lines(job(in_template + "    env: [{name: SLURM_NTASKS, value: \"1\"}]\n"), refuse_slurm),
+              ElementsAre(AllOf(StartsWith("f:10:"), HasSubstr("spec.trainer.env[0]: SLURM_NTASKS=1"))));
+}
+
+TEST(JobFile, variables_whose_values_only_the_pod_has_are_left_to_it) {
+  const auto with_env = [](const std::string& env) {
+    return job("  trainer: {image: i, args: [run, x], env: [" + env + "]}\n");
+  };
+  EXPECT_THAT(lines(with_env("{name: SLURM_NTASKS, value: $(UNKNOWN)}"), refuse_slurm), IsEmpty());
+  EXPECT_THAT(lines(with_env("{name: SLURM_NTASKS, valueFrom: {secretKeyRef: {name: s, key: k}}}"), refuse_slurm),
+              IsEmpty());
+  EXPECT_THAT(
+      lines(job("  trainer:\n    image: i\n    args: [run, x]\n    env: [{name: SLURM_NTASKS, value: \"8\"}]\n"
+                "    podTemplate: {spec: {containers: [{name: trainer, envFrom: [{configMapRef: {name: c}}]}]}}\n"),
+            refuse_slurm),
+      IsEmpty());
+}
+
+TEST(JobFile, mounts_at_one_place_are_found_in_spite_of_their_slashes) {
+  const auto with_mounts = [](const std::string& mounts, const std::string& more = "") {
+    return job(
+        "  trainer:\n    image: i\n    podTemplate:\n      spec:\n        containers: [{name: trainer, volumeMounts: "
+        "[" +
+        mounts + "]}]\n        volumes: [{name: v, emptyDir: {}}]\n" + more);
+  };
+  const std::string checkpoint = "  checkpoint: {volume: {emptyDir: {}}}\n";
+  EXPECT_THAT(lines(with_mounts("{name: v, mountPath: /checkpoints/}", checkpoint)),
+              ElementsAre(AllOf(StartsWith("f:9:"), HasSubstr("volumeMounts[0].mountPath: is \"/checkpoints/\", where "
+                                                              "spec.checkpoint.volume is mounted"))));
+  EXPECT_THAT(lines(with_mounts("{name: v, mountPath: /checkpoints/mine}", checkpoint)), IsEmpty());
+  EXPECT_THAT(
+      lines(with_mounts("{name: v, mountPath: /data}, {name: v, mountPath: //data/}")),
+      ElementsAre(HasSubstr("volumeMounts[1].mountPath: is \"//data/\", where another volume is mounted already "
+                            "(\"/data\")")));
+  EXPECT_THAT(lines(with_mounts("{name: v, mountPath: /data}, {name: v, mountPath: /data/x}")), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: i}\n  checkpoint: {volume: {emptyDir: {}}, mountPath: /dev//shm/x}\n")),
+              ElementsAre(HasSubstr("spec.checkpoint.mountPath: must not be in /dev/shm")));
+}
+
+TEST(JobFile, labels_of_the_job_itself_are_checked) {
+  EXPECT_THAT(
+      lines("apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, labels: {x: \"lr=3\"}, annotations: {y: "
+            "\"lr=3\"}}\nspec: {trainer: {image: i}}\n"),
+      ElementsAre(StartsWith("f:3:30: metadata.labels.x: is \"lr=3\", expected at most 63")));
+}
+
 TEST(ExpandVariables, is_that_of_kubernetes) {
   const auto value_of = [](const std::string& name) -> std::optional<std::string> {
     return name == "A" ? std::optional<std::string>("1") : std::nullopt;

@@ -53,6 +53,21 @@ TEST(RenderedObjects, of_a_gang_have_its_group) {
               ElementsAre("Service default/a", testing::StartsWith("PodGroup default/a-"), "Pod default/a-0-0"));
 }
 
+TEST(RenderedObjects, keep_the_users_shared_memory_whatever_its_slashes) {
+  for (const char* path : {"/dev/shm", "/dev/shm/", "/dev//shm"}) {
+    api::TrainJob with_own = job();
+    with_own.spec.trainer.pod_template = {
+        {"spec",
+         {{"containers", {{{"name", "trainer"}, {"volumeMounts", {{{"name", "dshm"}, {"mountPath", path}}}}}}},
+          {"volumes", {{{"name", "dshm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", "8Gi"}}}}}}}}};
+    const Result<std::vector<Json>> objects = rendered_objects(with_own, {.nodes = 1});
+    ASSERT_TRUE(objects.ok()) << objects.error().message;
+    const Json& spec = objects->back()["spec"];
+    EXPECT_EQ(spec["containers"][0]["volumeMounts"].size(), 1U) << path;
+    EXPECT_EQ(spec["volumes"].size(), 1U) << path;
+  }
+}
+
 TEST(RenderedObjects, stay_within_the_elastic_bounds) {
   api::TrainJob elastic = job();
   elastic.spec.elastic = api::Elastic{.min_nodes = 2, .max_nodes = 3};

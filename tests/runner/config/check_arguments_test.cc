@@ -32,7 +32,7 @@ TEST(CheckArguments, names_the_argument_that_is_wrong) {
       {{"run", "sasrec", "--dataset", "x", "--hidden_units", "50", "--num_heads=3"}, 4, "is not divisible by"},
   };
   for (const Case& one : cases) {
-    const std::optional<ArgumentProblem> problem = check_arguments(one.arguments, 1, all_workload_flags());
+    const std::optional<ArgumentProblem> problem = check_arguments({one.arguments}, all_workload_flags());
     ASSERT_TRUE(problem.has_value()) << one.says;
     EXPECT_EQ(problem->index, one.index) << problem->message;
     EXPECT_THAT(problem->message, HasSubstr(one.says));
@@ -41,28 +41,43 @@ TEST(CheckArguments, names_the_argument_that_is_wrong) {
 
 TEST(CheckArguments, accepts_what_a_run_would_begin_with) {
   EXPECT_FALSE(
-      check_arguments({"run", "sasrec", "--dataset", "/data/x.inter", "--no_full_ranking"}, 4, all_workload_flags())
+      check_arguments({{"run", "sasrec", "--dataset", "/data/x.inter", "--no_full_ranking"}, 4}, all_workload_flags())
           .has_value());
-  EXPECT_FALSE(check_arguments({}, 1, all_workload_flags()).has_value());
+  EXPECT_FALSE(check_arguments({}, all_workload_flags()).has_value());
 }
 
 TEST(CheckArguments, leaves_a_file_of_flags_to_the_pod_that_has_it) {
-  EXPECT_FALSE(
-      check_arguments({"run", "sasrec", "--config", "/etc/nowhere.yaml"}, 1, all_workload_flags()).has_value());
-  EXPECT_FALSE(check_arguments({"run", "my_own_model", "--plugin", "/etc/nowhere.so", "--x=1"}, 1, all_workload_flags())
+  EXPECT_FALSE(check_arguments({{"run", "sasrec", "--config", "/etc/nowhere.yaml"}}, all_workload_flags()).has_value());
+  EXPECT_FALSE(check_arguments({{"run", "my_own_model", "--plugin", "/etc/nowhere.so", "--x=1"}}, all_workload_flags())
                    .has_value());
 }
 
 TEST(CheckArguments, a_batch_is_shared_by_all_ranks) {
   const std::vector<std::string> small = {"run", "sasrec", "--batch-size", "8", "--dataset", "x"};
-  EXPECT_FALSE(check_arguments(small, 8, all_workload_flags()).has_value());
-  const std::optional<ArgumentProblem> problem = check_arguments(small, 9, all_workload_flags());
+  EXPECT_FALSE(check_arguments({small, 8}, all_workload_flags()).has_value());
+  const std::optional<ArgumentProblem> problem = check_arguments({small, 9}, all_workload_flags());
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->index, 2U);
   EXPECT_THAT(problem->message, HasSubstr("--batch_size 8 is smaller than the 9 ranks"));
-  EXPECT_FALSE(check_arguments({"run", "sasrec", "--batch_size", "8", "--batch_scope", "per_device", "--dataset", "x"},
-                               9, all_workload_flags())
-                   .has_value());
+  EXPECT_FALSE(
+      check_arguments({{"run", "sasrec", "--batch_size", "8", "--batch_scope", "per_device", "--dataset", "x"}, 9},
+                      all_workload_flags())
+          .has_value());
+}
+
+TEST(CheckArguments, asks_the_agent_about_its_environment) {
+  const auto problem = [](const Environment& environment, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"run", "sasrec", "--dataset", "x"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return check_arguments({arguments, 1, environment}, all_workload_flags());
+  };
+  const Environment slurm = {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}};
+  ASSERT_TRUE(problem(slurm).has_value());
+  EXPECT_TRUE(problem(slurm)->is_of_environment);
+  EXPECT_THAT(problem(slurm)->message, HasSubstr("SLURM_NTASKS=8"));
+  EXPECT_FALSE(problem(slurm, {"--nnodes", "8"}).has_value());  // one agent per task
+  EXPECT_TRUE(problem({{"RANK", "0"}}, {"--config", "/etc/nowhere.yaml"}).has_value());
+  EXPECT_FALSE(problem({{"PATH", "/bin"}}).has_value());
 }
 
 }  // namespace

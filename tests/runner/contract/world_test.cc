@@ -366,7 +366,21 @@ TEST(AgentEnvironment, names_lockstep_worker_where_a_launcher_started_the_ranks)
 TEST(AgentEnvironment, refuses_the_same_contradictions_as_the_worker) {
   EXPECT_FALSE(check_agent_environment({{"RANK", "0"}}, {}).ok());
   EXPECT_FALSE(check_agent_environment({{"RANK", "2"}, {"WORLD_SIZE", "2"}}, {}).ok());
-  EXPECT_FALSE(check_agent_environment({{"MASTER_PORT", "x"}}, {}).ok());
+}
+
+TEST(AgentEnvironment, takes_no_notice_of_a_port_that_only_workers_without_an_agent_use) {
+  // Of a Service named "master" in the pod's namespace Kubernetes makes this variable.
+  EXPECT_TRUE(check_agent_environment({{"MASTER_PORT", "tcp://10.96.0.12:6379"}}, {}).ok());
+}
+
+TEST(AgentEnvironment, refuses_the_names_of_interfaces_that_only_nccl_understands) {
+  for (const char* names : {"^lo,docker", "=eth0"}) {
+    const Status status = check_agent_environment({{"GLOO_SOCKET_IFNAME", names}}, {});
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message, HasSubstr(std::string("GLOO_SOCKET_IFNAME=") + names));
+    EXPECT_THAT(status.error().message, HasSubstr("NCCL_SOCKET_IFNAME"));
+  }
+  EXPECT_TRUE(check_agent_environment({{"GLOO_SOCKET_IFNAME", "lo"}}, {}).ok());
 }
 
 TEST(SlurmNodelist, expands_ranges_lists_and_padding) {
