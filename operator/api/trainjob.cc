@@ -24,6 +24,8 @@ struct Word {
 constexpr std::array kLaunchers = {Word<Launcher>{Launcher::kLockstep, "Lockstep"},
                                    Word<Launcher>{Launcher::kTorchrun, "Torchrun"},
                                    Word<Launcher>{Launcher::kNone, "None"}};
+constexpr std::array kSharedMemories = {Word<SharedMemory>{SharedMemory::kMemory, "Memory"},
+                                        Word<SharedMemory>{SharedMemory::kNone, "None"}};
 constexpr std::array kScopes = {Word<FailureScope>{FailureScope::kAuto, "Auto"},
                                 Word<FailureScope>{FailureScope::kPod, "Pod"},
                                 Word<FailureScope>{FailureScope::kGang, "Gang"}};
@@ -221,6 +223,7 @@ Trainer read_trainer(const Fields& from) {
     }
   }
   from.read_object("resourcesPerNode", trainer.resources_per_node);
+  from.read("sharedMemory", trainer.shared_memory, kSharedMemories);
   from.read_object("podTemplate", trainer.pod_template);
   return trainer;
 }
@@ -375,7 +378,10 @@ Json to_json(const FailureRule& rule) {
 }
 
 Json to_json(const Trainer& trainer) {
-  Json json = {{"image", trainer.image}, {"launcher", to_string(trainer.launcher)}, {"numNodes", trainer.num_nodes}};
+  Json json = {{"image", trainer.image},
+               {"launcher", to_string(trainer.launcher)},
+               {"numNodes", trainer.num_nodes},
+               {"sharedMemory", to_string(trainer.shared_memory)}};
   if (!trainer.command.empty()) json["command"] = trainer.command;
   if (!trainer.args.empty()) json["args"] = trainer.args;
   if (!trainer.env.empty()) json["env"] = trainer.env;
@@ -456,6 +462,7 @@ int TrainJobStatus::attempt_of(int node_rank) const {
 }
 
 const char* to_string(Launcher value) { return text_of(kLaunchers, value); }
+const char* to_string(SharedMemory value) { return text_of(kSharedMemories, value); }
 const char* to_string(FailureScope value) { return text_of(kScopes, value); }
 const char* to_string(SuccessPolicy value) { return text_of(kSuccessPolicies, value); }
 const char* to_string(PodCleanup value) { return text_of(kPodCleanups, value); }

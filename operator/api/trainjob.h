@@ -26,6 +26,7 @@ inline constexpr size_t kJobNameMax = 45;  // so that the pods' names, "<job>-<n
 inline constexpr size_t kRecentFailuresInStatusMax = 10;
 
 enum class Launcher { kLockstep, kTorchrun, kNone };
+enum class SharedMemory { kMemory, kNone };  // on /dev/shm
 enum class FailureScope { kAuto, kPod, kGang };
 enum class SuccessPolicy { kAllNodes, kNode0 };
 enum class PodCleanup { kRunning, kAll, kNone };
@@ -37,6 +38,7 @@ enum class Resume { kSameConfig, kSameJob, kNever };  // see contract/checkpoint
 
 // The words of the API ("Lockstep", "AllNodes", …).
 const char* to_string(Launcher value);
+const char* to_string(SharedMemory value);
 const char* to_string(FailureScope value);
 const char* to_string(SuccessPolicy value);
 const char* to_string(PodCleanup value);
@@ -55,7 +57,8 @@ struct Trainer {
   int num_nodes = 1;
   std::optional<int> num_proc_per_node;      // nullopt: auto, one for each GPU asked for, at least 1
   Json resources_per_node = Json::object();  // core/v1 ResourceRequirements
-  Json pod_template = Json::object();        // core/v1 PodTemplateSpec, merged under the fields above
+  SharedMemory shared_memory = SharedMemory::kMemory;
+  Json pod_template = Json::object();  // core/v1 PodTemplateSpec, merged under the fields above
 };
 
 struct Elastic {

@@ -421,8 +421,10 @@ class Diagnoser {
     out_.details.push_back(wait.reason + ": " + on_one_line(wait.message));
     std::string line = "not ready since " + format_duration(facts_.now - ready.last_transition_time);
     if (book_.waiting_since != 0) {
-      line += "; the job fails when this has kept it for " + format_duration(spec_.health.startup_timeout_seconds) +
-              " (health.startupTimeoutSeconds), " + format_duration(facts_.now - book_.waiting_since) + " so far";
+      const char* const end = wait.reason == train::kInvalidSpec ? "gives its reservation in the queue back" : "fails";
+      line += std::string("; the job ") + end + " when this has kept it for " +
+              format_duration(spec_.health.startup_timeout_seconds) + " (health.startupTimeoutSeconds), " +
+              format_duration(facts_.now - book_.waiting_since) + " so far";
     } else {
       line += "; the job waits for as long as it takes";
     }

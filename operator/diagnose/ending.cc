@@ -21,7 +21,7 @@ std::string suspend_patch(const JobName& job, bool suspend) {
 }
 
 Advice run_anew(const std::string& what) {
-  return {what + " in the TrainJob's file, check it, and make a new TrainJob of it:",
+  return {what + " in the TrainJob's file, check it, delete the TrainJob, and apply the file again:",
           "lockstep validate -f trainjob.yaml"};
 }
 
@@ -32,6 +32,11 @@ std::vector<Advice> change_while_suspended(const std::string& what, const api::T
   return {{what + "; that changes while the job is suspended:", suspend_patch(name, true)},
           {"then", kubectl("edit", name, "tj " + name.name)},
           {"and", suspend_patch(name, false)}};
+}
+
+// Its pods are refused, and it has none (manifests/base/crd.yaml): then the spec may change as while it is suspended.
+bool may_be_edited(const api::TrainJob& job) {
+  return job.status.phase == api::JobPhase::kPending && job.status.reason == train::kInvalidSpec;
 }
 
 std::string claim_of(const api::TrainJob& job) {
@@ -141,7 +146,7 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
          "spec.trainer.args; the job goes on when its spec has changed:",
          kubectl("edit", name, "tj " + name.name)}};
   }
-  if (reason == "InvalidSpec") return {run_anew("correct the field")};
+  if (reason == train::kInvalidSpec) return {run_anew("correct the field")};  // of an older operator
   if (reason == "DataUnreadable") {
     return {{"look at the volume with the data: is it mounted where --dataset says, and filled?",
              kubectl("get", name, "pvc")},
@@ -179,6 +184,7 @@ std::string wait_words(const train::Obstacle& wait) {
   }
   static const std::map<std::string, std::string> words = {
       {"InvalidSpec", "has a spec of which no pod can be made; pods that run are kept"},
+      {"PodsTriedAgain", "had its pods refused, and they are tried again"},
       {"Unschedulable", "cannot be scheduled"},
       {"NotScheduled", "waits for a scheduler, and none has looked at it"},
       {"SchedulingGated", "is held back by its scheduling gates"},
@@ -241,7 +247,11 @@ std::vector<Advice> advice_for_wait(const train::Obstacle& wait, const api::Trai
     advice.insert(advice.end(), more.begin(), more.end());
     return advice;
   }
-  if (reason == "InvalidSpec") return change_while_suspended("correct the field that is named", job);
+  if (reason == train::kInvalidSpec && may_be_edited(job)) {
+    return {{"correct the field that is named, or what the cluster allows; the job goes on by itself:",
+             kubectl("edit", name, "tj " + name.name)}};
+  }
+  if (reason == train::kInvalidSpec) return change_while_suspended("correct the field that is named", job);
   if (reason == "CreateContainerConfigError" && is_about_root(wait)) {
     return change_while_suspended(
         "give the image a user by number (USER 65532 in its Dockerfile), or set podTemplate.spec.securityContext: "

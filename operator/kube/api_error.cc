@@ -41,6 +41,12 @@ std::string reason_of(const Json& status, int code, const std::string& message) 
   if (reason == "Forbidden" && message.find("no PriorityClass with name ") != std::string::npos) {
     return std::string(kReasonNoPriorityClass);
   }
+  // "pods is forbidden: User "u" cannot create resource "pods" …"; and, where owner references are guarded,
+  // "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on".
+  const bool is_rbac = message.find(": User \"") != std::string::npos && message.find(" cannot ") != std::string::npos;
+  if (reason == "Forbidden" && (is_rbac || message.find("ownerReference") != std::string::npos)) {
+    return std::string(kReasonNoPermission);
+  }
   return reason;
 }
 

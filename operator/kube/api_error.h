@@ -1,8 +1,8 @@
 // What the API server's refusals mean: metav1.Status → Error. Pure.
 //
 // Codes: see client.h. `reason` is the most precise word that the answer holds: a cause that callers act on
-// (kReasonNamespaceTerminating, kReasonExceededQuota, kReasonNoPriorityClass, kReasonInvalidObject), else
-// metav1.Status.reason, else "".
+// (kReasonNamespaceTerminating, kReasonExceededQuota, kReasonNoPriorityClass, kReasonNoPermission,
+// kReasonInvalidObject), else metav1.Status.reason, else "".
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,8 @@ inline constexpr std::string_view kReasonAlreadyExists = "AlreadyExists";
 inline constexpr std::string_view kReasonNamespaceTerminating = "NamespaceTerminating";
 inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";      // ours: the API has no reason for it
 inline constexpr std::string_view kReasonNoPriorityClass = "NoPriorityClass";  // likewise
+// Likewise: it is the caller who may not do this (RBAC), whatever the object says.
+inline constexpr std::string_view kReasonNoPermission = "NoPermission";
 // Ours: the API server itself found the object invalid and names the field, so sending it again is useless. Refusals by
 // admission (webhooks, policies; any code of 4xx) never get this reason: a policy may accept the object later.
 inline constexpr std::string_view kReasonInvalidObject = "InvalidObject";

@@ -109,6 +109,7 @@ Json to_json(const Bookkeeping& book) {
   if (!book.created.empty()) json["created"] = ranges_text(book.created);
   if (!book.done.empty()) json["done"] = ranges_text(book.done);
   if (book.first_done_at != 0) json["firstDoneAt"] = book.first_done_at;
+  if (book.pods_from_generation != 0) json["podsFromGeneration"] = book.pods_from_generation;
   if (book.pod_group != 0) json["podGroup"] = book.pod_group;
   if (book.enough_were_ready) json["enoughWereReady"] = true;
   if (book.placement != Placement{}) {
@@ -140,6 +141,7 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
   book.created = read_ranges(json, "created");
   book.done = read_ranges(json, "done");
   book.first_done_at = number_field(json, {"firstDoneAt"}).value_or(0);
+  book.pods_from_generation = number_field(json, {"podsFromGeneration"}).value_or(0);
   book.pod_group = static_cast<int>(number_field(json, {"podGroup"}).value_or(0));
   book.enough_were_ready = bool_field(json, {"enoughWereReady"});
   book.placement = {

@@ -70,6 +70,10 @@ struct Bookkeeping {
   std::set<int> moved;  // node ranks whose newest pod replaces one that did not start, and has not started either
   std::string committed_spec;  // hash_of_pods of the spec with which the run last committed a step; empty: it did not
 
+  // The spec was edited, in this metadata.generation, while its pods were refused and there was none: a pod that was
+  // made from an earlier one by a request that was under way is not a pod of this spec. 0: it was not.
+  int64_t pods_from_generation = 0;
+
   int pod_group = 0;               // number of the gang's PodGroup
   bool enough_were_ready = false;  // pods: elastic.minNodes, or all, at some time in the job's life
   Placement placement;

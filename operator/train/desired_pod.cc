@@ -273,7 +273,7 @@ Result<Json> unadmitted_common_pod(const Observed& o) {
   Json& trainer = index < 0 ? containers.back() : containers[static_cast<size_t>(index)];
   fill_trainer(o, trainer);
   fill_pod_spec(o, pod_spec);
-  add_shared_memory(pod_spec, trainer);
+  if (spec.trainer.shared_memory == api::SharedMemory::kMemory) add_shared_memory(pod_spec, trainer);
   restrict_pod(pod_spec, trainer, spec.trainer.launcher, o.settings.sets_fs_group);
   return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", common_metadata(o)}, {"spec", std::move(pod_spec)}};
 }
@@ -288,6 +288,7 @@ int num_proc_per_node(const api::TrainJobSpec& spec) {
 
 Result<Json> common_pod(const Observed& o) {
   TRY_ASSIGN(Json pod, unadmitted_common_pod(o));
+  pod["metadata"]["annotations"][std::string(kGenerationAnnotation)] = std::to_string(o.job.meta.generation);
   if (!o.admitted_pod.empty()) TRY(add_to_pod(o.admitted_pod, pod));
   return pod;
 }

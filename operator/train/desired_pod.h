@@ -3,8 +3,8 @@
 //
 // Defaults, each only where the user says nothing: restricted pod security (seccomp, no privilege escalation; with
 // launcher Lockstep also no capabilities and no root), fsGroup (unless Settings::sets_fs_group is off), a memory volume
-// on /dev/shm, no service account token, no service links. There is no liveness probe: the agent itself restarts what
-// hangs.
+// on /dev/shm (spec.trainer.sharedMemory), no service account token, no service links. There is no liveness probe: the
+// agent itself restarts what hangs.
 #pragma once
 
 #include <set>

@@ -104,13 +104,15 @@ Verdict judge_by_rules(const PodEnd& end, const api::TrainJobSpec& spec, bool af
 std::string hash_of_pods(const api::TrainJobSpec& spec) {
   constexpr size_t kDigits = 16;
   const api::Trainer& t = spec.trainer;
-  const Json shape{{"image", t.image},
-                   {"command", t.command},
-                   {"args", t.args},
-                   {"env", t.env},
-                   {"numProcPerNode", t.num_proc_per_node.value_or(0)},
-                   {"resourcesPerNode", t.resources_per_node},
-                   {"podTemplate", t.pod_template}};
+  Json shape{{"image", t.image},
+             {"command", t.command},
+             {"args", t.args},
+             {"env", t.env},
+             {"numProcPerNode", t.num_proc_per_node.value_or(0)},
+             {"resourcesPerNode", t.resources_per_node},
+             {"podTemplate", t.pod_template}};
+  // Not with its default, so that hashes of operators that did not know the field stay valid.
+  if (t.shared_memory != api::SharedMemory::kMemory) shape["sharedMemory"] = to_string(t.shared_memory);
   return sha256_hex(dump_line(shape)).substr(0, kDigits);
 }
 
@@ -262,6 +264,12 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     if (verdict.avoids_node) note_node(end.node, input.now, book.avoided);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
+      const bool is_of_input =
+          end.kind == EndKind::kExit && end.is_of_trainer && spec.trainer.launcher == api::Launcher::kLockstep &&
+          (end.exit_code == code_of(ExitCode::kUsage) || end.exit_code == code_of(ExitCode::kData));
+      if (is_of_input && !verdict.is_fixable_by_spec_change) {
+        outcome.failure->message += "; when it is corrected, delete the job, and apply its file again";
+      }
       outcome.is_fixable_by_spec_change = verdict.is_fixable_by_spec_change;
       outcome.replacements.push_back({std::move(end), std::move(verdict), ""});
       return outcome;

@@ -36,8 +36,8 @@ struct WorkloadWrite {
 
 struct QueueInput {
   std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost nodes left out
-  // The job has no pods, and may have been edited: the condition Suspended is True, or, with MultiKueue, no other
-  // cluster has admitted it.
+  // The job has no pods, and may have been edited: the condition Suspended is True, its pods were refused, or, with
+  // MultiKueue, no other cluster has admitted it.
   bool was_stopped = false;
   bool wants_to_run = true;                    // neither suspended nor held
   int wanted_pods = 0;                         // spec.trainer.numNodes, or what another cluster runs it with

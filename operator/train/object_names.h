@@ -21,6 +21,8 @@ inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
 // numNodes in the pod's environment. An annotation and not a label: nothing selects by it.
 inline constexpr std::string_view kNumNodesAnnotation = "lockstep.dev/num-nodes";
+// metadata.generation of the TrainJob that the pod was made from.
+inline constexpr std::string_view kGenerationAnnotation = "lockstep.dev/generation";
 // Nodes that the pod's affinity keeps it away from, with commas between; absent: none.
 inline constexpr std::string_view kAvoidsAnnotation = "lockstep.dev/avoids";
 

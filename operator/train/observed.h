@@ -55,6 +55,8 @@ struct NodesInUse {
 // CreateProblem::reason
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
 inline constexpr std::string_view kPriorityClassMissing = "PriorityClassMissing";
+// The API server, or an admission, refuses a pod of this spec; also a reason of PodsReady.
+inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
 // Why a create did not result in our object.
 struct CreateProblem {
   enum class Kind {
@@ -69,14 +71,20 @@ struct CreateProblem {
   std::string message;  // a sentence
   api::UnixSeconds time = 0;
   int times = 1;  // in a row, for this reason
+  // of a pod that was refused with kInvalidSpec
+  int64_t generation = 0;  // metadata.generation of the job that it was made from; 0: any
+  int node_rank = 0;
+  bool is_by_admission = false;  // and not by the API server's own validation
 };
 
 // What the API server says of the first pod of a spec.
 struct FirstPod {
   int64_t generation = 0;  // metadata.generation of the job that it was made from
-  std::string invalid;     // the server's words; empty: it is valid
+  std::string refused;     // the server's words; empty: it was made, or not refused because of what it is
   api::UnixSeconds time = 0;
-  int times = 1;  // in a row that it was found invalid, in this generation
+  int times = 1;  // in a row that it was refused, in this generation
+  int node_rank = 0;
+  bool is_by_admission = false;  // and not by the API server's own validation
 };
 
 // The numNodes that was last sent to pod 0's agent (POST /nodes), and when.

@@ -77,6 +77,7 @@ void decide(PlanState& state) {
     state.book.held.reset();
     forget_failures(state);
   }
+  give_reservation_back(state);
   ask_queue(state);
   if (state.is_over || keep_suspended(state)) return;
   if (!state.status.start_time) state.status.start_time = state.now;

@@ -72,6 +72,20 @@ Capacity count_capacity(const PlanState& state) {
   return capacity;
 }
 
+void give_reservation_back(PlanState& state) {
+  const api::UnixSeconds since = state.book.waiting_since;
+  const bool has_workload = workload_of(state.observed.job, state.observed.kueue) != nullptr;
+  if (since == 0 || !has_workload || state.book.held || state.spec.suspend || !are_pods_refused(state)) return;
+  if (state.now < since + state.spec.health.startup_timeout_seconds) return;
+  const api::Condition* const ready = state.status.conditions.find(api::condition::kPodsReady);
+  const std::string words = ready == nullptr ? "" : ": " + ready->message;
+  const std::string message = "The job has given its reservation back after " + std::to_string(state.now - since) +
+                              " s (health.startupTimeoutSeconds), because its pods are refused" + words +
+                              "; it asks its queue again when its spec changes";
+  state.event(true, std::string(kInvalidSpec), message, "Suspend");
+  state.book.held = Hold{state.observed.job.meta.generation, std::string(kInvalidSpec), message + "."};
+}
+
 void enforce_deadlines(PlanState& state, const Capacity& capacity) {
   const Deadline deadline = apply_deadline(state.spec, state.status.start_time.value_or(state.now), state.now);
   if (deadline.look_again_at) state.look_again(*deadline.look_again_at);
@@ -79,17 +93,21 @@ void enforce_deadlines(PlanState& state, const Capacity& capacity) {
 
   if (are_enough_ready(state) || state.book.were_ready) state.book.enough_were_ready = true;
   const api::NodeCounts counts = count_pods(state.status_input());
+  // What the API server or an admission refuses ends no job. For the reservation of a queued one, the time runs.
+  const bool are_refused = are_pods_refused(state);
+  const bool has_only_refused = are_refused && state.node_ranks_with_pods.empty();
+  const bool is_short = capacity.is_short() && !capacity.is_at_fault;
   const Startup startup = apply_startup_timeout(state.spec,
                                                 {.ready = counts.ready + counts.succeeded,
                                                  .needed = capacity.needed,
-                                                 .were_ready = state.book.enough_were_ready,
-                                                 .waits_for_others = capacity.is_short() && !capacity.is_at_fault,
+                                                 .were_ready = state.book.enough_were_ready && !has_only_refused,
+                                                 .waits_for_others = are_refused ? !state.queue.is_queued : is_short,
                                                  .is_loading = state.report != nullptr && state.report->is_loading(),
                                                  .now = state.now},
                                                 state.book.waiting_since);
   state.book.waiting_since = startup.waiting_since;
   if (startup.look_again_at) state.look_again(*startup.look_again_at);
-  if (!startup.timed_out) return;
+  if (!startup.timed_out || are_refused) return;
   // Why the pods are not ready: the present reason, or that of the previous status if the present one is no problem.
   ConditionState ready = pods_ready_condition(state.status_input());
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);

@@ -7,7 +7,10 @@
 namespace lockstep::train {
 
 Capacity count_capacity(const PlanState& state);
-// Fails a job that has run for too long, or whose pods are not ready in time.
+// Suspends a queued job whose pods have been refused for health.startupTimeoutSeconds, until its spec changes: others
+// may need the quota. To be called before ask_queue.
+void give_reservation_back(PlanState& state);
+// Fails a job that has run for too long, or whose pods are not ready in time. Pods that are refused end no job.
 void enforce_deadlines(PlanState& state, const Capacity& capacity);
 // Deletes all pods, to free their nodes, when too few of them are scheduled for too long.
 void enforce_placement_timeout(PlanState& state, const Capacity& capacity);

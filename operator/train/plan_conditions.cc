@@ -45,8 +45,12 @@ void write_suspended(PlanState& state) {
 void write_pods_ready(PlanState& state) {
   const std::string reason_before = state.status.conditions.reason_of(api::condition::kPodsReady);
   const ConditionState condition = pods_ready_condition(state.status_input());
+  const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
+  const bool is_same_answer =  // to another try
+      reason_before == kTriedAgain && state.obstacle && before->message.ends_with(state.obstacle->message);
   state.set(api::condition::kPodsReady, condition);
-  if (condition.reason != reason_before && is_problem(condition.reason) && condition.reason != kPodsGivenBack) {
+  if (condition.reason != reason_before && !is_same_answer && is_problem(condition.reason) &&
+      condition.reason != kPodsGivenBack) {
     state.event(condition.reason != kSchedulingGated, condition.reason, condition.message, "MakePods");
   }
   if (condition.status != api::ConditionStatus::kTrue || state.book.were_ready) return;

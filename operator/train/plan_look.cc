@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "operator/train/object_names.h"
+#include "operator/train/plan_gang.h"
 #include "operator/train/pod_group.h"
 #include "operator/train/status.h"
 #include "operator/train/stuck_pod.h"
@@ -26,6 +27,28 @@ void catch_up_with_pods(PlanState& state) {
     const std::optional<int> group = pod_group_number(state.observed.job.meta, pod.pod_group);
     if (group && *group > state.book.pod_group) state.book.pod_group = *group;
   }
+}
+
+// A job whose pods are refused may be edited while it has none (manifests/base/crd.yaml).
+void note_edit(PlanState& state) {
+  const api::TrainJobStatus& before = state.observed.job.status;
+  const int64_t generation = state.observed.job.meta.generation;
+  if (before.phase == api::JobPhase::kPending && before.reason == kInvalidSpec &&
+      before.observed_generation != generation) {
+    state.book.pods_from_generation = generation;
+  }
+}
+
+// Pods of an earlier spec, see Bookkeeping::pods_from_generation: their successors are made, and nothing is counted.
+void retire_pods_of_earlier_specs(PlanState& state) {
+  bool has_any = false;
+  for (const PodView& pod : state.observed.pods) {
+    if (pod.generation == 0 || pod.generation >= state.book.pods_from_generation) continue;
+    if (pod.attempt < state.attempt_of(pod.node_rank)) continue;
+    state.raise_attempt(pod.node_rank);
+    has_any = true;
+  }
+  if (has_any) next_pod_group(state);
 }
 
 void look_at_pod(PlanState& state, int node_rank) {
@@ -105,7 +128,9 @@ void take_figures(PlanState& state, const RunReport& report) {
 }  // namespace
 
 void look_at_pods(PlanState& state) {
+  note_edit(state);
   catch_up_with_pods(state);
+  retire_pods_of_earlier_specs(state);
   const int num_nodes = state.spec.trainer.num_nodes;
   state.current.assign(static_cast<size_t>(num_nodes), nullptr);
   state.failed.assign(static_cast<size_t>(num_nodes), false);

@@ -60,17 +60,33 @@ bool has_had_pods(const PlanState& state) {
          !state.status.attempts.empty();
 }
 
+// What the operator itself finds wrong with the spec; empty: nothing.
+const std::string& template_fault(PlanState& state) {
+  if (!state.template_fault) {
+    const Result<Json> pod = desired_pod(state.observed, pod_parameters(state, 0));
+    state.template_fault = pod.ok() ? "" : pod.error().message;
+  }
+  return *state.template_fault;
+}
+
+// The answer to the first pod of the present spec; nullptr: it was not refused, or not tried.
+const FirstPod* refused_first_pod(const PlanState& state) {
+  const std::optional<FirstPod>& first = state.observed.first_pod;
+  const bool is_of_this_spec = first && first->generation == state.observed.job.meta.generation;
+  return is_of_this_spec && !first->refused.empty() ? &*first : nullptr;
+}
+
 // False: no pod can be created from this spec, as far as is known.
 bool is_template_valid(PlanState& state) {
-  if (const Result<Json> pod = desired_pod(state.observed, pod_parameters(state, 0)); !pod.ok()) {
-    refuse_spec(state, pod.error().message);
+  if (const std::string& fault = template_fault(state); !fault.empty()) {
+    refuse_spec(state, fault);
     return false;
   }
-  const std::optional<FirstPod>& first = state.observed.first_pod;
-  if (!first || first->generation != state.observed.job.meta.generation || first->invalid.empty()) return true;
-  refuse_spec(state, "the API server refuses a pod of this spec: " + with_template_paths(first->invalid));
-  if (state.is_over) return false;
-  // The spec need not be at fault: an admission may have changed the pod. So it is tried again.
+  const FirstPod* const first = refused_first_pod(state);
+  if (first == nullptr) return true;
+  refuse_spec(state, refusal_text(state.observed, first->refused, first->node_rank, state.attempt_of(first->node_rank),
+                                  first->is_by_admission));
+  // The spec need not be at fault: an admission may have changed the pod, or a LimitRange may be mended.
   const api::UnixSeconds again = try_again_at(*first);
   state.look_again(again);
   return again <= state.now;
@@ -79,7 +95,7 @@ bool is_template_valid(PlanState& state) {
 void take_answer_to_first_pod(PlanState& state) {
   const int64_t generation = state.observed.job.meta.generation;
   const std::optional<FirstPod>& first = state.observed.first_pod;
-  if (first && first->generation == generation && first->invalid.empty()) state.book.checked_generation = generation;
+  if (first && first->generation == generation && first->refused.empty()) state.book.checked_generation = generation;
 }
 
 std::string missing_claim(const PlanState& state) {
@@ -173,6 +189,16 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
   }
 }
 
+// The spec of a job that has no pods may be edited while its reason is kInvalidSpec. Another reason is written before a
+// pod is sent again, so that no edit can come between the look at the spec and the pod.
+void announce_another_try(PlanState& state) {
+  const bool creates = std::any_of(state.plan.actions.begin(), state.plan.actions.end(),
+                                   [](const Action& action) { return std::holds_alternative<CreatePod>(action.what); });
+  if (!creates || !state.obstacle || state.obstacle->reason != kInvalidSpec || !state.node_ranks_with_pods.empty())
+    return;
+  state.obstacle = Obstacle{std::string(kTriedAgain), "it is tried again; the last answer: " + state.obstacle->message};
+}
+
 }  // namespace
 
 std::optional<Obstacle> earlier_job_ending(const PlanState& state, int node_rank) {
@@ -195,8 +221,16 @@ std::optional<Obstacle> earlier_job_ending(const PlanState& state, int node_rank
 }
 
 void refuse_spec(PlanState& state, const std::string& message) {
-  if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});
-  state.block_pods({"InvalidSpec", message});
+  state.block_pods({std::string(kInvalidSpec), message});
+}
+
+bool are_pods_refused(PlanState& state) {
+  const std::vector<int> missing = missing_node_ranks(state);
+  if (missing.empty()) return false;
+  if (refused_first_pod(state) != nullptr || !template_fault(state).empty()) return true;
+  return std::any_of(state.observed.problems.begin(), state.observed.problems.end(), [](const auto& problem) {
+    return problem.second.kind == CreateProblem::Kind::kRefused && problem.second.reason != kQuotaExceeded;
+  });
 }
 
 void retire_pods(PlanState& state) {
@@ -235,7 +269,6 @@ const CreateProblem* refusal_of_all_pods(const PlanState& state) {
 void plan_pods(PlanState& state, bool stops_replacing_pods) {
   std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_node_ranks(state);
   const bool is_valid = missing.empty() || is_template_valid(state);
-  if (state.is_over) return;
   if (is_valid) take_answer_to_first_pod(state);
   // Also while no pod is missing, or none can be made: without the Service no agent finds a new pod 0.
   const bool may_create =
@@ -244,6 +277,7 @@ void plan_pods(PlanState& state, bool stops_replacing_pods) {
   stop_serving(state);
   std::erase_if(missing, [end = num_creatable_pods(state)](int node_rank) { return node_rank >= end; });
   if (may_create) create_pods(state, missing);
+  announce_another_try(state);
   delete_old_pods(state);
   retire_pod_groups(state);
 }

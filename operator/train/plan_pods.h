@@ -11,9 +11,12 @@ namespace lockstep::train {
 
 // `stops_replacing_pods`: the job is about to end, and missing pods are not made.
 void plan_pods(PlanState& state, bool stops_replacing_pods);
-// Call when no pod can be made of the spec; `message` says why. A job that never had a pod fails; one that had pods
-// keeps those that run, and waits for a change of the spec.
+// Call when no pod can be made of the spec; `message` says why. The job keeps the pods that run, and waits for a change
+// of the spec, or of what the cluster allows.
 void refuse_spec(PlanState& state, const std::string& message);
+// Does the operator, the API server or an admission refuse pods that the job lacks? Not for a quota, which waits for
+// other jobs.
+bool are_pods_refused(PlanState& state);
 // Pods of older attempts, and of ranks from numNodes on: takes them out of the Service, and deletes them.
 void retire_pods(PlanState& state);
 

@@ -87,8 +87,9 @@ void ask_queue(PlanState& state) {
   const Result<Json> pod = unadmitted_pod(state.observed);
   if (!pod.ok() && !has_workloads) return refuse_spec(state, pod.error().message);
   const bool wants_to_run = !state.spec.suspend && !state.book.held;
+  const bool was_edited = state.book.pods_from_generation != 0 && state.node_ranks_with_pods.empty();
   apply(state, {.node_ranks_with_pods = state.node_ranks_with_pods,
-                .was_stopped = state.status.conditions.is_true(api::condition::kSuspended),
+                .was_stopped = state.status.conditions.is_true(api::condition::kSuspended) || was_edited,
                 .wants_to_run = wants_to_run,
                 .wanted_pods = state.observed.wanted_pods,
                 .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,

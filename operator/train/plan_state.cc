@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "operator/train/pod_group.h"
+#include "operator/train/refusal.h"
 
 namespace lockstep::train {
 namespace {
 
 // A create that a quota refused is tried again after 10 s, 20 s, 40 s, then once a minute.
 constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
-// A spec that the API server found invalid: after 10 s, 20 s, 40 s, …, then every ten minutes.
+// A pod that the API server or an admission refused: after 10 s, 20 s, 40 s, …, then every ten minutes.
 constexpr api::UnixSeconds kInvalidWaitMaxSeconds = 600;
 
 api::UnixSeconds doubled_wait(int times, api::UnixSeconds longest) {
@@ -49,8 +50,13 @@ void PlanState::block_pods(Obstacle why) {
   if (!obstacle) obstacle = std::move(why);
 }
 
-// The API server's words, except where it names a priority class of the spec: it does not know by which field.
+// The server's words are told in the fields of the spec that it was sent a pod of. Except where it names a priority
+// class of the spec: it does not know by which field.
 Obstacle PlanState::obstacle_of(const CreateProblem& problem) const {
+  if (problem.reason == kInvalidSpec) {
+    return {problem.reason, refusal_text(observed, problem.message, problem.node_rank, attempt_of(problem.node_rank),
+                                         problem.is_by_admission)};
+  }
   const PriorityClassName of_spec = priority_class_of(spec);
   const bool is_of_spec = problem.reason == kPriorityClassMissing && !of_spec.name.empty() &&
                           problem.message.find(" " + of_spec.name + " ") != std::string::npos;
@@ -60,11 +66,13 @@ Obstacle PlanState::obstacle_of(const CreateProblem& problem) const {
 
 bool PlanState::is_blocked(const std::string& object) {
   const auto it = observed.problems.find(object);
-  return it != observed.problems.end() && is_blocked(it->second);
+  if (it == observed.problems.end()) return false;
+  const int64_t generation = it->second.generation;
+  return (generation == 0 || generation == observed.job.meta.generation) && is_blocked(it->second);
 }
 
 bool PlanState::is_blocked(const CreateProblem& problem) {
-  block_pods(obstacle_of(problem));
+  if (!obstacle) block_pods(obstacle_of(problem));
   const api::UnixSeconds again = try_again_at(problem);
   look_again(std::max(again, now + 1));
   return now < again;
@@ -130,12 +138,21 @@ void PlanState::look_again(api::UnixSeconds at) {
 }
 
 api::UnixSeconds try_again_at(const CreateProblem& problem) {
+  if (problem.reason == kInvalidSpec) return problem.time + doubled_wait(problem.times, kInvalidWaitMaxSeconds);
   if (problem.reason != kQuotaExceeded) return problem.time + kTryAgainSeconds;
   return problem.time + doubled_wait(problem.times, kQuotaWaitMaxSeconds);
 }
 
-api::UnixSeconds try_again_at(const FirstPod& invalid) {
-  return invalid.time + doubled_wait(invalid.times, kInvalidWaitMaxSeconds);
+api::UnixSeconds try_again_at(const FirstPod& refused) {
+  return refused.time + doubled_wait(refused.times, kInvalidWaitMaxSeconds);
+}
+
+std::string refusal_text(const Observed& observed, const std::string& words, int node_rank, int attempt,
+                         bool is_by_admission) {
+  const Result<Json> pod = desired_pod(observed, {.node_rank = node_rank, .attempt = attempt});
+  return (is_by_admission ? "an admission of this cluster refuses a pod of this spec: "
+                          : "the API server refuses a pod of this spec: ") +
+         (pod.ok() ? in_words_of_the_spec(words, observed.job.spec, *pod) : words);
 }
 
 }  // namespace lockstep::train

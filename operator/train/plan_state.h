@@ -52,6 +52,8 @@ struct PlanState {
   QueueDecision queue;
   std::optional<Hold> queue_hold;  // why a queue keeps the job suspended; nothing: it does not
   std::optional<Obstacle> obstacle;
+  std::optional<std::string>
+      template_fault;                     // why the operator makes no pod of the spec, "": it does; plan_pods has it
   std::optional<Obstacle> gang_obstacle;  // why there is no PodGroup
   bool is_over = false;                   // the job ends in this pass
 
@@ -92,6 +94,10 @@ struct PlanState {
 
 // When what was refused is tried again.
 api::UnixSeconds try_again_at(const CreateProblem& problem);
-api::UnixSeconds try_again_at(const FirstPod& invalid);
+api::UnixSeconds try_again_at(const FirstPod& refused);
+
+// Why no pod can be made, in the fields of the TrainJob: `words` are the server's about the pod of this rank.
+std::string refusal_text(const Observed& observed, const std::string& words, int node_rank, int attempt,
+                         bool is_by_admission);
 
 }  // namespace lockstep::train

@@ -224,17 +224,4 @@ int64_t grace_period_needed(const api::TrainJobSpec& spec) {
   return spec.checkpoint ? spec.checkpoint->on_suspend_timeout_seconds + kGraceMarginSeconds : 0;
 }
 
-std::string with_template_paths(const std::string& message) {
-  // A path of the pod begins with one of these, after a space, a quote or a bracket.
-  std::string text;
-  for (size_t at = 0; at < message.size();) {
-    const bool begins = at == 0 || std::string_view(" \"[,(").find(message[at - 1]) != std::string_view::npos;
-    const std::string_view rest = std::string_view(message).substr(at);
-    const bool is_path = rest.substr(0, 5) == "spec." || rest.substr(0, 9) == "metadata.";
-    if (begins && is_path) text.append(kTemplatePath).append(".");
-    text.push_back(message[at++]);
-  }
-  return text;
-}
-
 }  // namespace lockstep::train

@@ -36,8 +36,4 @@ int trainer_index(const Json& pod_template);
 // time, but the template may not be changed then.
 int64_t grace_period_needed(const api::TrainJobSpec& spec);
 
-// The API server's words about a pod, with the paths of the TrainJob: "spec.containers[1].image: Required value" →
-// "spec.trainer.podTemplate.spec.containers[1].image: Required value".
-std::string with_template_paths(const std::string& message);
-
 }  // namespace lockstep::train

@@ -165,6 +165,10 @@ std::optional<PodView> view_of_pod(const Json& pod) {
   view.node_rank = *node_rank;
   view.attempt = *attempt;
   view.num_nodes = small_number(view.meta.annotations, kNumNodesAnnotation).value_or(0);
+  if (const auto made_from = view.meta.annotations.find(std::string(kGenerationAnnotation));
+      made_from != view.meta.annotations.end()) {
+    view.generation = parse_number(made_from->second).value_or(0);
+  }
   view.avoids = avoids_of(view.meta);
   view.deleting = view.meta.deletion_time.has_value();
   view.deletion_grace_seconds = number_field(pod, {"metadata", "deletionGracePeriodSeconds"}).value_or(0);

@@ -50,6 +50,7 @@ struct PodView {
   api::ObjectMeta meta;
   int node_rank = 0;  // LOCKSTEP_NODE_RANK
   int attempt = 0;
+  int64_t generation = 0;        // of the TrainJob that it was made from; 0: it does not say
   int num_nodes = 0;             // of the job, as its environment says; 0: it does not
   std::set<std::string> avoids;  // Kubernetes nodes that its affinity keeps it away from
   bool deleting = false;         // it has a deletionTimestamp, or this operator has just deleted it

@@ -80,6 +80,22 @@ bool has_all(const Json& object, const Json& desired) {
          });
 }
 
+bool is_pod(const std::string& object_text) { return object_text.starts_with("pod "); }
+
+// Is a pod refused because of what it is: by the API server's validation, or by an admission (LimitRange, policy,
+// webhook)? Then a change of the spec, or of what the cluster allows, helps.
+bool is_about_the_pod(const Error& error) {
+  const bool is_webhook = error.message.find("admission webhook \"") != std::string::npos;  // whatever its code
+  if (error.reason == kube::kReasonInvalidObject || is_webhook) return true;
+  if (error.code != ErrorCode::kInvalid && error.code != ErrorCode::kForbidden) return false;
+  for (const std::string_view other :
+       {kube::kReasonExceededQuota, kube::kReasonNoPriorityClass, kube::kReasonNamespaceTerminating,
+        kube::kReasonNoPermission, std::string_view("Unauthorized")}) {
+    if (error.reason == other) return false;
+  }
+  return true;
+}
+
 CreateProblem refusal(const std::string& object, const Error& error, api::UnixSeconds now) {
   if (error.reason == kube::kReasonNamespaceTerminating) {
     return {CreateProblem::Kind::kNamespaceTerminating, object, error.reason, error.message, now};
@@ -87,7 +103,13 @@ CreateProblem refusal(const std::string& object, const Error& error, api::UnixSe
   std::string reason = "CreateRefused";
   if (error.reason == kube::kReasonExceededQuota) reason = kQuotaExceeded;
   if (error.reason == kube::kReasonNoPriorityClass) reason = kPriorityClassMissing;
-  return {CreateProblem::Kind::kRefused, object, std::move(reason), error.message, now};
+  if (is_pod(object) && is_about_the_pod(error)) reason = kInvalidSpec;
+  return {.kind = CreateProblem::Kind::kRefused,
+          .object = object,
+          .reason = std::move(reason),
+          .message = error.message,
+          .time = now,
+          .is_by_admission = error.reason != kube::kReasonInvalidObject};
 }
 
 // A refusal of one pod that the job's other pods would get as well.
@@ -586,18 +608,21 @@ class Pass {
   }
 
   Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object, Result<Json> answer) {
-    const bool is_invalid = !answer.ok() && answer.error().reason == kube::kReasonInvalidObject;
+    const bool is_refused = !answer.ok() && is_about_the_pod(answer.error());
     const bool is_answered = answer.ok() || answer.error().code == ErrorCode::kExists || is_refusal(answer.error());
     if (is_answered) {
       const std::optional<FirstPod>& before = memory_.first_pod;
-      const bool is_again = before && before->generation == pod.generation && !before->invalid.empty();
-      memory_.first_pod = FirstPod{.generation = pod.generation,
-                                   .invalid = is_invalid ? answer.error().message : "",
-                                   .time = options_.now(),
-                                   .times = is_again ? before->times + 1 : 1};
+      const bool is_again = before && before->generation == pod.generation && !before->refused.empty();
+      memory_.first_pod =
+          FirstPod{.generation = pod.generation,
+                   .refused = is_refused ? answer.error().message : "",
+                   .time = options_.now(),
+                   .times = is_again ? before->times + 1 : 1,
+                   .node_rank = pod.parameters.node_rank,
+                   .is_by_admission = is_refused && answer.error().reason != kube::kReasonInvalidObject};
       outcome_.learned = true;
     }
-    if (is_invalid) {
+    if (is_refused) {
       is_blocked_ = true;
       return {};
     }
@@ -832,7 +857,13 @@ class Pass {
     }
     const Error& error = answer.error();
     if (is_refusal(error)) {
-      remember(refusal(text, error, options_.now()));
+      CreateProblem problem = refusal(text, error, options_.now());
+      if (problem.reason == kInvalidSpec) {
+        problem.generation = observed.job.meta.generation;
+        const std::string rank = text_field(object, {"metadata", "labels", kNodeRankLabel});
+        problem.node_rank = static_cast<int>(parse_number(rank).value_or(0));
+      }
+      remember(std::move(problem));
       return {};
     }
     // A ResourceQuota lost a race against other creates ("apply your changes to the latest version"): nothing was made,
@@ -900,7 +931,8 @@ class Pass {
   // A known problem that has changed in nothing but its time does not cause another pass.
   void remember(CreateProblem problem) {
     const auto [at, is_new] = memory_.problems.try_emplace(problem.object, problem);
-    if (!is_new && at->second.reason == problem.reason) problem.times = at->second.times + 1;
+    const bool is_again = !is_new && at->second.reason == problem.reason && at->second.generation == problem.generation;
+    if (is_again) problem.times = at->second.times + 1;
     if (is_new || at->second.reason != problem.reason || at->second.message != problem.message) outcome_.learned = true;
     at->second = std::move(problem);
   }

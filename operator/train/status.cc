@@ -25,8 +25,8 @@ constexpr api::UnixSeconds kSchedulerWaitSeconds = 60;
 // An agent answers within a second or two of its start.
 constexpr api::UnixSeconds kAgentWaitSeconds = 60;
 
-constexpr std::array<std::string_view, 6> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
-                                                              "Suspended",    "GangStarting", kEarlierGangEnding};
+constexpr std::array<std::string_view, 7> kOrdinaryReasons = {
+    "AllPodsReady", "PodsStarting", "PodsNotReady", "Suspended", "GangStarting", kEarlierGangEnding, kTriedAgain};
 
 std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
 
@@ -208,6 +208,8 @@ ConditionState pods_ready_condition(const StatusInput& input) {
   }
   std::optional<Obstacle> obstacle = input.obstacle;
   if (!obstacle) obstacle = pod_obstacle(input);
+  const bool may_be_edited = obstacle && obstacle->reason == kInvalidSpec && input.node_ranks_with_pods == 0;
+  if (may_be_edited) obstacle->message += "; the spec may be changed now";
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
   ConditionState condition =
       input.book.were_ready ? ConditionState{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
@@ -308,6 +310,10 @@ void summarise(const StatusInput& input, api::TrainJobStatus& status) {
     // It still trains, or writes its checkpoint: the phase stays, and the reason says what is under way.
     return take(status.phase.value_or(JobPhase::kStarting), api::condition::kSuspended);
   }
+  // The spec may be edited in this phase, with the reason InvalidSpec (manifests/base/crd.yaml): only without pods.
+  const bool is_refused =
+      input.obstacle && (input.obstacle->reason == kInvalidSpec || input.obstacle->reason == kTriedAgain);
+  if (is_refused && input.node_ranks_with_pods == 0) return take(JobPhase::kPending, api::condition::kPodsReady);
   if (conditions.is_true(api::condition::kRecovering)) return take(JobPhase::kRecovering, api::condition::kRecovering);
   if (conditions.is_true(api::condition::kRunning)) {
     const bool is_degraded = conditions.is_true(api::condition::kDegraded);
@@ -315,13 +321,12 @@ void summarise(const StatusInput& input, api::TrainJobStatus& status) {
   }
   // A status that is written before its pods are created says Starting already, so that no second write has to.
   const bool has_pods = std::any_of(input.current.begin(), input.current.end(), [](const PodView* p) { return p; });
-  const bool starts = has_pods || (input.creates_pods && !input.obstacle);
+  const bool starts = has_pods || is_refused || (input.creates_pods && !input.obstacle);
   take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
 }
 
 Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& object, const Error& why,
                                                                 api::UnixSeconds now) {
-  constexpr const char* kReason = "InvalidSpec";
   Json without_spec = {{"spec", {{"trainer", {{"image", "unknown"}}}}}};
   for (const char* part : {"metadata", "status"}) {
     if (object.contains(part)) without_spec[part] = object[part];
@@ -336,12 +341,12 @@ Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& obje
   status.observed_generation = job.meta.generation;
   status.conditions.set({.type = std::string(api::condition::kPodsReady),
                          .status = ConditionStatus::kFalse,
-                         .reason = kReason,
+                         .reason = std::string(kInvalidSpec),
                          .message = why.message,
                          .observed_generation = job.meta.generation},
                         now);
   if (!status.phase) status.phase = api::JobPhase::kPending;
-  status.reason = kReason;
+  status.reason = std::string(kInvalidSpec);
   status.message = why.message;
   return status == job.status ? std::nullopt : std::optional(std::move(status));
 }

@@ -57,6 +57,8 @@ ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, con
 inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
 // The reason of PodsReady after health.placementTimeoutSeconds, until pods are made again; an event reports it, too.
 inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
+// The reason of PodsReady between kInvalidSpec and the answer to another try.
+inline constexpr std::string_view kTriedAgain = "PodsTriedAgain";
 // The reason of GangScheduled when the pods of the gang are scheduled one by one.
 inline constexpr std::string_view kNoGang = "NoGang";
 // The reason of GangScheduled when the PodGroup has lost the topology.

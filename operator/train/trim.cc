@@ -57,7 +57,8 @@ Json pick_metadata(Json& object) {
   if (metadata == object.end()) return Json::object();
   Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
                                "deletionGracePeriodSeconds", "labels", "ownerReferences"});
-  for (const std::string_view name : {kNumNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
+  for (const std::string_view name :
+       {kNumNodesAnnotation, kGenerationAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
     if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
   }
   cut_labels(kept);

@@ -3,13 +3,11 @@ answered by taking or deleting what is somebody else's."""
 import contextlib
 import dataclasses
 import datetime
-import json
 import re
 import socket
 
 import pytest
 
-from bad_jobs import REFUSED, TEMPLATES
 from control_plane import TOKEN_KEY_LINE
 from fake_kubelet import Behaviour, Exit
 from train_jobs import TRAIN_JOBS, ApiError, Jobs, environment_of
@@ -20,15 +18,7 @@ LONG_GRACE = {"spec": {"terminationGracePeriodSeconds": 600}}
 TEMPLATE = "spec.trainer.podTemplate"
 
 
-# --- what the API server refuses before the operator hears of it
-
-@pytest.mark.parametrize("body, field, says", REFUSED)
-def test_what_is_wrong_is_refused_with_its_place(api, body, field, says):
-    done = api.kubectl("create", "-f", "-", stdin=json.dumps(body), check=False)
-    assert done.returncode != 0
-    assert field in done.stderr and says in done.stderr
-    assert api.list(TRAIN_JOBS) == []
-
+# --- what the API server refuses before the operator hears of it (mistakes in a file: test_bad_jobs)
 
 @pytest.mark.parametrize("patch, field", [
     ({"trainer": {"image": "another"}}, "spec.trainer.image"),
@@ -50,17 +40,6 @@ def test_what_a_run_is_does_not_change_while_it_runs(api, jobs, patch, field):
 
 
 # --- templates
-
-
-@pytest.mark.parametrize("template, path, says", TEMPLATES)
-def test_a_template_that_makes_no_pod_fails_the_job_with_its_path(jobs, template, path, says):
-    jobs.create(nodes=2, trainer={"podTemplate": template})
-    failed = jobs.wait_for_condition("Failed", reason="InvalidSpec")
-    assert path in failed["message"] and says in failed["message"]
-    if path != "runAsUser":
-        assert f"{TEMPLATE}.{path}" in failed["message"], failed["message"]
-    assert jobs.pods() == {} and jobs.status()["phase"] == "Failed"
-    jobs.wait_for(lambda: [event[0] for event in jobs.events()] == ["InvalidSpec"], "one event")
 
 
 def test_the_grace_period_follows_the_time_for_the_last_checkpoint(api, jobs, kubelet):
@@ -169,8 +148,8 @@ def no_pods_here(api):
 
 def test_what_an_admission_policy_refuses_waits_in_its_words_until_it_does_not(api, no_pods_here, jobs):
     jobs.create(nodes=2)
-    said = jobs.wait_for_condition("PodsReady", "False", "CreateRefused")
-    assert "no pods before Monday" in said["message"]
+    said = jobs.wait_for_condition("PodsReady", "False", "InvalidSpec")
+    assert "an admission of this cluster refuses a pod" in said["message"] and "no pods before Monday" in said["message"]
     assert jobs.condition("Failed").get("status") != "True"
     no_pods_here()
     jobs.wait_for_condition("PodsReady", timeout=120)

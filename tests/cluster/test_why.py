@@ -149,9 +149,9 @@ def test_a_claim_that_is_missing(api, jobs):
 
 def test_a_template_that_makes_no_pod(api, jobs):
     jobs.create(nodes=1, trainer={"podTemplate": {"spec": {"hostname": "mine"}}})
-    jobs.wait_for_condition("Failed")
-    screen = wait_for_verdict(api, ["has failed (InvalidSpec): spec.trainer.podTemplate.spec.hostname"])
-    assert screen.code == 1 and "lockstep validate" in screen.text
+    jobs.wait_for_condition("PodsReady", "False", "InvalidSpec")
+    screen = wait_for_verdict(api, ["has a spec of which no pod can be made"])
+    assert screen.code == 1 and "kubectl edit" in screen.text and "spec.trainer.podTemplate.spec.hostname" in screen.text
 
 
 # --- no operator, no job, no rights

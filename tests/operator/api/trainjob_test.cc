@@ -34,6 +34,7 @@ spec:
     numNodes: 3
     numProcPerNode: 2
     resourcesPerNode: {limits: {nvidia.com/gpu: 2}}
+    sharedMemory: None
     podTemplate: {spec: {priorityClassName: high}}
   elastic: {minNodes: 2, maxNodes: 4, rejoinTimeoutSeconds: 7}
   scheduling: {gang: Native, queue: q, priorityClassName: high, topology: example.com/rack}
@@ -105,6 +106,7 @@ TEST(TrainJob, reads_every_field) {
   EXPECT_EQ(spec.trainer.args, (std::vector<std::string>{"b", "c"}));
   EXPECT_EQ(spec.trainer.launcher, Launcher::kTorchrun);
   EXPECT_EQ(spec.trainer.num_proc_per_node, 2);
+  EXPECT_EQ(spec.trainer.shared_memory, SharedMemory::kNone);
   EXPECT_EQ(spec.elastic->min_nodes, 2);
   EXPECT_EQ(spec.elastic->max_nodes, 4);
   EXPECT_EQ(spec.elastic->rejoin_timeout_seconds, 7);

@@ -337,6 +337,7 @@ TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
 
 TEST(Wait, every_reason_of_the_operator_has_words) {
   for (const char* reason : {"InvalidSpec",
+                             "PodsTriedAgain",
                              "Unschedulable",
                              "ErrImagePull",
                              "ImagePullBackOff",

@@ -99,6 +99,22 @@ TEST(ApiError, a_priority_class_that_does_not_exist_has_its_own_reason) {
   }
 }
 
+// No change of the object helps the operator to a right that it lacks.
+TEST(ApiError, a_right_that_the_caller_lacks_has_its_own_reason) {
+  for (
+      const std::string words :
+      {"pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the "
+       "namespace \"a\"",
+       "pods \"x-0-0\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't "
+       "set finalizers on: , <nil>"}) {
+    const Error error = error_of_answer(answer(403, status_text(403, "Forbidden", words)), "create");
+    EXPECT_EQ(error.code, ErrorCode::kForbidden);
+    EXPECT_EQ(error.reason, kReasonNoPermission) << words;
+  }
+  const std::string admission = "pods \"x-0-0\" is forbidden: maximum cpu usage per Container is 1, but limit is 2";
+  EXPECT_EQ(error_of_answer(answer(403, status_text(403, "Forbidden", admission)), "create").reason, "Forbidden");
+}
+
 // Words and causes as a kube-apiserver of 1.34 has them.
 TEST(ApiError, what_the_server_itself_finds_wrong_is_told_from_what_a_policy_refuses) {
   const auto reason = [](int code, const std::string& word, const std::string& message, const Json& causes) {

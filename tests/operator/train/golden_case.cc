@@ -440,10 +440,16 @@ std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_ther
 }
 
 void add_what_was_learned(const Json& yaml, Observed& o) {
-  const std::string first_pod = text_field(yaml, {"first pod"});
+  // valid, none, the API server's words, or {refused: words, by: admission, secondsAgo, times, rank}.
+  const Json& first_pod = yaml.at("first pod");
   if (first_pod != "none") {
-    o.first_pod =
-        FirstPod{.generation = o.job.meta.generation, .invalid = first_pod == "valid" ? "" : first_pod, .time = o.now};
+    const std::string words = first_pod.is_string() ? first_pod.get<std::string>() : text_field(first_pod, {"refused"});
+    o.first_pod = FirstPod{.generation = o.job.meta.generation,
+                           .refused = words == "valid" ? "" : words,
+                           .time = o.now - number_field(first_pod, {"secondsAgo"}).value_or(0),
+                           .times = static_cast<int>(number_field(first_pod, {"times"}).value_or(1)),
+                           .node_rank = static_cast<int>(number_field(first_pod, {"rank"}).value_or(0)),
+                           .is_by_admission = text_field(first_pod, {"by"}) == "admission"};
   }
   if (const std::string claim = text_field(yaml, {"claim"}); !claim.empty()) o.claim_exists = claim == "exists";
   for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());

@@ -392,16 +392,6 @@ TEST(Bookkeeping, of_another_form_counts_as_empty) {
   }
 }
 
-TEST(PodTemplate, gives_the_server_s_paths_from_the_trainjob) {
-  EXPECT_EQ(
-      with_template_paths("Pod \"a\" is invalid: [spec.containers[1].image: Required value, spec.hostNetwork: x]"),
-      "Pod \"a\" is invalid: [spec.trainer.podTemplate.spec.containers[1].image: Required value, "
-      "spec.trainer.podTemplate.spec.hostNetwork: x]");
-  EXPECT_EQ(with_template_paths("metadata.labels: Invalid value: \"x\": a pod.spec.y and inspec.z stay"),
-            "spec.trainer.podTemplate.metadata.labels: Invalid value: \"x\": a pod.spec.y and inspec.z stay");
-  EXPECT_EQ(with_template_paths(""), "");
-}
-
 TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};

@@ -663,7 +663,7 @@ TEST_F(ReconcilerTest, what_was_refused_late_in_a_pass_is_not_tried_again_at_onc
   };
   settle();
   EXPECT_EQ(asked, 1);
-  EXPECT_EQ(reason_of(job(), "PodsReady"), "CreateRefused");
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "InvalidSpec");
 }
 
 TEST_F(ReconcilerTest, a_server_in_trouble_is_spared_the_creates_that_are_left) {
@@ -718,24 +718,123 @@ TEST_F(ReconcilerTest, a_service_that_a_webhook_changes_back_is_not_raced) {
   EXPECT_EQ((*server->get(kube::services(), kJob))["spec"]["publishNotReadyAddresses"], true);
 }
 
-TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
+// As the API server's validation refuses a pod.
+kube::HttpResponse invalid_pod(const std::string& field, const std::string& why) {
+  Json body =
+      Json::parse(MemoryApiServer::status(422, "Invalid", "Pod \"sim-0-0\" is invalid: " + field + ": " + why).body);
+  body["details"]["causes"] = Json::array({{{"message", why}, {"field", field}}});
+  return kube::HttpResponse{.status = 422, .headers = {}, .body = body.dump()};
+}
+
+TEST_F(ReconcilerTest, an_invalid_template_holds_the_job_back_with_the_path) {
   make_job();
   fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (!is_strict(request)) return std::nullopt;
-    Json body = Json::parse(
-        MemoryApiServer::status(422, "Invalid", "Pod \"sim-0-0\" is invalid: spec.containers[0].image: Required value")
-            .body);
-    body["details"]["causes"] = Json::array({{{"message", "Required value"}, {"field", "spec.containers[0].image"}}});
-    return kube::HttpResponse{.status = 422, .headers = {}, .body = body.dump()};
+    return invalid_pod("spec.containers[0].image", "Required value");
   };
   settle();
-  EXPECT_EQ(phase_of(job()), "Failed");
-  EXPECT_EQ(reason_of(job(), "Failed"), "InvalidSpec");
-  EXPECT_NE(message_of(job(), "Failed").find("spec.trainer.podTemplate.spec.containers[0].image: Required value"),
-            std::string::npos);
+  EXPECT_EQ(phase_of(job()), "Pending");
+  EXPECT_EQ(job()["status"]["reason"], "InvalidSpec");
+  EXPECT_NE(message_of(job(), "PodsReady").find("spec.trainer.image: Required value; the spec may be changed now"),
+            std::string::npos)
+      << message_of(job(), "PodsReady");
   EXPECT_EQ(pod_names(), Names{});
   EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/pods"), 1) << "the first alone was asked";
   EXPECT_FALSE(job()["status"].contains("attempts"));
+}
+
+// A LimitRange, a policy, a webhook: 403, mostly.
+TEST_F(ReconcilerTest, what_an_admission_refuses_is_tried_again_ever_more_seldom_and_never_while_it_may_be_edited) {
+  make_job({{"trainer", {{"numNodes", 4}}}, {"health", {{"startupTimeoutSeconds", 60}}}});
+  std::vector<std::string> reasons_at_tries;
+  std::vector<api::UnixSeconds> tries;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request)) return std::nullopt;
+    reasons_at_tries.push_back(text_field(job(), {"status", "reason"}));
+    tries.push_back(now);
+    return MemoryApiServer::status(
+        403, "Forbidden", "pods \"sim-0-0\" is forbidden: maximum cpu usage per Container is 1, but limit is 2");
+  };
+  for (int second = 0; second < 700; ++second, ++now) {
+    sync();
+    ASSERT_TRUE(reconcile().ok());
+    ASSERT_EQ(phase_of(job()), "Pending");
+    ASSERT_EQ(text_field(job(), {"status", "reason"}), "InvalidSpec");
+  }
+  std::vector<api::UnixSeconds> waits;
+  for (size_t i = 1; i < tries.size(); ++i) waits.push_back(tries[i] - tries[i - 1]);
+  EXPECT_EQ(waits, (std::vector<api::UnixSeconds>{10, 20, 40, 80, 160, 320}));
+  EXPECT_EQ(reasons_at_tries, (std::vector<std::string>{"", "PodsTriedAgain", "PodsTriedAgain", "PodsTriedAgain",
+                                                        "PodsTriedAgain", "PodsTriedAgain", "PodsTriedAgain"}));
+  fault = {};
+  now += 600;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
+}
+
+TEST_F(ReconcilerTest, a_spec_that_is_edited_while_its_pods_are_refused_is_tried_at_once_and_counts_nothing) {
+  make_job();
+  Json refused;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!is_strict(request)) return std::nullopt;
+    refused = Json::parse(request.body);
+    return invalid_pod("spec.x", "bad");
+  };
+  settle();
+  ASSERT_EQ(job()["status"]["reason"], "InvalidSpec");
+  // A pod of the first generation comes up late: an earlier request was under way for long.
+  server->put(kube::pods(), refused);
+  change_spec({{"trainer", {{"image", "better"}}}});
+  fault = {};
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-1", "sim-1-0"}));
+  for (const std::string& name : pod_names()) {
+    const Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    EXPECT_EQ(pod["metadata"]["annotations"][std::string(kGenerationAnnotation)], "2");
+    EXPECT_EQ(pod["spec"]["containers"][0]["image"], "better");
+  }
+  EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
+  EXPECT_FALSE(job()["status"].contains("recentFailures"));
+}
+
+// The user's edit comes between the operator's look at the spec and its next try.
+TEST_F(ReconcilerTest, an_edit_that_comes_just_before_another_try_is_what_is_tried) {
+  make_job();
+  std::vector<std::string> images;
+  bool is_edited = false;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (makes_pod(request)) {
+      images.push_back(Json::parse(request.body)["spec"]["containers"][0]["image"]);
+      if (images.back() == "i") return invalid_pod("spec.x", "bad");
+    }
+    const bool announces = request.method == "PUT" && request.body.find("PodsTriedAgain") != std::string::npos;
+    if (announces && !std::exchange(is_edited, true)) change_spec({{"trainer", {{"image", "better"}}}});
+    return std::nullopt;
+  };
+  settle();
+  now += 11;
+  settle();
+  EXPECT_TRUE(is_edited);
+  EXPECT_EQ(images, (std::vector<std::string>{"i", "better", "better"}));
+}
+
+// A policy, or a quota's sibling, that takes effect after the first pod was made.
+TEST_F(ReconcilerTest, a_refusal_of_a_later_pod_ends_no_job_either) {
+  make_job({{"trainer", {{"numNodes", 3}}}, {"health", {{"startupTimeoutSeconds", 60}}}});
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request) || request.body.find("sim-2-0") == std::string::npos) return std::nullopt;
+    return MemoryApiServer::status(403, "Forbidden", "pods \"sim-2-0\" is forbidden: not this one");
+  };
+  settle();
+  now += 300;
+  settle();
+  EXPECT_EQ(phase_of(job()), "Starting") << "it has pods, and may not be edited";
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "InvalidSpec");
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  fault = {};
+  now += 601;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0"}));
 }
 
 // A template that was valid at first may become invalid when it is changed while the job is suspended.
@@ -931,13 +1030,27 @@ TEST_F(ReconcilerTest, what_admission_refuses_waits_and_says_why_whatever_its_co
     };
     fixture.settle();
     EXPECT_EQ(phase_of(fixture.job()), "Pending") << code;
-    EXPECT_EQ(reason_of(fixture.job(), "PodsReady"), "CreateRefused") << code;
+    EXPECT_EQ(reason_of(fixture.job(), "PodsReady"), "InvalidSpec") << code;
     EXPECT_NE(message_of(fixture.job(), "PodsReady").find(no), std::string::npos) << code;
     fixture.fault = {};
     fixture.now += 11;
     fixture.settle();
     EXPECT_EQ(fixture.pod_names(), (ReconcilerFixture::Names{"sim-0-0", "sim-1-0"})) << code;
   }
+}
+
+// The operator's own rights, which no edit of the spec changes: the spec may not be edited for them.
+TEST_F(ReconcilerTest, a_right_that_the_operator_lacks_is_not_the_spec_s_fault) {
+  make_job();
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request)) return std::nullopt;
+    return MemoryApiServer::status(
+        403, "Forbidden",
+        "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" "
+        "in API group \"\" in the namespace \"ns\"");
+  };
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "CreateRefused");
 }
 
 TEST_F(ReconcilerTest, a_service_that_may_not_be_changed_back_holds_no_pod_up) {
