@@ -2,19 +2,20 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "runner/base/plural.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::streamsize kHeadBytes = 65'536;  // far more than the lines by which a format is recognised
 constexpr size_t kNamesShown = 5;
-constexpr const char* kWhatIsLookedFor = "NAME.inter, NAME.txt, ratings.dat, or a folder NAME with one of them";
+constexpr const char* kWhatIsLookedFor =
+    "NAME.inter, NAME.txt, ratings.dat, ratings.csv, u.data, a zip archive of one, or a folder NAME with one";
 
 // The names in a folder, and the paths of those that may be data sets, judged by name.
 struct Listing {
@@ -22,16 +23,10 @@ struct Listing {
   std::vector<std::string> candidates;  // paths, in the same order
 };
 
-std::string head_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string head(kHeadBytes, '\0');
-  file.read(head.data(), kHeadBytes);
-  head.resize(static_cast<size_t>(file.gcount()));
-  return head;
-}
-
 bool is_named_like_data(const std::string& name) {
-  return name.ends_with(".inter") || name.ends_with(".txt") || name == "ratings.dat";
+  if (name.ends_with(".gz")) return is_named_like_data(name.substr(0, name.size() - 3));
+  return name.ends_with(".inter") || name.ends_with(".txt") || name.ends_with(".zip") || name == "ratings.dat" ||
+         name == "ratings.csv" || name == "u.data";
 }
 
 // The data set's file; empty when the name is not that of a data set.
@@ -66,16 +61,12 @@ Result<Listing> list_folder(const std::string& folder) {
   }
   std::sort(listing.names.begin(), listing.names.end());
   for (const std::string& name : listing.names) {
+    // A folder NAME beside NAME.zip is the archive, unpacked.
+    const bool is_zip = name.ends_with(".zip");
+    if (is_zip && !candidate_at(folder, name.substr(0, name.size() - 4)).empty()) continue;
     if (std::string path = candidate_at(folder, name); !path.empty()) listing.candidates.push_back(std::move(path));
   }
   return listing;
-}
-
-std::string first_few(const std::vector<std::string>& names) {
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) list += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kNamesShown) list += " and " + std::to_string(names.size() - kNamesShown) + " more";
-  return list;
 }
 
 std::string how_to_train_on_yours(const std::string& folder) {
@@ -114,17 +105,18 @@ Result<DatasetChoice> choose_dataset(const std::string& data_dir) {
   if (listing.names.empty()) return generated_instead(folder);
   std::vector<std::string> readable;
   for (const std::string& path : listing.candidates) {
-    if (has_known_format(head_of(path))) readable.push_back(path);
+    if (has_known_format(path)) readable.push_back(path);
   }
   if (readable.size() == 1) return DatasetChoice{readable.front(), ""};
   // If there is only one candidate and its format is unknown, reading it reports what is wrong.
   if (readable.empty() && listing.candidates.size() == 1) return DatasetChoice{listing.candidates.front(), ""};
   if (readable.size() > 1) {
     return Error{ErrorCode::kConflict, "--dataset auto: " + std::to_string(readable.size()) + " data sets in " +
-                                           folder + " (" + first_few(readable) + "): say which with --dataset PATH"};
+                                           folder + " (" + first_of(readable, kNamesShown) +
+                                           "): say which with --dataset PATH"};
   }
   return Error{ErrorCode::kNotFound, "--dataset auto: no data set among what is in " + folder + " (" +
-                                         first_few(listing.names) + "): expected " + kWhatIsLookedFor +
+                                         first_of(listing.names, kNamesShown) + "): expected " + kWhatIsLookedFor +
                                          "; give --dataset PATH, or --dataset generated to train without"};
 }
 
@@ -133,9 +125,11 @@ std::string dataset_name(const std::string& name_or_path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const size_t slash = path.rfind('/');
   std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
-  // ratings.dat is named after its folder.
-  if (base == "ratings.dat" && slash != std::string::npos && slash > 0) return dataset_name(path.substr(0, slash));
-  for (const std::string_view extension : {".txt", ".inter", ".dat", ".tsv"}) {
+  // MovieLens' files are named after their folder.
+  const bool is_movielens = base == "ratings.dat" || base == "ratings.csv" || base == "u.data";
+  if (is_movielens && slash != std::string::npos && slash > 0) return dataset_name(path.substr(0, slash));
+  if (base.ends_with(".gz") && base.size() > 3) base.resize(base.size() - 3);
+  for (const std::string_view extension : {".txt", ".inter", ".dat", ".tsv", ".csv", ".zip"}) {
     if (base.size() > extension.size() && base.ends_with(extension)) {
       return base.substr(0, base.size() - extension.size());
     }

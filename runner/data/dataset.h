@@ -36,10 +36,10 @@ struct DatasetChoice {
   std::string remark;   // a warning when none was found: what is trained on instead, and how to change it; else empty
 };
 
-// Resolves `auto`. Candidates: data_dir/*.inter, *.txt, ratings.dat, and folders with one of these (resolve_dataset);
-// of several files only those whose beginning matches a format. Hidden files and lost+found are ignored. Errors:
-// kConflict (several candidates, which it names), kNotFound (only other files, some of which it names), kUnavailable
-// (cannot be read), kInvalid (not a folder).
+// Resolves `auto`. Candidates: data_dir/*.inter, *.txt, ratings.dat, ratings.csv, u.data, these with .gz, *.zip, and
+// folders with one of these (resolve_dataset); of several files only those whose beginning matches a format. Hidden
+// files and lost+found are ignored. Errors: kConflict (several candidates, which it names), kNotFound (only other
+// files, some of which it names), kUnavailable (cannot be read), kInvalid (not a folder).
 Result<DatasetChoice> choose_dataset(const std::string& data_dir);
 
 // The name of a data set given as NAME or PATH: "data/ml-100k.inter" → "ml-100k", "data/ml-1m/ratings.dat" and

@@ -1,185 +1,35 @@
 #include "runner/data/interactions.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "runner/base/check.h"
 #include "runner/base/one_line.h"
 #include "runner/base/parse_number.h"
+#include "runner/base/plural.h"
 #include "runner/base/sha256.h"
-#include "runner/data/take_line.h"
+#include "runner/data/event_layout.h"
+#include "runner/data/instant.h"
+#include "runner/formats/open_text.h"
+#include "runner/formats/text_folder.h"
 
 namespace lockstep {
 namespace {
 
 // The largest file read; its events must also be countable in 31 bits.
-constexpr int64_t kEventsFileBytesMax = int64_t{8} << 30;
+constexpr uint64_t kEventsFileBytesMax = uint64_t{8} << 30;
 constexpr size_t kEventsMax = std::numeric_limits<int32_t>::max();
 // Ids of `user item` files index tables directly; above this the file is another format.
 constexpr int64_t kKeptIdMax = 50'000'000;
-constexpr size_t kColumnsMax = 64;
-constexpr int kDetectLines = 100;  // lines looked at until one has a known form
-constexpr size_t kBadSamples = 3;
-constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr int64_t kDefaultMinCount = 5;
-constexpr size_t kReadPieceBytes = size_t{4} << 20;
 constexpr int64_t kProgressLines = 100'000;  // a few megabytes
-
-std::string at_line(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
-
-bool is_space(char c) { return c == ' ' || c == '\t'; }
-
-bool is_blank(std::string_view line) { return std::all_of(line.begin(), line.end(), is_space); }
-
-// Lines of a text, without "\n" or "\r\n", numbered from 1.
-class LineReader {
- public:
-  explicit LineReader(std::string_view text) : rest_(text) {
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
-  }
-  bool next(std::string_view& line) {
-    if (rest_.empty()) return false;
-    line = take_line(rest_);
-    ++number_;
-    return true;
-  }
-  [[nodiscard]] int64_t number() const { return number_; }
-
- private:
-  std::string_view rest_;
-  int64_t number_ = 0;
-};
-
-using Fields = std::array<std::string_view, kColumnsMax>;
-
-size_t split_spaces(std::string_view line, Fields& fields) {
-  size_t count = 0;
-  size_t at = 0;
-  while (at < line.size()) {
-    while (at < line.size() && is_space(line[at])) ++at;
-    const size_t begin = at;
-    while (at < line.size() && !is_space(line[at])) ++at;
-    if (at == begin) break;
-    if (count == kColumnsMax) return kColumnsMax + 1;
-    fields[count++] = line.substr(begin, at - begin);
-  }
-  return count;
-}
-
-size_t split_at(std::string_view line, std::string_view separator, Fields& fields) {
-  for (size_t count = 0; count < kColumnsMax;) {
-    const size_t end = line.find(separator);
-    fields[count++] = line.substr(0, end);
-    if (end == std::string_view::npos) return count;
-    line.remove_prefix(end + separator.size());
-  }
-  return kColumnsMax + 1;
-}
-
-bool is_number(std::string_view text) { return parse_number<double>(text).has_value(); }
-
-bool is_whole(std::string_view text) {
-  if (text.starts_with('-')) text.remove_prefix(1);
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// Where the columns of a format are.
-struct Layout {
-  InteractionsFormat format = InteractionsFormat::kUserItem;
-  bool has_header = false;
-  size_t columns = 2;
-  size_t user = 0;
-  size_t item = 1;
-  std::optional<size_t> rating;
-  std::optional<size_t> time;
-
-  [[nodiscard]] bool keeps_ids() const { return lockstep::keeps_ids(format); }
-  size_t split(std::string_view line, Fields& fields) const {
-    if (format == InteractionsFormat::kInter) return split_at(line, "\t", fields);
-    if (format == InteractionsFormat::kRatingsDat) return split_at(line, "::", fields);
-    return split_spaces(line, fields);
-  }
-};
-
-constexpr const char* kKnownFormats =
-    "expected `user item`, `user item rating timestamp` (tab or spaces), `user::item::rating::timestamp`, or a RecBole "
-    ".inter file with a header such as user_id:token, item_id:token, timestamp:float separated by tabs";
-
-// A RecBole header has a type after each column's name ("user_id:token").
-bool is_inter_header(std::string_view line) {
-  Fields fields;
-  const size_t count = split_at(line, "\t", fields);
-  if (count > kColumnsMax) return false;
-  return std::all_of(fields.begin(), fields.begin() + static_cast<std::ptrdiff_t>(count), [](std::string_view field) {
-    return field.ends_with(":token") || field.ends_with(":float") || field.ends_with(":token_seq") ||
-           field.ends_with(":float_seq");
-  });
-}
-
-Result<Layout> inter_layout(std::string_view header, const std::string& path, int64_t line) {
-  Layout layout{InteractionsFormat::kInter, true, 0, 0, 0, {}, {}};
-  Fields fields;
-  layout.columns = split_at(header, "\t", fields);
-  std::optional<size_t> user;
-  std::optional<size_t> item;
-  for (size_t i = 0; i < layout.columns; ++i) {
-    const std::string_view name = fields[i].substr(0, fields[i].rfind(':'));
-    std::optional<size_t>* const column = name == "user_id"     ? &user
-                                          : name == "item_id"   ? &item
-                                          : name == "timestamp" ? &layout.time
-                                                                : nullptr;
-    if (column == nullptr) continue;
-    if (*column) return invalid(at_line(path, line) + ": the header has the column " + std::string(name) + " twice");
-    *column = i;
-  }
-  if (!user || !item) {
-    return invalid(at_line(path, line) + ": the header has no column " + (user ? "item_id" : "user_id") + ": found \"" +
-                   printable(header) + "\"");
-  }
-  layout.user = *user;
-  layout.item = *item;
-  return layout;
-}
-
-// Uses the first line that matches a format, so that a file is not refused because of junk above it.
-Result<Layout> detect_layout(std::string_view text, const std::string& path) {
-  LineReader lines(text);
-  std::string_view line;
-  std::string_view first;
-  int64_t first_number = 0;
-  for (int seen = 0; seen < kDetectLines && lines.next(line);) {
-    if (is_blank(line)) continue;
-    ++seen;
-    if (first.empty()) {
-      first = line;
-      first_number = lines.number();
-      if (is_inter_header(line)) return inter_layout(line, path, lines.number());
-    }
-    Fields fields;
-    const size_t parts = split_at(line, "::", fields);
-    if (parts == 4) return Layout{InteractionsFormat::kRatingsDat, false, 4, 0, 1, 2, 3};
-    const size_t columns = split_spaces(line, fields);
-    if (columns == 2 && is_whole(fields[0]) && is_whole(fields[1])) return Layout{};
-    if (columns == 4 && std::all_of(fields.begin(), fields.begin() + 4, is_number)) {
-      return Layout{InteractionsFormat::kUserItemRatingTime, false, 4, 0, 1, 2, 3};
-    }
-  }
-  if (first.empty()) return invalid(path + " is empty: expected at least two users' interactions");
-  const bool is_movielens = first.find("::") != std::string_view::npos;
-  return invalid(
-      at_line(path, first_number) + ": found \"" + printable(first) + "\", " + kKnownFormats +
-      (is_movielens ? "; of MovieLens' files only ratings.dat holds interactions: give that one, or its folder" : ""));
-}
+constexpr size_t kHeadBytes = 65'536;        // far more than the lines by which a format is recognised
 
 // Hash table with open addressing: most look-ups read one place in memory. Those of std::unordered_map follow two
 // pointers, which dominates the time to read tens of millions of ids.
@@ -278,37 +128,55 @@ class KeyMap {
 struct RawEvent {
   int32_t user;  // key, or the id itself in formats that keep ids
   int32_t item;
-  int64_t time;
+  int64_t time;  // seconds, rounded down
+};
+
+// The events of a file in the order of its lines.
+struct RawEvents {
+  std::vector<RawEvent> events;
+  std::vector<uint32_t> nanoseconds;  // of their times; shorter than `events` where all that follow are 0
+
+  void add(const RawEvent& event, uint32_t nanos) {
+    if (nanos > 0) {
+      nanoseconds.resize(events.size(), 0);
+      nanoseconds.push_back(nanos);
+    }
+    events.push_back(event);
+  }
+  [[nodiscard]] uint32_t nanoseconds_of(size_t index) const {
+    return index < nanoseconds.size() ? nanoseconds[index] : 0;
+  }
 };
 
 class EventReader {
  public:
-  explicit EventReader(const Layout& layout) : layout_(layout) {}
+  explicit EventReader(const EventLayout& layout) : layout_(layout) {}
 
   enum class Verdict { kGood, kMalformed, kFatal };
-  // Fills `event`, or, if the line is bad, `reason`.
-  Verdict read(std::string_view line, RawEvent& event, std::string& reason) {
-    Fields fields;
+  // Adds the line's event, or its events, or, if the line is bad, fills `reason`.
+  Verdict read(std::string_view line, RawEvents& events, std::string& reason) {
+    EventFields fields;
     const size_t columns = layout_.split(line, fields);
     if (columns != layout_.columns) {
-      reason = "found " +
-               (columns > kColumnsMax ? "more than " + std::to_string(kColumnsMax) : std::to_string(columns)) +
-               " columns, expected " + std::to_string(layout_.columns);
+      reason =
+          "found " +
+          (columns > kEventColumnsMax ? "more than " + std::to_string(kEventColumnsMax) : std::to_string(columns)) +
+          " columns, expected " + std::to_string(layout_.columns);
       return Verdict::kMalformed;
     }
+    RawEvent event{};
     const Verdict user = read_id("user", fields[layout_.user], users_, event.user, reason);
     if (user != Verdict::kGood) return user;
-    const Verdict item = read_id("item", fields[layout_.item], items_, event.item, reason);
+    if (layout_.items) return read_list(fields, event, events, reason);
+    const Verdict item = read_id("item", fields[*layout_.item], items_, event.item, reason);
     if (item != Verdict::kGood) return item;
     if (layout_.rating && !is_number(fields[*layout_.rating])) {
       reason = "the rating is not a number";
       return Verdict::kMalformed;
     }
-    event.time = 0;
-    if (layout_.time && !read_time(fields[*layout_.time], event.time)) {
-      reason = "the timestamp is not a number";
-      return Verdict::kMalformed;
-    }
+    uint32_t nanoseconds = 0;
+    if (layout_.time && !read_time(fields[*layout_.time], event, nanoseconds, reason)) return Verdict::kMalformed;
+    events.add(event, nanoseconds);
     return Verdict::kGood;
   }
   // The ids by key; empty in formats that keep ids.
@@ -317,10 +185,10 @@ class EventReader {
 
  private:
   Verdict read_id(const char* what, std::string_view text, KeyMap& keys, int32_t& key, std::string& reason) {
-    const bool is_label = layout_.format == InteractionsFormat::kInter;
+    const bool is_label = layout_.has_labels();
     if (text.empty() || (!is_label && !is_whole(text))) {
       reason = std::string("the ") + what + " id is " +
-               (text.empty() ? "missing" : "not a whole number (labels need a RecBole .inter file)");
+               (text.empty() ? "missing" : "not a whole number (labels need a RecBole .inter file or CSV)");
       return Verdict::kMalformed;
     }
     const auto number = parse_number<int64_t>(text);
@@ -348,17 +216,52 @@ class EventReader {
     return Verdict::kGood;
   }
 
-  // Whole seconds; fractions are rounded.
-  static bool read_time(std::string_view text, int64_t& time) {
-    constexpr double kTimeMax = 9.0e18;
-    auto whole = parse_number<int64_t>(text);
-    const auto real = whole ? std::nullopt : parse_number<double>(text);
-    if (real && std::abs(*real) < kTimeMax) whole = std::llround(*real);
-    time = whole.value_or(0);
-    return whole.has_value();
+  // The events of a line with a list of items, and maybe one more item behind the list.
+  Verdict read_list(const EventFields& fields, RawEvent event, RawEvents& events, std::string& reason) {
+    std::string_view items = fields[*layout_.items];
+    std::string_view times = layout_.times ? fields[*layout_.times] : std::string_view();
+    std::vector<std::pair<RawEvent, uint32_t>> found;
+    const auto take_word = [](std::string_view& text) {
+      text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+      const std::string_view word = text.substr(0, text.find(' '));
+      text.remove_prefix(word.size());
+      return word;
+    };
+    const auto add = [&](std::string_view item, const std::optional<std::string_view>& time) {
+      uint32_t nanoseconds = 0;
+      if (time && !read_time(*time, event, nanoseconds, reason)) return false;
+      if (read_id("item", item, items_, event.item, reason) != Verdict::kGood) return false;
+      found.emplace_back(event, nanoseconds);
+      return true;
+    };
+    for (std::string_view item = take_word(items); !item.empty(); item = take_word(items)) {
+      std::optional<std::string_view> time;
+      if (layout_.times) time = take_word(times);
+      if (!add(item, time)) return Verdict::kMalformed;
+    }
+    if (!take_word(times).empty()) {
+      reason = "there are more times than items";
+      return Verdict::kMalformed;
+    }
+    std::optional<std::string_view> time;
+    if (layout_.item && layout_.time) time = fields[*layout_.time];
+    if (layout_.item && !add(fields[*layout_.item], time)) return Verdict::kMalformed;
+    for (const auto& [read, nanoseconds] : found) events.add(read, nanoseconds);
+    return Verdict::kGood;
   }
 
-  const Layout& layout_;
+  static bool read_time(std::string_view text, RawEvent& event, uint32_t& nanoseconds, std::string& reason) {
+    const std::optional<Instant> instant = instant_of(text);
+    if (!instant) {
+      reason = "the timestamp is not a number or a date";
+      return false;
+    }
+    event.time = instant->seconds;
+    nanoseconds = instant->nanoseconds;
+    return true;
+  }
+
+  const EventLayout& layout_;
   KeyMap users_;
   KeyMap items_;
 };
@@ -373,79 +276,160 @@ Status check_bad_lines(const InteractionsReport& report, double max_bad_lines) {
   return invalid(message);
 }
 
-Result<std::vector<RawEvent>> read_events(std::string_view text, EventReader& reader, const Layout& layout,
-                                          double max_bad_lines, InteractionsReport& report,
-                                          const std::function<void()>& on_progress) {
-  std::vector<RawEvent> events;
+Result<RawEvents> read_events(std::string_view text, EventReader& reader, const EventLayout& layout,
+                              const ReadOptions& options, InteractionsReport& report,
+                              const std::function<void()>& on_progress) {
+  RawEvents read;
   constexpr size_t kTypicalLineBytes = 16;
-  events.reserve(text.size() / kTypicalLineBytes);
-  LineReader lines(text);
+  read.events.reserve(text.size() / kTypicalLineBytes);
+  EventLines lines(text);
   std::string_view line;
   std::string reason;
   bool header_pending = layout.has_header;
+  int64_t reported = 0;
   while (lines.next(line)) {
-    if (lines.number() % kProgressLines == 0) on_progress();
-    if (is_blank(line)) continue;
+    if (lines.number() - reported >= kProgressLines) {
+      reported = lines.number();
+      on_progress();
+    }
     if (std::exchange(header_pending, false)) continue;
     ++report.lines;
-    RawEvent event{};
-    const EventReader::Verdict verdict = reader.read(line, event, reason);
+    const EventReader::Verdict verdict = reader.read(line, read, reason);
     if (verdict == EventReader::Verdict::kFatal) return invalid(at_line(report.path, lines.number()) + ": " + reason);
     if (verdict == EventReader::Verdict::kGood) {
-      if (events.size() == kEventsMax) return invalid(report.path + ": more than 2147483647 events");
-      events.push_back(event);
+      if (read.events.size() > kEventsMax) return invalid(report.path + ": more than 2147483647 events");
       continue;
     }
     ++report.bad_lines;
-    if (report.bad_samples.size() < kBadSamples)
+    if (report.bad_samples.size() < options.names_max)
       report.bad_samples.push_back({lines.number(), printable(line), reason});
   }
-  TRY(check_bad_lines(report, max_bad_lines));
-  if (events.empty())
+  TRY(check_bad_lines(report, options.max_bad_lines));
+  if (read.events.empty())
     return invalid(report.path + " holds no interactions: expected interactions of at least two users");
-  return events;
+  return read;
 }
 
-std::vector<int64_t> counts_of(const std::vector<RawEvent>& events, int32_t RawEvent::*member) {
+// An event of a user whose events are beside each other.
+struct Placed {
+  int64_t time;
+  int32_t item;
+  uint32_t nanoseconds;
+};
+
+// The events user by user, by the users' keys, each user's stably sorted by time.
+struct Grouped {
+  std::vector<int64_t> offsets;  // of user key u: [offsets[u], ends[u])
+  std::vector<int64_t> ends;
+  std::vector<Placed> events;
+
+  [[nodiscard]] std::span<Placed> of(size_t user) {
+    return {events.data() + offsets[user], static_cast<size_t>(ends[user] - offsets[user])};
+  }
+};
+
+Grouped group_by_user(const RawEvents& read, bool has_times) {
+  Grouped grouped;
   std::vector<int64_t> counts;
-  for (const RawEvent& event : events) {
-    const auto key = static_cast<size_t>(event.*member);
-    if (key >= counts.size()) counts.resize(std::max(key + 1, counts.size() * 2));
-    ++counts[key];
+  for (const RawEvent& event : read.events) {
+    const auto user = static_cast<size_t>(event.user);
+    if (user >= counts.size()) counts.resize(std::max(user + 1, counts.size() * 2));
+    ++counts[user];
+  }
+  grouped.offsets.resize(counts.size());
+  for (size_t user = 1; user < counts.size(); ++user) {
+    grouped.offsets[user] = grouped.offsets[user - 1] + counts[user - 1];
+  }
+  grouped.ends = grouped.offsets;
+  grouped.events.resize(read.events.size());
+  for (size_t i = 0; i < read.events.size(); ++i) {
+    const RawEvent& event = read.events[i];
+    const auto at = static_cast<size_t>(grouped.ends[static_cast<size_t>(event.user)]++);
+    grouped.events[at] = {event.time, event.item, read.nanoseconds_of(i)};
+  }
+  if (!has_times) return grouped;
+  const auto earlier = [](const Placed& a, const Placed& b) {
+    return std::tie(a.time, a.nanoseconds) < std::tie(b.time, b.nanoseconds);
+  };
+  for (size_t user = 0; user < grouped.ends.size(); ++user) {
+    const std::span<Placed> own = grouped.of(user);
+    std::stable_sort(own.begin(), own.end(), earlier);
+  }
+  return grouped;
+}
+
+// The number of entries that repeat an earlier one.
+int64_t repeats_in(std::vector<int32_t>& items) {
+  std::sort(items.begin(), items.end());
+  return std::distance(std::unique(items.begin(), items.end()), items.end());
+}
+
+// Drops all but the first of the events of a user that have the same item and time. Without times it only counts the
+// items that occur again, because the user may have chosen them again.
+void drop_equal_events(Grouped& grouped, bool has_times, InteractionsReport& report) {
+  std::vector<int32_t> items;
+  const auto collect = [&items](std::span<const Placed> events) {
+    items.clear();
+    for (const Placed& event : events) items.push_back(event.item);
+  };
+  for (size_t user = 0; user < grouped.ends.size(); ++user) {
+    const std::span<Placed> own = grouped.of(user);
+    if (!has_times) {
+      collect(own);
+      report.repeated_events += repeats_in(items);
+      continue;
+    }
+    size_t kept = 0;
+    for (size_t begin = 0; begin < own.size();) {
+      size_t end = begin + 1;
+      while (end < own.size() && own[end].time == own[begin].time && own[end].nanoseconds == own[begin].nanoseconds) {
+        ++end;
+      }
+      int64_t repeats = 0;
+      if (end - begin > 1) {
+        collect(own.subspan(begin, end - begin));
+        repeats = repeats_in(items);
+      }
+      if (repeats == 0) {
+        for (size_t i = begin; i < end; ++i) own[kept++] = own[i];
+      } else {
+        items.clear();  // those of this time that are kept
+        for (size_t i = begin; i < end; ++i) {
+          if (std::find(items.begin(), items.end(), own[i].item) != items.end()) continue;
+          items.push_back(own[i].item);
+          own[kept++] = own[i];
+        }
+      }
+      report.equal_events += repeats;
+      begin = end;
+    }
+    grouped.ends[user] = grouped.offsets[user] + static_cast<int64_t>(kept);
+  }
+}
+
+// How often each user and each item occurs, by key.
+struct Counts {
+  std::vector<int64_t> users;
+  std::vector<int64_t> items;
+
+  [[nodiscard]] bool is_rare(int32_t user, int32_t item, int64_t min_count) const {
+    return users[static_cast<size_t>(user)] < min_count || items[static_cast<size_t>(item)] < min_count;
+  }
+};
+
+Counts counts_of(Grouped& grouped) {
+  Counts counts;
+  counts.users.resize(grouped.ends.size());
+  for (size_t user = 0; user < grouped.ends.size(); ++user) {
+    const std::span<Placed> own = grouped.of(user);
+    counts.users[user] = std::ssize(own);
+    for (const Placed& event : own) {
+      const auto item = static_cast<size_t>(event.item);
+      if (item >= counts.items.size()) counts.items.resize(std::max(item + 1, counts.items.size() * 2));
+      ++counts.items[item];
+    }
   }
   return counts;
-}
-
-int64_t number_below(const std::vector<int64_t>& counts, int64_t min_count) {
-  return std::count_if(counts.begin(), counts.end(), [=](int64_t count) { return count > 0 && count < min_count; });
-}
-
-// Drops rare users and items; both are counted over all events, before anything is dropped.
-void drop_rare(std::vector<RawEvent>& events, InteractionsReport& report) {
-  const std::vector<int64_t> users = counts_of(events, &RawEvent::user);
-  const std::vector<int64_t> items = counts_of(events, &RawEvent::item);
-  report.dropped_users = number_below(users, report.min_count);
-  report.dropped_items = number_below(items, report.min_count);
-  const auto rare = [&](const RawEvent& event) {
-    return users[static_cast<size_t>(event.user)] < report.min_count ||
-           items[static_cast<size_t>(event.item)] < report.min_count;
-  };
-  report.dropped_events = static_cast<int64_t>(std::erase_if(events, rare));
-}
-
-// The old keys of the new ids 1, 2, 3 …, in the order of first appearance: users[0] is the key of user 1.
-struct KeysByNumber {
-  std::vector<KeyMap::Id> users;  // an Id's number is the key
-  std::vector<KeyMap::Id> items;
-};
-KeysByNumber renumber(std::vector<RawEvent>& events, bool with_users) {
-  KeyMap users;
-  KeyMap items;
-  for (RawEvent& event : events) {
-    event.user = users.of_number(event.user) + 1;
-    event.item = items.of_number(event.item) + 1;
-  }
-  return {with_users ? users.ids() : std::vector<KeyMap::Id>(), items.ids()};
 }
 
 std::string text_of(const KeyMap::Id& id) {
@@ -475,32 +459,83 @@ OriginalIds numbers_up_to(int64_t last) {
   return originals;
 }
 
-// Events, in the order of the file, into CSR, each user's stably sorted by time.
-Interactions to_csr(const std::vector<RawEvent>& events, bool has_times) {
-  Interactions result;
-  for (const RawEvent& event : events) {
-    result.num_users = std::max<int64_t>(result.num_users, event.user);
-    result.num_items = std::max<int64_t>(result.num_items, event.item);
+// The rare users or items: how many there are, and the first of them by their keys.
+int64_t note_rare(const std::vector<int64_t>& counts, int64_t min_count, const std::vector<KeyMap::Id>& ids,
+                  size_t names_max, std::vector<std::string>& names) {
+  int64_t rare = 0;
+  for (size_t key = 0; key < counts.size(); ++key) {
+    if (counts[key] == 0 || counts[key] >= min_count) continue;
+    ++rare;
+    if (names.size() >= names_max) continue;
+    names.push_back(key < ids.size() ? printable(text_of(ids[key])) : std::to_string(key));
   }
-  result.offsets.assign(static_cast<size_t>(result.num_users) + 2, 0);
-  for (const RawEvent& event : events) ++result.offsets[static_cast<size_t>(event.user) + 1];
-  for (size_t u = 1; u < result.offsets.size(); ++u) result.offsets[u] += result.offsets[u - 1];
+  return rare;
+}
 
-  std::vector<std::pair<int64_t, int32_t>> placed(events.size());  // (time, item)
-  std::vector<int64_t> next = result.offsets;
+// The old keys of the new ids 1, 2, 3 …, in the order of first appearance: users[0] is the key of user 1.
+struct KeysByNumber {
+  std::vector<KeyMap::Id> users;  // an Id's number is the key
+  std::vector<KeyMap::Id> items;
+};
+
+// The new numbers of users and items by key; 0: none, because all lines of it are dropped.
+struct Numbers {
+  std::vector<int32_t> users;
+  std::vector<int32_t> items;
+  KeysByNumber keys;
+};
+Numbers number_by_appearance(const std::vector<RawEvent>& events, const Counts& counts, int64_t min_count) {
+  Numbers numbers;
+  numbers.users.resize(counts.users.size());
+  numbers.items.resize(counts.items.size());
+  const auto number = [](int32_t key, std::vector<int32_t>& given, std::vector<KeyMap::Id>& keys) {
+    int32_t& own = given[static_cast<size_t>(key)];
+    if (own != 0) return;
+    keys.push_back({.number = key, .token = {}});
+    own = static_cast<int32_t>(keys.size());
+  };
   for (const RawEvent& event : events) {
-    placed[static_cast<size_t>(next[static_cast<size_t>(event.user)]++)] = {event.time, event.item};
+    if (counts.is_rare(event.user, event.item, min_count)) continue;
+    number(event.user, numbers.users, numbers.keys.users);
+    number(event.item, numbers.items, numbers.keys.items);
   }
-  if (has_times) {
-    const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
-    for (size_t u = 1; u + 1 < result.offsets.size(); ++u) {
-      std::stable_sort(placed.begin() + result.offsets[u], placed.begin() + result.offsets[u + 1], earlier);
+  return numbers;
+}
+
+// Into CSR, without what is rare. `numbers`: null where keys are the numbers.
+Interactions to_csr(Grouped& grouped, const Counts& counts, const Numbers* numbers, bool has_times,
+                    InteractionsReport& report) {
+  Interactions result;
+  if (numbers == nullptr) {
+    for (size_t user = 0; user < grouped.ends.size(); ++user) {
+      for (const Placed& event : grouped.of(user)) {
+        if (counts.is_rare(static_cast<int32_t>(user), event.item, report.min_count)) continue;
+        result.num_users = static_cast<int64_t>(user);
+        result.num_items = std::max<int64_t>(result.num_items, event.item);
+      }
     }
-    result.timestamps.reserve(placed.size());
-    for (const auto& [time, item] : placed) result.timestamps.push_back(time);
+  } else {
+    result.num_users = std::ssize(numbers->keys.users);
+    result.num_items = std::ssize(numbers->keys.items);
   }
-  result.items.reserve(placed.size());
-  for (const auto& [time, item] : placed) result.items.push_back(item);
+  result.offsets.reserve(static_cast<size_t>(result.num_users) + 2);
+  result.offsets.push_back(0);  // user 0 does not exist
+  result.items.reserve(grouped.events.size());
+  if (has_times) result.timestamps.reserve(grouped.events.size());
+  for (int64_t user = 1; user <= result.num_users; ++user) {
+    result.offsets.push_back(std::ssize(result.items));
+    const auto key = numbers == nullptr
+                         ? static_cast<size_t>(user)
+                         : static_cast<size_t>(numbers->keys.users[static_cast<size_t>(user) - 1].number);
+    for (const Placed& event : grouped.of(key)) {
+      if (counts.is_rare(static_cast<int32_t>(key), event.item, report.min_count)) continue;
+      result.items.push_back(numbers == nullptr ? event.item : numbers->items[static_cast<size_t>(event.item)]);
+      if (!has_times) continue;
+      if (event.nanoseconds > 0) ++report.rounded_times;
+      result.timestamps.push_back(rounded_seconds({event.time, event.nanoseconds}));
+    }
+  }
+  result.offsets.push_back(std::ssize(result.items));
   return result;
 }
 
@@ -519,39 +554,19 @@ Status check_users(const Interactions& interactions, const InteractionsReport& r
   return invalid(message + ", expected at least two");
 }
 
-// A regular file's bytes. The data set may be reached by a symbolic link.
-Result<std::string> read_whole(const std::string& path, const std::function<void()>& on_progress) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalid;
-    return Error{code, path + " cannot be opened: " + std::strerror(errno)};
+// The file of interactions in a zip archive. Errors: kInvalid: there is none, or there are several.
+Result<std::string> events_file_in(const TextFolder& archive, const std::string& path) {
+  for (const char* name : {"ratings.dat", "ratings.csv", "u.data"}) {
+    if (archive.has(name)) return std::string(name);
   }
-  struct stat info {};
-  std::string text;
-  std::string problem;
-  if (::fstat(file, &info) != 0) {
-    problem = std::strerror(errno);
-  } else if (!S_ISREG(info.st_mode)) {
-    problem = "it is not a regular file";
-  } else if (info.st_size > kEventsFileBytesMax) {
-    problem = "it has " + std::to_string(info.st_size) + " bytes, at most " + std::to_string(kEventsFileBytesMax) +
-              " are read";
-  } else {
-    text.resize(static_cast<size_t>(info.st_size));
-    size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t got = ::read(file, text.data() + done, std::min(text.size() - done, kReadPieceBytes));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) problem = std::strerror(errno);
-      if (got <= 0) break;
-      done += static_cast<size_t>(got);
-      on_progress();
-    }
-    text.resize(done);
+  std::vector<std::string> found;
+  for (const std::string& name : archive.names()) {
+    if (name.ends_with(".inter")) found.push_back(name);
   }
-  ::close(file);
-  if (!problem.empty()) return invalid(path + " cannot be read: " + problem);
-  return text;
+  if (found.size() == 1) return found.front();
+  const std::vector<std::string> names = archive.names();
+  return invalid(path + " holds " + first_of(found.empty() ? names : found, 5) +
+                 ": expected one of ratings.dat, ratings.csv, u.data and NAME.inter; unpack it, and give the file");
 }
 
 }  // namespace
@@ -560,8 +575,12 @@ const char* to_string(InteractionsFormat format) {
   switch (format) {
     case InteractionsFormat::kUserItem:
       return "user item";
+    case InteractionsFormat::kUserItemTime:
+      return "user item time";
     case InteractionsFormat::kUserItemRatingTime:
       return "user item rating timestamp";
+    case InteractionsFormat::kCsv:
+      return "CSV";
     case InteractionsFormat::kRatingsDat:
       return "ratings.dat";
     case InteractionsFormat::kInter:
@@ -594,13 +613,14 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
     folders.push_back(path.string());
   } else {
     const std::string name = folder + "/" + dataset;
-    places.insert(places.end(), {name + ".txt", name + ".inter", name});
+    places.insert(places.end(), {name + ".txt", name + ".inter", name + ".csv", name, name + ".zip"});
     folders.push_back(name);
     if (folder != ".") folders.push_back("./" + dataset);
   }
   for (const std::string& inside : folders) {
     const std::string base = std::filesystem::path(inside).filename().string();
-    for (const std::string& file : {std::string("ratings.dat"), base + ".inter", base + ".txt"}) {
+    for (const std::string& file : {std::string("ratings.dat"), std::string("ratings.csv"), std::string("u.data"),
+                                    base + ".inter", base + ".txt"}) {
       places.push_back(std::filesystem::path(inside) / file);
     }
   }
@@ -621,45 +641,72 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
 
 Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options,
                                   const std::function<void()>& on_progress) {
-  TRY_ASSIGN(const std::string text, read_whole(path, on_progress));
-  return parse_interactions(text, path, options, on_progress);
+  std::string name = path;
+  OpenedText opened;
+  if (is_zip_file(path)) {
+    TRY_ASSIGN(const TextFolder archive, TextFolder::open(path, on_progress));
+    TRY_ASSIGN(const std::string inside, events_file_in(archive, path));
+    name = archive.path_of(inside);
+    TRY_ASSIGN(opened, archive.read(inside, kEventsFileBytesMax, on_progress));
+  } else {
+    TRY_ASSIGN(opened, open_text(path, kEventsFileBytesMax, on_progress));
+  }
+  TRY_ASSIGN(Dataset dataset, parse_interactions(opened.text, name, options, on_progress));
+  dataset.report.encoding = encoding_note(opened);
+  return dataset;
 }
 
 Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options,
                                    const std::function<void()>& on_progress) {
-  if (text.starts_with(kGzipMagic)) return invalid(path + " is compressed with gzip: unpack it first (gunzip)");
-  TRY_ASSIGN(const Layout layout, detect_layout(text, path));
+  TRY_ASSIGN(const EventLayout layout, detect_layout(text, path));
   Dataset dataset;
   InteractionsReport& report = dataset.report;
   report.path = path;
   report.format = layout.format;
+  report.columns = layout.columns_text;
+  report.times = layout.times_text;
   report.min_count = options.min_count.value_or(layout.keeps_ids() ? 0 : kDefaultMinCount);
   EventReader reader(layout);
-  TRY_ASSIGN(std::vector<RawEvent> events,
-             read_events(text, reader, layout, options.max_bad_lines, report, on_progress));
-  if (report.min_count > 1) drop_rare(events, report);
+  TRY_ASSIGN(const RawEvents read, read_events(text, reader, layout, options, report, on_progress));
   on_progress();
-  if (!layout.keeps_ids()) {
-    const KeysByNumber keys = renumber(events, options.original_ids);
-    dataset.items_sha256 = digest_of(keys.items, reader.items());
+  Grouped grouped = group_by_user(read, layout.has_times());
+  drop_equal_events(grouped, layout.has_times(), report);
+  const Counts counts = counts_of(grouped);
+  on_progress();
+  const std::vector<KeyMap::Id> user_ids = reader.users();
+  const std::vector<KeyMap::Id> item_ids = reader.items();
+  report.dropped_users =
+      note_rare(counts.users, report.min_count, user_ids, options.names_max, report.dropped_user_names);
+  report.dropped_items =
+      note_rare(counts.items, report.min_count, item_ids, options.names_max, report.dropped_item_names);
+  if (layout.keeps_ids()) {
+    dataset.interactions = to_csr(grouped, counts, nullptr, layout.has_times(), report);
+  } else {
+    const Numbers numbers = number_by_appearance(read.events, counts, report.min_count);
+    dataset.items_sha256 = digest_of(numbers.keys.items, item_ids);
     if (options.original_ids) {
-      dataset.users = original_ids(keys.users, reader.users());
-      dataset.items = original_ids(keys.items, reader.items());
+      dataset.users = original_ids(numbers.keys.users, user_ids);
+      dataset.items = original_ids(numbers.keys.items, item_ids);
     }
+    on_progress();
+    dataset.interactions = to_csr(grouped, counts, &numbers, layout.has_times(), report);
   }
-  on_progress();
-  dataset.interactions = to_csr(events, layout.time.has_value());
   on_progress();
   if (layout.keeps_ids() && options.original_ids) {
     dataset.users = numbers_up_to(dataset.interactions.num_users);
     dataset.items = numbers_up_to(dataset.interactions.num_items);
   }
-  report.events = static_cast<int64_t>(events.size());
+  report.events = std::ssize(dataset.interactions.items);
+  report.dropped_events = std::ssize(read.events) - report.equal_events - report.events;
   TRY(check_users(dataset.interactions, report));
   return dataset;
 }
 
-bool has_known_format(std::string_view head) { return !head.starts_with(kGzipMagic) && detect_layout(head, "").ok(); }
+bool has_known_format(const std::string& path) {
+  if (!is_zip_file(path)) return detect_layout(head_of_text(path, kHeadBytes), "").ok();
+  const Result<TextFolder> archive = TextFolder::open(path);
+  return archive.ok() && events_file_in(*archive, path).ok();
+}
 
 UserSplit leave_one_out(const Interactions& interactions, int64_t user, int64_t events_min) {
   const std::span<const int32_t> items = interactions.items_of(user);

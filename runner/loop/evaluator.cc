@@ -88,6 +88,7 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
       {.rank = group.rank(),
        .world_size = group.world_size(),
        .seed = parts.seed,
+       .phase = parts.phase,
        .goes_on =
            [&] {
              parts.faults.work_here(Fault::kSlowEvaluation, [&] { return work.goes_on(); });

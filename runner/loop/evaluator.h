@@ -32,6 +32,7 @@ struct EvaluationOutcome {
 // What an evaluation works with; all outlive the call.
 struct EvaluationParts {
   uint64_t seed = 0;
+  int64_t phase = 0;            // as EvaluationShard's
   int64_t samples_at_once = 1;  // as EvaluationShard's
   at::Device device = at::Device(at::kCPU);
   Precision precision = Precision::kFp32;

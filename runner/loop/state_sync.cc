@@ -256,6 +256,21 @@ void start_after_epochs(int64_t epochs, BatchSource& source, Counters& counters,
       ", trained for " + std::to_string(epochs) + " epochs: begins with epoch " + std::to_string(epochs + 1);
 }
 
+// " (time_matrix_K_emb.weight: the first 257 of 3417 rows)": what a workload has cut off the tensors of a file.
+std::string rows_left_out(const NamedTensors& file, const NamedTensors& used) {
+  std::string text;
+  for (const NamedTensor& before : file) {
+    for (const NamedTensor& after : used) {
+      const bool is_cut = before.name == after.name && before.tensor.dim() > 0 &&
+                          after.tensor.dim() == before.tensor.dim() && after.tensor.size(0) < before.tensor.size(0);
+      if (!is_cut) continue;
+      text += (text.empty() ? " (" : ", ") + after.name + ": the first " + std::to_string(after.tensor.size(0)) +
+              " of " + std::to_string(before.tensor.size(0)) + " rows";
+    }
+  }
+  return text.empty() ? text : text + ")";
+}
+
 Status initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
                   SyncResult& result) {
   workload.initialize(config.training.seed);
@@ -265,10 +280,11 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
     Result<NamedTensors> read = load_weights(fs, weights);
     if (!read.ok()) return unusable_weights(read.error(), weights);
     const std::string what = "--state_dict_path " + weights;
+    const NamedTensors as_written = *read;
     const Result<NamedTensors> loaded = workload.weights_of_file(std::move(*read));
     if (!loaded.ok()) return Error{loaded.error().code, what + ": " + loaded.error().message};
     TRY(copy_tensors(*loaded, state.model_tensors(), what));
-    result.origin = "weights from " + weights;
+    result.origin = "weights from " + weights + rows_left_out(as_written, *loaded);
   }
   for (auto& [name, ema] : state.emas()) ema.reset();
   return {};

@@ -459,6 +459,7 @@ StepRequests Trainer::evaluate(Generation& g) {
     const std::optional<Ema::SwapIn> average = state_.swap_in_average();
     outcome = evaluate_on_all_ranks(parts_.workload, g.group,
                                     {.seed = parts_.config.training.seed,
+                                     .phase = counters.phase,
                                      .samples_at_once = counters.batch.micro_batch_max,
                                      .device = parts_.device,
                                      .precision = parts_.precision.precision,

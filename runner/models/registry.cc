@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -39,9 +40,9 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const 
   const Status flags = sasrec_flags().check(config);
   if (!flags.ok()) return usage_failure(flags.error().message);
   const SasrecOptions& options = sasrec_options(config);
-  Result<Dataset> dataset = load_dataset(options.dataset, options.data_dir,
-                                         {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines},
-                                         [&] { on_progress(0, 0); });
+  ReadOptions read{.min_count = options.min_count, .max_bad_lines = options.max_bad_lines};
+  if (config.training.verbose) read.names_max = SIZE_MAX;
+  Result<Dataset> dataset = load_dataset(options.dataset, options.data_dir, read, [&] { on_progress(0, 0); });
   if (!dataset.ok()) return data_failure(dataset.error().message);
   return workload_or_failure(SasrecWorkload::create(config, std::move(dataset).value(), device));
 }
@@ -50,7 +51,9 @@ WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const
   const Status flags = gpt2rec_flags().check(config);
   if (!flags.ok()) return usage_failure(flags.error().message);
   const Gpt2recOptions& options = gpt2rec_options(config);
-  Result<RatingData> ratings = load_rating_data(options.data_path, [&] { on_progress(0, 0); });
+  constexpr size_t kNamesShown = 3;
+  Result<RatingData> ratings = load_rating_data(
+      options.data_path, [&] { on_progress(0, 0); }, config.training.verbose ? SIZE_MAX : kNamesShown);
   if (!ratings.ok()) return data_failure(ratings.error().message);
   on_progress(0, 0);
   Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), device);

@@ -1,6 +1,7 @@
 #include "runner/models/workload.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 namespace lockstep {
@@ -81,8 +82,12 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
   // Rank r evaluates the batches r, r + world_size, r + 2 * world_size, ...
   const int64_t steps = source->steps(0);
   for (int64_t index = shard.rank; index < steps && shard.goes_on(); index += shard.world_size) {
-    const BatchShare share{
-        .seed = shard.seed, .step = index, .epoch = 0, .first_slot = 0, .samples = source->batch(0, index)};
+    const BatchShare share{.seed = shard.seed,
+                           .step = index,
+                           .epoch = 0,
+                           .phase = shard.phase,
+                           .first_slot = 0,
+                           .samples = source->batch(0, index)};
     TRY_ASSIGN(const HostBatch fetched, data.fetch(share));
     const std::vector<at::Tensor> losses =
         shard.loss({.share = share, .tensors = upload(fetched, shard.device), .is_training = false});
@@ -96,8 +101,11 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
 
 EvaluationMetrics Workload::figures(const std::vector<MetricSum>& totals) const {
   EvaluationMetrics means;
-  for (const MetricSum& total : totals)
-    means.emplace_back(total.name, total.count > 0.0 ? total.sum / total.count : 0.0);
+  for (const MetricSum& total : totals) {
+    // Of nothing there is no mean. A loss of 0 would be the best one for ever.
+    const double mean = total.count > 0.0 ? total.sum / total.count : std::numeric_limits<double>::quiet_NaN();
+    means.emplace_back(total.name, mean);
+  }
   return means;
 }
 

@@ -13,6 +13,7 @@
 #include "runner/base/parse_number.h"
 #include "runner/base/sha256.h"
 #include "runner/data/take_line.h"
+#include "runner/formats/open_text.h"
 #include "runner/data/text/unicode_classes.h"
 
 namespace lockstep {
@@ -234,15 +235,14 @@ size_t end_of_word(std::string_view text, size_t at, WordRule rule) {
 
 Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
   using NamedText = std::pair<std::string, std::string>;  // content, path
-  PosixFileSystem files;
   // The first of the files that exists; empty: none does.
   const auto read_one = [&](const auto& names) -> Result<NamedText> {
     for (const char* name : names) {
       std::string path = join_path(folder, name);
-      Result<std::string> text = read_file(files, path, kTokenizerFileBytesMax);
-      if (!text.ok() && text.error().code == ErrorCode::kNotFound) continue;
-      if (!text.ok()) return text.error();
-      return NamedText{std::move(text).value(), std::move(path)};
+      Result<OpenedText> opened = open_text(path, kTokenizerFileBytesMax);
+      if (!opened.ok() && opened.error().code == ErrorCode::kNotFound) continue;
+      if (!opened.ok()) return opened.error();
+      return NamedText{std::move(opened->text), std::move(path)};
     }
     return NamedText{};
   };

@@ -141,6 +141,7 @@ Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& rati
       seed_(config.training.seed),
       device_(device),
       data_text_(ratings.path + " (" + ratings.form + ")"),
+      data_notes_(ratings.notes),
       data_(std::move(data)),
       encoder_(std::move(encoder)),
       frozen_(encoder_->frozen()),
@@ -246,6 +247,7 @@ std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() con
                       (data_.dropped_ratings() > 0
                            ? ", " + text(data_.dropped_ratings()) + " dropped (their users have no training rating)"
                            : "")}};
+  lines.insert(lines.end(), data_notes_.begin(), data_notes_.end());
   for (const auto& line : encoder_->describe()) {
     if (line.first != kAdapters || trains_adapters(phases_)) lines.push_back(line);
   }

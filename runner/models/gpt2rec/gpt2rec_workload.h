@@ -94,6 +94,7 @@ class Gpt2recWorkload final : public Workload {
   uint64_t seed_;
   at::Device device_;
   std::string data_text_;
+  std::vector<std::pair<std::string, std::string>> data_notes_;
   RecommenderData data_;
   std::unique_ptr<TextEncoder> encoder_;
   std::vector<FrozenInput> frozen_;

@@ -4,14 +4,16 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "runner/base/file_system.h"
 #include "runner/base/one_line.h"
 #include "runner/base/plural.h"
-#include "runner/base/utf8.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/data/csv_line.h"
 #include "runner/data/take_line.h"
+#include "runner/formats/text_folder.h"
 #include "runner/models/gpt2rec/generated_movies.h"
 
 namespace lockstep {
@@ -49,21 +51,6 @@ constexpr std::array<std::string_view, 19> kGenresOf100k = {
     "Documentary", "Drama",  "Fantasy",   "Film-Noir", "Horror",     "Musical", "Mystery",
     "Romance",     "Sci-Fi", "Thriller",  "War",       "Western"};
 
-std::string utf8_of_latin1(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80) {
-      out.push_back(c);
-    } else {
-      out.push_back(static_cast<char>(0xC0 | (byte >> 6)));
-      out.push_back(static_cast<char>(0x80 | (byte & 0x3F)));
-    }
-  }
-  return out;
-}
-
 std::vector<std::string_view> split_fields(std::string_view line, std::string_view separator) {
   std::vector<std::string_view> fields;
   while (true) {
@@ -85,16 +72,26 @@ std::string_view trimmed(std::string_view text) {
 
 std::string text_of(std::string_view field) { return std::string(trimmed(field)); }
 
+using Notes = std::vector<std::pair<std::string, std::string>>;
+
+// Where the files of a data set are.
+struct Place {
+  const TextFolder& folder;
+  const std::function<void()>& on_progress;
+};
+
 // One file of lines, whole in memory, as UTF-8.
 class LineFile {
  public:
-  static Result<LineFile> read(const std::string& path, const std::function<void()>& on_progress) {
-    PosixFileSystem fs;
+  // Adds a note if the file is not plain UTF-8.
+  static Result<LineFile> read(const Place& place, const std::string& name, Notes& notes) {
     LineFile file;
-    file.path_ = path;
-    TRY_ASSIGN(file.text_, read_file(fs, path, kFileMax));
-    if (!is_utf8(file.text_)) file.text_ = utf8_of_latin1(file.text_);
-    file.on_progress_ = on_progress;
+    file.path_ = place.folder.path_of(name);
+    TRY_ASSIGN(OpenedText opened, place.folder.read(name, kFileMax, place.on_progress));
+    if (const std::string note = encoding_note(opened); !note.empty())
+      notes.emplace_back("encoding", name + ": " + note);
+    file.text_ = std::move(opened.text);
+    file.on_progress_ = place.on_progress;
     return file;
   }
 
@@ -165,14 +162,19 @@ struct Tables {
   Described<UserProfile> users;
   Described<Film> films;
   std::vector<Rating> ratings;
-  std::string users_path;
+  std::string users_path;  // empty: no file describes users
   std::string films_path;
+  Notes notes;
 
   std::string add_rating(std::string_view user_field, std::string_view item_field) {
     const std::optional<int64_t> user = id_of(user_field);
     const std::optional<int64_t> item = id_of(item_field);
     if (!user || !item) return std::string(user ? "the film's" : "the user's") + " id is not " + kIdWanted;
-    if (!users.has(*user)) return "user " + std::to_string(*user) + " is not in " + users_path;
+    if (users_path.empty()) {
+      if (!users.has(*user)) users.add(user_field, UserProfile{});
+    } else if (!users.has(*user)) {
+      return "user " + std::to_string(*user) + " is not in " + users_path;
+    }
     if (!films.has(*item)) return "film " + std::to_string(*item) + " is not in " + films_path;
     ratings.push_back({static_cast<int32_t>(*user), static_cast<int32_t>(*item)});
     return {};
@@ -209,17 +211,19 @@ std::string genre_list(const std::vector<std::string_view>& words) {
   return text;
 }
 
-Status read_1m(const std::string& folder, const std::function<void()>& on_progress, Tables& tables) {
-  TRY_ASSIGN(const LineFile users, LineFile::read(join_path(folder, "users.dat"), on_progress));
-  TRY_ASSIGN(const LineFile films, LineFile::read(join_path(folder, "movies.dat"), on_progress));
-  TRY_ASSIGN(const LineFile ratings, LineFile::read(join_path(folder, "ratings.dat"), on_progress));
-  TRY(users.each("id::F or M::age::occupation::zip", [&](std::string_view line) -> std::string {
-    const auto fields = split_fields(line, "::");
-    if (fields.size() != 5) return count_of_fields(fields.size());
-    UserProfile profile;
-    std::string wrong = read_profile(fields[1], fields[2], fields[3], profile);
-    return wrong.empty() ? tables.users.add(fields[0], std::move(profile)) : wrong;
-  }));
+Status read_1m(const Place& place, Tables& tables) {
+  if (!tables.users_path.empty()) {
+    TRY_ASSIGN(const LineFile users, LineFile::read(place, "users.dat", tables.notes));
+    TRY(users.each("id::F or M::age::occupation::zip", [&](std::string_view line) -> std::string {
+      const auto fields = split_fields(line, "::");
+      if (fields.size() != 5) return count_of_fields(fields.size());
+      UserProfile profile;
+      std::string wrong = read_profile(fields[1], fields[2], fields[3], profile);
+      return wrong.empty() ? tables.users.add(fields[0], std::move(profile)) : wrong;
+    }));
+  }
+  TRY_ASSIGN(const LineFile films, LineFile::read(place, "movies.dat", tables.notes));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(place, "ratings.dat", tables.notes));
   TRY(films.each("id::title::genre|genre", [&](std::string_view line) -> std::string {
     // A title may hold "::" as well.
     const size_t first = line.find("::");
@@ -235,10 +239,69 @@ Status read_1m(const std::string& folder, const std::function<void()>& on_progre
   });
 }
 
-Status read_100k(const std::string& folder, const std::function<void()>& on_progress, Tables& tables) {
-  TRY_ASSIGN(const LineFile users, LineFile::read(join_path(folder, "u.user"), on_progress));
-  TRY_ASSIGN(const LineFile films, LineFile::read(join_path(folder, "u.item"), on_progress));
-  TRY_ASSIGN(const LineFile ratings, LineFile::read(join_path(folder, "u.data"), on_progress));
+// The columns of a CSV file, by its header.
+class CsvColumns {
+ public:
+  static Result<CsvColumns> of(const LineFile& file, const std::vector<std::string>& needed) {
+    CsvColumns columns;
+    std::vector<std::string> names;
+    for (const std::string_view field : fields_of(file.first_line())) names.push_back(text_of(field));
+    columns.count_ = names.size();
+    for (const std::string& name : needed) {
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (found == names.end()) {
+        return Error{ErrorCode::kInvalid, file.path() + ":1: found no column " + name + ", expected the header " +
+                                              joined(needed, ",") + " as MovieLens writes it"};
+      }
+      columns.places_.push_back(static_cast<size_t>(found - names.begin()));
+    }
+    return columns;
+  }
+
+  // Calls `take` with the needed fields, in the order of `needed`, of each line but the header.
+  Status each(const LineFile& file,
+              const std::function<std::string(const std::vector<std::string_view>&)>& take) const {
+    bool is_header = true;
+    std::vector<std::string_view> chosen(places_.size());
+    return file.each("a field for each of the " + std::to_string(count_) + " columns of the header",
+                     [&](std::string_view line) -> std::string {
+                       if (std::exchange(is_header, false)) return {};
+                       const auto fields = fields_of(line);
+                       if (fields.size() != count_) return count_of_fields(fields.size());
+                       for (size_t i = 0; i < places_.size(); ++i) chosen[i] = fields[places_[i]];
+                       return take(chosen);
+                     });
+  }
+
+ private:
+  static std::vector<std::string_view> fields_of(std::string_view line) {
+    std::vector<std::string_view> fields;
+    for (bool more = true; more;) fields.push_back(take_csv_field(line, more));
+    return fields;
+  }
+
+  size_t count_ = 0;
+  std::vector<size_t> places_;
+};
+
+Status read_csv(const Place& place, Tables& tables) {
+  TRY_ASSIGN(const LineFile films, LineFile::read(place, "movies.csv", tables.notes));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(place, "ratings.csv", tables.notes));
+  TRY_ASSIGN(const CsvColumns of_film, CsvColumns::of(films, {"movieId", "title", "genres"}));
+  TRY(of_film.each(films, [&](const std::vector<std::string_view>& fields) {
+    const bool has_genres = fields[2] != "(no genres listed)";
+    return tables.films.add(fields[0], {.title = text_of(csv_text(fields[1])),
+                                        .genres = has_genres ? genres_of(fields[2]) : std::string()});
+  }));
+  TRY_ASSIGN(const CsvColumns of_rating, CsvColumns::of(ratings, {"userId", "movieId"}));
+  return of_rating.each(
+      ratings, [&](const std::vector<std::string_view>& fields) { return tables.add_rating(fields[0], fields[1]); });
+}
+
+Status read_100k(const Place& place, Tables& tables) {
+  TRY_ASSIGN(const LineFile users, LineFile::read(place, "u.user", tables.notes));
+  TRY_ASSIGN(const LineFile films, LineFile::read(place, "u.item", tables.notes));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(place, "u.data", tables.notes));
   TRY(users.each("id|age|F or M|occupation|zip", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "|");
     if (fields.size() != 5) return count_of_fields(fields.size());
@@ -311,11 +374,11 @@ class RecboleColumns {
   std::vector<std::string> names_;
 };
 
-// `stem`: the path of the three files without their endings.
-Status read_recbole(const std::string& stem, const std::function<void()>& on_progress, Tables& tables) {
-  TRY_ASSIGN(const LineFile users, LineFile::read(stem + ".user", on_progress));
-  TRY_ASSIGN(const LineFile films, LineFile::read(stem + ".item", on_progress));
-  TRY_ASSIGN(const LineFile ratings, LineFile::read(stem + ".inter", on_progress));
+// `stem`: the name of the three files without their endings.
+Status read_recbole(const std::string& stem, const Place& place, Tables& tables) {
+  TRY_ASSIGN(const LineFile users, LineFile::read(place, stem + ".user", tables.notes));
+  TRY_ASSIGN(const LineFile films, LineFile::read(place, stem + ".item", tables.notes));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(place, stem + ".inter", tables.notes));
   TRY_ASSIGN(const RecboleColumns of_user, RecboleColumns::of(users, {"user_id", "age", "gender", "occupation"}));
   TRY(of_user.each(users, [&](const std::vector<std::string_view>& fields) -> std::string {
     UserProfile profile;
@@ -328,9 +391,9 @@ Status read_recbole(const std::string& stem, const std::function<void()>& on_pro
   TRY(of_film.each(films, [&](const std::vector<std::string_view>& fields) -> std::string {
     Film film{.title = text_of(of_film.of(fields, "movie_title")),
               .genres = genre_list(split_fields(of_film.of(fields, genres), " "))};
-    int64_t year = 0;
-    const bool has_year = parse_whole(trimmed(of_film.of(fields, "release_year")), year);
-    if (has_year && !film.title.empty()) film.title += " (" + std::to_string(year) + ")";
+    // Of MovieLens-100K's films two have another text there: "V" (for video, behind the year) and "unkonwn".
+    const std::string year = text_of(of_film.of(fields, "release_year"));
+    if (!year.empty() && !film.title.empty()) film.title += " (" + year + ")";
     return tables.films.add(of_film.of(fields, "item_id"), std::move(film));
   }));
   TRY_ASSIGN(const RecboleColumns of_rating, RecboleColumns::of(ratings, {"user_id", "item_id"}));
@@ -349,67 +412,75 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-// The files of a data set, and the function that reads them.
+// The files of a data set: of ratings, users (empty: there is none) and films, and the function that reads them.
 struct FoundFiles {
   std::string form;
-  std::vector<std::string> files;
-  std::function<Status(Tables& tables)> read;
+  std::array<std::string, 3> files;
+  std::function<Status(const Place& place, Tables& tables)> read;
 };
 
-std::vector<std::string> inter_files(const std::string& folder) {
+constexpr const char* kExpected =
+    "expected ratings.dat (MovieLens-1M), u.data (MovieLens-100K), ratings.csv (MovieLens-20M and later) or NAME.inter "
+    "(RecBole), with the files of users and films beside it";
+
+// `chosen`: the file of the folder that was given as the path; empty: the folder was.
+Result<FoundFiles> find_files(const TextFolder& folder, const std::string& chosen, const std::string& path) {
+  // "NAME.user" and "NAME.item" are RecBole's beside a NAME.inter, and MovieLens-100K's beside u.data.
   std::vector<std::string> stems;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".inter") && !name.starts_with('.')) {
-      stems.push_back(join_path(folder, name.substr(0, name.rfind('.'))));
-    }
+  for (const std::string& name : folder.names()) {
+    if (name.ends_with(".inter")) stems.push_back(name.substr(0, name.rfind('.')));
   }
-  std::sort(stems.begin(), stems.end());
-  return stems;
+  const auto own_stem = std::find(stems.begin(), stems.end(), chosen.substr(0, chosen.rfind('.')));
+  const bool is_inter = !chosen.empty() && own_stem != stems.end();
+  if (is_inter) stems = {*own_stem};
+  if (!is_inter && folder.has("ratings.dat")) {
+    const bool is_10m = folder.has("movies.dat") && !folder.has("users.dat");
+    return FoundFiles{.form = is_10m ? "MovieLens-10M" : "MovieLens-1M",
+                      .files = {"ratings.dat", is_10m ? "" : "users.dat", "movies.dat"},
+                      .read = read_1m};
+  }
+  if (!is_inter && folder.has("u.data")) {
+    return FoundFiles{.form = "MovieLens-100K", .files = {"u.data", "u.user", "u.item"}, .read = read_100k};
+  }
+  if (!is_inter && folder.has("ratings.csv")) {
+    return FoundFiles{.form = "MovieLens, CSV", .files = {"ratings.csv", "", "movies.csv"}, .read = read_csv};
+  }
+  if (stems.size() > 1) {
+    return Error{ErrorCode::kInvalid, "--data_path " + path + ": found " +
+                                          joined(stems, ", ", [](const std::string& stem) { return stem + ".inter"; }) +
+                                          "; give the path of the one that is meant"};
+  }
+  if (stems.empty()) return Error{ErrorCode::kNotFound, "--data_path " + path + ": found no ratings; " + kExpected};
+  const std::string stem = stems.front();
+  return FoundFiles{.form = "RecBole's " + stem,
+                    .files = {stem + ".inter", stem + ".user", stem + ".item"},
+                    .read = [stem](const Place& place, Tables& tables) { return read_recbole(stem, place, tables); }};
 }
 
-Result<FoundFiles> find_files(const std::string& path, const std::function<void()>& on_progress) {
-  // "NAME.user" and "NAME.item" are RecBole's beside a NAME.inter, and MovieLens-100K's beside u.data.
-  const std::string path_stem = path.substr(0, path.rfind('.'));
-  const bool is_inter =
-      is_file(path) && (path.ends_with(".inter") ||
-                        ((path.ends_with(".user") || path.ends_with(".item")) && is_file(path_stem + ".inter")));
-  if (!is_inter && !is_file(path) && !is_folder(path)) {
-    return Error{ErrorCode::kNotFound, "--data_path " + path + ": there is no such file or folder; expected a folder " +
-                                           "with ratings.dat, users.dat and movies.dat, or generated"};
-  }
-  std::string folder = path;
-  if (is_file(path)) folder = parent_path(path);
-  const auto in_folder = [&folder](const char* name) { return join_path(folder, name); };
-  if (!is_inter && is_file(in_folder("ratings.dat"))) {
-    return FoundFiles{.form = "MovieLens-1M",
-                      .files = {in_folder("ratings.dat"), in_folder("users.dat"), in_folder("movies.dat")},
-                      .read = [=](Tables& tables) { return read_1m(folder, on_progress, tables); }};
-  }
-  if (!is_inter && is_file(in_folder("u.data"))) {
-    return FoundFiles{.form = "MovieLens-100K",
-                      .files = {in_folder("u.data"), in_folder("u.user"), in_folder("u.item")},
-                      .read = [=](Tables& tables) { return read_100k(folder, on_progress, tables); }};
-  }
-  const std::vector<std::string> stems = is_inter ? std::vector<std::string>{path_stem} : inter_files(folder);
-  if (stems.size() > 1) {
-    std::string names;
-    for (const std::string& stem : stems) names += (names.empty() ? "" : ", ") + base_name(stem) + ".inter";
-    return Error{ErrorCode::kInvalid,
-                 "--data_path " + path + ": found " + names + "; give the path of the one that is meant"};
-  }
-  if (stems.empty()) {
-    return Error{ErrorCode::kNotFound,
-                 "--data_path " + path +
-                     ": found no ratings; expected ratings.dat (MovieLens-1M), u.data "
-                     "(MovieLens-100K) or NAME.inter (RecBole), with the files of users and films "
-                     "beside it"};
-  }
-  const std::string stem = stems.front();
-  return FoundFiles{.form = "RecBole's " + base_name(stem),
-                    .files = {stem + ".inter", stem + ".user", stem + ".item"},
-                    .read = [=](Tables& tables) { return read_recbole(stem, on_progress, tables); }};
+// Keeps the first of a user's ratings of the same film, and notes how many others there were.
+void join_equal_ratings(Tables& tables, size_t names_max) {
+  const auto key_of = [](const Rating& rating) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(rating.user)) << 32 | static_cast<uint32_t>(rating.item);
+  };
+  std::vector<uint64_t> keys;
+  keys.reserve(tables.ratings.size());
+  for (const Rating& rating : tables.ratings) keys.push_back(key_of(rating));
+  std::sort(keys.begin(), keys.end());
+  if (std::adjacent_find(keys.begin(), keys.end()) == keys.end()) return;
+  keys = {};
+  std::unordered_set<uint64_t> seen;
+  std::vector<std::string> names;
+  const auto joined_ones = std::erase_if(tables.ratings, [&](const Rating& rating) {
+    if (seen.insert(key_of(rating)).second) return false;
+    if (names.size() < names_max) {
+      names.push_back("user " + std::to_string(rating.user) + " film " + std::to_string(rating.item));
+    }
+    return true;
+  });
+  const size_t more = joined_ones - names.size();
+  tables.notes.emplace_back("equal ratings",
+                            plural(joined_ones, "rating") + " of a film that the user has rated before left out (" +
+                                joined(names) + (more > 0 ? " and " + std::to_string(more) + " more)" : ")"));
 }
 
 std::string or_unknown(const std::string& text) { return text.empty() ? "Unknown" : text; }
@@ -447,31 +518,54 @@ std::string_view occupation_name(int64_t number) {
   return is_known ? kOccupations[static_cast<size_t>(number)] : std::string_view();
 }
 
-Result<RatingData> load_rating_data(const std::string& path, const std::function<void()>& on_progress) {
+Result<RatingData> load_rating_data(const std::string& path, const std::function<void()>& on_progress,
+                                    size_t names_max) {
   if (path == kGeneratedMovies) return generated_movies();
-  TRY_ASSIGN(const FoundFiles found, find_files(path, on_progress));
+  std::string place = path;
+  std::string chosen;
+  if (!is_folder(path) && !is_file(path) && is_zip_file(path + ".zip")) place += ".zip";
+  if (is_file(place) && !is_zip_file(place)) {
+    chosen = base_name(path);
+    place = parent_path(path);
+  }
+  if (!is_file(place) && !is_folder(place)) {
+    return Error{ErrorCode::kNotFound, "--data_path " + path + ": there is no such file or folder; expected a folder " +
+                                           "with ratings.dat, users.dat and movies.dat, a zip archive of one, or " +
+                                           "generated"};
+  }
+  Result<TextFolder> folder = TextFolder::open(place, on_progress);
+  if (!folder.ok()) return folder.error().with_context("--data_path");
+  TRY_ASSIGN(const FoundFiles found, find_files(*folder, chosen, path));
   Tables tables;
-  tables.users_path = found.files[1];
-  tables.films_path = found.files[2];
+  if (!found.files[1].empty()) tables.users_path = folder->path_of(found.files[1]);
+  tables.films_path = folder->path_of(found.files[2]);
   for (const std::string& file : found.files) {
-    if (is_file(file)) continue;
-    return Error{ErrorCode::kNotFound, "--data_path " + path + ": " + file +
+    if (file.empty() || folder->has(file)) continue;
+    const std::string others = found.files[1].empty() ? found.files[2] : found.files[1] + " and " + found.files[2];
+    return Error{ErrorCode::kNotFound, "--data_path " + path + ": " + folder->path_of(file) +
                                            " is missing; this model reads what users and films are: expected " +
-                                           base_name(found.files[0]) + ", " + base_name(found.files[1]) + " and " +
-                                           base_name(found.files[2]) + " beside each other"};
+                                           found.files[0] + ", " + others + " beside each other"};
   }
-  TRY(found.read(tables));
+  TRY(found.read({.folder = *folder, .on_progress = on_progress}, tables));
   for (const auto& [file, is_empty] :
-       {std::pair(found.files[0], tables.ratings.empty()), std::pair(found.files[1], tables.users.entries.empty()),
+       {std::pair(found.files[0], tables.ratings.empty()),
+        std::pair(found.files[1], !found.files[1].empty() && tables.users.entries.empty()),
         std::pair(found.files[2], tables.films.entries.empty())}) {
-    if (is_empty) return Error{ErrorCode::kInvalid, file + ": found no line, expected at least one"};
+    if (is_empty) {
+      return Error{ErrorCode::kInvalid, folder->path_of(file) + ": found no line, expected at least one"};
+    }
   }
-  return RatingData{.path = path,
+  if (tables.users_path.empty()) {
+    tables.notes.emplace_back("users", "no file describes them: gender, age group and occupation are Unknown");
+  }
+  join_equal_ratings(tables, names_max);
+  return RatingData{.path = place,
                     .form = found.form,
                     .ratings = std::move(tables.ratings),
                     .users = std::move(tables.users.entries),
                     .films = std::move(tables.films.entries),
-                    .is_kept_back = {}};
+                    .is_kept_back = {},
+                    .notes = std::move(tables.notes)};
 }
 
 }  // namespace lockstep

@@ -1,12 +1,13 @@
-// Ratings with the texts that describe users and films: MovieLens-1M, MovieLens-100K, or made in memory.
+// Ratings with the texts that describe users and films: a data set of MovieLens, or made in memory.
 //
 // Role: files → ratings in the order of the file, and a description of each user and film. Users and films keep the ids
-// of the files, from 0 to the largest one; an id that no line describes has an empty description.
-// Formats, recognised by the files in a folder:
-//   MovieLens-1M     ratings.dat, users.dat, movies.dat      fields between "::"
-//   MovieLens-100K   u.data, u.user, u.item                  tabs; "|"
-//   RecBole          NAME.inter, NAME.user, NAME.item        tabs, a header of name:type
-// A file that is not UTF-8 is read as Latin-1.
+// of the files, from 0 to the largest one; an id that no line describes has an empty description. Of several ratings of
+// a film by the same user only the first is kept: with more, one could be trained on and another be tested.
+// Formats, recognised by the files in a folder or in a zip archive; open_text.h says which encodings are read:
+//   MovieLens-1M           ratings.dat, users.dat, movies.dat      fields between "::"; 10M has no users.dat
+//   MovieLens-100K         u.data, u.user, u.item                  tabs; "|"
+//   MovieLens-20M to 32M   ratings.csv, movies.csv                 a header; nothing describes users
+//   RecBole                NAME.inter, NAME.user, NAME.item        tabs, a header of name:type
 // Threads: pure, except that files are read.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runner/base/result.h"
@@ -43,6 +45,8 @@ struct RatingData {
   std::vector<UserProfile> users;  // by id
   std::vector<Film> films;         // by id
   std::vector<bool> is_kept_back;  // by film: are its ratings for the test alone? Empty: no film's are
+  // Rows for the start table: what of the files is not read as it is there, and why.
+  std::vector<std::pair<std::string, std::string>> notes = {};
 };
 
 // "User profile: Gender is Male, Age group is 25-34, Occupation is writer."
@@ -60,10 +64,11 @@ std::string_view occupation_name(int64_t number);
 
 inline constexpr std::string_view kGeneratedMovies = "generated";
 
-// `path`: a folder, one of its files, or "generated". `on_progress` is called after every few megabytes.
+// `path`: a folder, one of its files, a zip archive of such a folder (also without the ".zip"), or "generated".
+// `on_progress` is called after every few megabytes. names_max: names that a note lists.
 // Errors: kNotFound (no such path, or a file is missing); kInvalid (a malformed line, a rating of a user or film that
 // no line describes, a file without lines). Each names the file, the line, what was found and what was expected.
 Result<RatingData> load_rating_data(
-    const std::string& path, const std::function<void()>& on_progress = [] {});
+    const std::string& path, const std::function<void()>& on_progress = [] {}, size_t names_max = 3);
 
 }  // namespace lockstep

@@ -20,12 +20,14 @@
 #include "runner/checkpoint/reader.h"
 #include "runner/data/dataset.h"
 #include "runner/data/take_line.h"
+#include "runner/formats/open_text.h"
 #include "runner/models/best_scores.h"
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_model.h"
+#include "runner/models/sasrec/tisasrec_model.h"
 #include "runner/models/score_text.h"
 
 namespace lockstep {
@@ -34,6 +36,7 @@ namespace {
 constexpr const char* kItemTable = "item_emb.weight";
 constexpr float kNoCandidate = -std::numeric_limits<float>::infinity();
 constexpr size_t kExampleIds = 3;
+constexpr uint64_t kUsersBytesMax = uint64_t{1} << 30;
 constexpr size_t kShownIdBytes = 80;
 // The number of users in a batch is chosen so that the largest tensor stays within kFloatsMax floats, 256 MiB.
 constexpr int64_t kFloatsMax = int64_t{1} << 26;
@@ -68,16 +71,17 @@ class UserChoice {
   }
 
   std::optional<Failure> choose_from(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text(std::istreambuf_iterator<char>(file), {});
+    std::ifstream file(path, std::ios::binary);  // it may be a pipe
+    std::string bytes(std::istreambuf_iterator<char>(file), {});
     if (!file)
       return data_failure("--users " + path + ": cannot be read; expected a file with one user's id on each line");
+    const Result<OpenedText> opened = decode_text(std::move(bytes), path, kUsersBytesMax);
+    if (!opened.ok()) return data_failure("--users " + opened.error().message);
     std::unordered_map<std::string_view, int64_t> numbers;
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
       if (!data_.history(user).empty()) numbers.emplace(ids_.of(user), user);
     }
-    std::string_view rest = text;
-    if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+    std::string_view rest = opened->text;
     for (int64_t line = 1; !rest.empty(); ++line) {
       const std::string_view id = take_line(rest);
       if (id.empty()) continue;
@@ -254,7 +258,12 @@ std::optional<Failure> recommend(const TaskInput& input) {
   UserChoice choice(*data, user_ids);
   if (auto failure = choice.choose(options)) return failure;
   const std::unique_ptr<SequenceModel> model = make_sequence_model(shape, data->num_items(), input.device);
-  const Status copied = copy_tensors(input.weights, model->parameters(), input.weights_path);
+  NamedTensors weights = input.weights;
+  if (shape.variant == SequenceVariant::kTisasrec) {
+    const std::string cut = cut_time_table(weights, shape.tisasrec.time_span);
+    if (!cut.empty()) input.log(input.weights_path + ": " + cut + "; the others cannot be reached");
+  }
+  const Status copied = copy_tensors(weights, model->parameters(), input.weights_path);
   if (!copied.ok()) return usage_failure(copied.error().message);
   const Recommender recommender(*model, *data, shape, options);
   if (options.topk > recommender.items()) {

@@ -1,10 +1,11 @@
 // Evaluation of SASRec: where the held-out item ranks, among 100 drawn candidates and among all items.
 //
 // Role: one pass of the encoder and one product with the item table per chunk of users serve both rankings.
-// Figures do not depend on the world size: users are evaluated in fixed chunks of the whole list, a rank takes whole
-// chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order. A chunk has as many users as a
-// micro-batch of the run, whose size does not change with the number of ranks, but at most kUsersPerChunk.
-// Memory: the scores (fp32) of one chunk's users for all items.
+// Figures do not depend on which rank evaluates a user: users are evaluated in fixed chunks of the whole list, a rank
+// takes whole chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order. A chunk has as
+// many users as a micro-batch of the run, but at most kUsersPerChunk. The micro-batch follows from the number of ranks
+// at the first start; runs that were started with another number have other chunks, and the rounding of their matrix
+// products may decide a tie of two scores differently. Memory: the scores (fp32) of one chunk's users for all items.
 // Threads: one.
 #pragma once
 

@@ -9,8 +9,10 @@
 #include <cstdio>
 
 #include "runner/base/check.h"
+#include "runner/base/plural.h"
 #include "runner/data/sampler.h"
 #include "runner/models/sasrec/item_memory.h"
+#include "runner/models/sasrec/tisasrec_model.h"
 
 namespace lockstep {
 namespace {
@@ -61,6 +63,70 @@ std::string variant_text(const SasrecOptions& options) {
     text += "times up to " + std::to_string(t.time_span) + " " + kUnits[static_cast<size_t>(t.time_unit)];
   }
   return text + (t.no_mhc ? "" : ", mHC with " + std::to_string(t.mhc_expansion_rate) + " copies");
+}
+
+std::string times_text(const InteractionsReport& report, const std::string& unit) {
+  std::string text = report.times;
+  if (!unit.empty()) text += "; taken for " + unit;
+  if (report.rounded_times > 0) {
+    text += "; " + std::to_string(report.rounded_times) + " have fractions of a second, which are sorted, then rounded";
+  }
+  return text;
+}
+
+// "3 users (a, b and 1 more)"
+std::string count_with_names(int64_t count, const char* what, const std::vector<std::string>& names) {
+  std::string text = plural(count, what);
+  if (names.empty()) return text;
+  text += " (" + joined(names);
+  const int64_t more = count - std::ssize(names);
+  return text + (more > 0 ? " and " + std::to_string(more) + " more)" : ")");
+}
+
+// Rows on the lines that are not trained on as they are in the file.
+std::vector<std::pair<std::string, std::string>> left_out(const InteractionsReport& report) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  std::string bad = std::to_string(report.bad_lines) + " of " + std::to_string(report.lines);
+  for (const BadLine& line : report.bad_samples) {
+    bad += (&line == report.bad_samples.data() ? ": line " : "; line ") + std::to_string(line.line) + ", " +
+           line.reason + ": " + line.text;
+  }
+  const int64_t more = report.bad_lines - std::ssize(report.bad_samples);
+  if (more > 0) bad += "; and " + std::to_string(more) + " more";
+  rows.emplace_back("bad lines", bad);
+  if (report.equal_events > 0) {
+    rows.emplace_back("equal events",
+                      std::to_string(report.equal_events) + " dropped: the user, item and time of another line");
+  }
+  if (report.repeated_events > 0) {
+    rows.emplace_back("repeated items", std::to_string(report.repeated_events) +
+                                            " events have an item that the user had before; kept, as without times "
+                                            "nobody can tell whether they are the same event");
+  }
+  if (report.min_count > 0) {
+    rows.emplace_back("min_count", std::to_string(report.min_count) + ": dropped " +
+                                       count_with_names(report.dropped_users, "user", report.dropped_user_names) +
+                                       ", " +
+                                       count_with_names(report.dropped_items, "item", report.dropped_item_names) +
+                                       ", with " + plural(report.dropped_events, "event"));
+  }
+  if (!report.encoding.empty()) rows.emplace_back("encoding", report.encoding);
+  return rows;
+}
+
+// "; 120 events of 3 users are older than --maxlen and not trained on"
+std::string older_events_text(const SasrecData& data, int64_t maxlen) {
+  int64_t events = 0;
+  int64_t users = 0;
+  for (int64_t user = 1; user <= data.num_users(); ++user) {
+    const int64_t older = std::ssize(data.split(user).train) - (maxlen + 1);  // the newest one is only a target
+    if (older <= 0) continue;
+    events += older;
+    ++users;
+  }
+  if (events == 0) return {};
+  return "; " + plural(events, "event") + " of " + plural(users, "user") + (events == 1 ? " is" : " are") +
+         " older than --maxlen and not trained on";
 }
 
 double embedding_penalty_weight(const SasrecOptions& options) {
@@ -124,24 +190,17 @@ std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() cons
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", variant_text(options_)},
       {"parameters", text(count_elements(model_->parameters()))},
-      {"data set", report.path + " (" + to_string(report.format) + ")"},
-      {"users", text(data_.num_users())},
-      {"items", text(data_.num_items())},
-      {"memory for items", memory_text_},
-      {"interactions", text(report.events)},
-      {"train events", text(data_.train_events())},
-      {"valid / test events", text(evaluable) + " / " + text(evaluable)},
-      {"users evaluated", text(evaluated) + " of " + text(evaluable)},
-      {"users trained on", text(data_.usable_users())},
-      {"bad lines", text(report.bad_lines) + " of " + text(report.lines)},
-      {"min_count", report.min_count == 0
-                        ? "none"
-                        : text(report.min_count) + " (dropped " + text(report.dropped_users) + " users, " +
-                              text(report.dropped_items) + " items, " + text(report.dropped_events) + " events)"}};
-  if (!data_.timestamp_unit().empty()) lines.emplace_back("timestamps", "taken for " + data_.timestamp_unit());
-  for (const BadLine& bad : report.bad_samples) {
-    lines.emplace_back("bad line " + text(bad.line), bad.reason + ": " + bad.text);
-  }
+      {"data set", report.path + " (" + to_string(report.format) + ")"}};
+  if (!report.columns.empty()) lines.emplace_back("columns", report.columns);
+  lines.emplace_back("times", times_text(report, data_.timestamp_unit()));
+  lines.insert(lines.end(), {{"users", text(data_.num_users())},
+                             {"items", text(data_.num_items())},
+                             {"memory for items", memory_text_},
+                             {"interactions", text(report.events)},
+                             {"split", text(data_.train_events()) + " events of " + text(data_.usable_users()) +
+                                           " users train; " + text(evaluated) + " of " + text(evaluable) +
+                                           " users validate and test" + older_events_text(data_, options_.maxlen)}});
+  for (auto& line : left_out(report)) lines.push_back(std::move(line));
   return lines;
 }
 
@@ -190,6 +249,11 @@ at::Tensor SasrecWorkload::regularization() {
   const double weight = embedding_penalty_weight(options_);
   if (weight == 0.0) return {};
   return weight * model_->embedding_penalty();
+}
+
+Result<NamedTensors> SasrecWorkload::weights_of_file(NamedTensors file) const {
+  if (options_.variant == SequenceVariant::kTisasrec) cut_time_table(file, options_.tisasrec.time_span);
+  return file;
 }
 
 Result<std::vector<MetricSum>> SasrecWorkload::evaluate(const EvaluationShard& shard) {

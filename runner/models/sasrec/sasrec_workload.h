@@ -44,6 +44,9 @@ class SasrecWorkload final : public Workload {
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
   at::Tensor regularization() override;
 
+  // Without the rows of a time table that cannot be reached (cut_time_table).
+  [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
+
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   [[nodiscard]] std::string log_header() const override;

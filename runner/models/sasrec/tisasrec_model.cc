@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "runner/base/check.h"
@@ -12,6 +13,9 @@
 
 namespace lockstep {
 namespace {
+
+constexpr const char* kTimeKeys = "time_matrix_K_emb.weight";
+constexpr const char* kTimeValues = "time_matrix_V_emb.weight";
 
 at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, const SasrecOptions& options) {
   const std::string& name = parameter.name;
@@ -26,6 +30,27 @@ at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& valu
 }
 
 }  // namespace
+
+std::string cut_time_table(NamedTensors& file, int64_t time_span) {
+  const auto find = [&](const char* name) -> at::Tensor* {
+    for (NamedTensor& entry : file) {
+      if (entry.name == name && entry.tensor.dim() == 2) return &entry.tensor;
+    }
+    return nullptr;
+  };
+  at::Tensor* const keys = find(kTimeKeys);
+  at::Tensor* const values = find(kTimeValues);
+  if (keys == nullptr || values == nullptr) return {};
+  const int64_t rows = time_span + 1;
+  for (const auto& [table, other, name] :
+       {std::tuple(keys, values, kTimeKeys), std::tuple(values, keys, kTimeValues)}) {
+    const int64_t found = table->size(0);
+    if (found <= rows || other->size(0) != rows) continue;
+    *table = table->narrow(0, 0, rows).contiguous();
+    return std::string(name) + ": the first " + std::to_string(rows) + " of " + std::to_string(found) + " rows";
+  }
+  return {};
+}
 
 TisasrecModel::TisasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device) : options_(options) {
   LOCKSTEP_CHECK(options.hidden_units % options.num_heads == 0, "num_heads must divide hidden_units");
@@ -74,8 +99,8 @@ void TisasrecModel::name_parameters() {
   add("abs_pos_K_emb.weight", abs_pos_K_emb_);
   add("abs_pos_V_emb.weight", abs_pos_V_emb_);
   if (!options_.tisasrec.no_time) {
-    add("time_matrix_K_emb.weight", time_matrix_K_emb_);
-    add("time_matrix_V_emb.weight", time_matrix_V_emb_);
+    add(kTimeKeys, time_matrix_K_emb_);
+    add(kTimeValues, time_matrix_V_emb_);
   }
   for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
     add_layer_norm(parameters_, name, block.attention_norm);

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runner/layers/linear.h"
@@ -25,6 +26,12 @@
 #include "runner/models/sasrec/sequence_model.h"
 
 namespace lockstep {
+
+// The published TiSASRec file has 3,417 rows in the time table of the keys and 257 in that of the values, because
+// relations stop at time_span. If only one of the two tables has more than time_span + 1 rows, takes its first ones:
+// the others cannot be reached. Returns what was cut, "time_matrix_K_emb.weight: the first 257 of 3417 rows"; else
+// empty.
+std::string cut_time_table(NamedTensors& file, int64_t time_span);
 
 class TisasrecModel final : public SequenceModel {
  public:

@@ -188,6 +188,19 @@ TEST(BytePairEncoding, reads_both_pairs_of_names_and_lines_that_end_as_on_window
   }
 }
 
+TEST(BytePairEncoding, reads_files_with_a_byte_order_mark_and_names_a_pointer_in_their_place) {
+  const Pairs pairs = {{"a", "b"}};
+  const std::string mark = "\xEF\xBB\xBF";
+  const TemporaryFolder folder;
+  folder.write("vocab.json", mark + vocabulary_text(vocabulary_of(pairs)));
+  folder.write("merges.txt", mark + "#version: 0.2\na b\n");
+  const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->encode("ab"), (std::vector<int32_t>{256}));
+  folder.write("merges.txt", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_NE(BytePairEncoding::load(folder.path()).error().message.find("is a Git LFS pointer"), std::string::npos);
+}
+
 constexpr const char* kGpt2Words = R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
 constexpr const char* kQwen2Words =
     R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|)"

@@ -109,7 +109,8 @@ TEST_F(AutoDataset, does_not_count_what_a_volume_brings_along) {
 }
 
 TEST_F(AutoDataset, is_the_only_one_there_in_each_form) {
-  for (const char* name : {"one.txt", "two.inter", "ratings.dat", "three/ratings.dat", "four/four.inter"}) {
+  for (const char* name : {"one.txt", "two.inter", "ratings.dat", "three/ratings.dat", "four/four.inter", "ratings.csv",
+                           "five/ratings.csv", "six/u.data", "seven.txt.gz"}) {
     const std::string path = write(name);
     EXPECT_EQ(chosen(), path);
     EXPECT_TRUE(load_dataset(chosen(), folder_, {.min_count = 0}).ok());
@@ -131,7 +132,7 @@ TEST_F(AutoDataset, is_not_what_only_has_the_name_of_one) {
 TEST_F(AutoDataset, is_the_only_candidate_even_when_it_cannot_be_read) {
   const std::string path = write("ratings.txt", "\x1F\x8B packed");
   EXPECT_EQ(chosen(), path);
-  EXPECT_THAT(load_dataset(path, folder_, {}).error().message, HasSubstr("gunzip"));
+  EXPECT_THAT(load_dataset(path, folder_, {}).error().message, HasSubstr("compressed with gzip and damaged"));
 }
 
 TEST_F(AutoDataset, is_refused_where_there_are_several) {

@@ -8,7 +8,9 @@
 #include <ctime>
 #include <filesystem>
 
+#include "runner/data/dataset.h"
 #include "runner/data/synthetic.h"
+#include "runner/formats/zip_archive.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -260,14 +262,162 @@ TEST(Interactions, refuse_formats_they_do_not_know) {
   EXPECT_THAT(refused("1,2,3,4\n"),
               AllOf(HasSubstr("file:1"), HasSubstr("1,2,3,4"), HasSubstr("user::item"), HasSubstr(".inter")));
   EXPECT_THAT(refused("1 2 3\n"), HasSubstr("user item rating timestamp"));
-  EXPECT_THAT(refused("\x1F\x8B\x08junk"), HasSubstr("gzip"));
 }
 
-TEST(Interactions, skip_a_byte_order_mark) {
-  EXPECT_EQ(parse("\xEF\xBB\xBF"
-                  "1 2\n2 3\n")
-                .report.bad_lines,
-            0);
+TEST(Interactions, read_a_time_column_of_another_name_and_say_which) {
+  const std::string lines = "\n1\t10\t1300000300\n1\t11\t1300000100\n2\t10\t1300000200\n";
+  for (const char* name : {"timestamp:float", "time:float", "Timestamp:float", "date:token", "unix_timestamp:float",
+                           "review_time:float", "created_at:token"}) {
+    const Dataset dataset = parse("user_id:token\titem_id:token\t" + std::string(name) + lines);
+    EXPECT_THAT(items_of(dataset, 1), ElementsAre(2, 1)) << name;
+    EXPECT_EQ(dataset.report.times, "column " + std::string(name));
+  }
+  const Dataset both = parse(
+      "date:token\tuser_id:token\titem_id:token\ttimestamp:float\n"
+      "2015-01-01\t1\t10\t300\n2015-01-02\t1\t11\t100\n2015-01-01\t2\t11\t200\n");
+  EXPECT_THAT(items_of(both, 1), ElementsAre(2, 1));
+  EXPECT_EQ(both.report.times, "column timestamp:float; not used: date:token");
+}
+
+TEST(Interactions, say_that_a_file_has_no_times_and_what_its_columns_are) {
+  EXPECT_EQ(parse("user_id:token\titem_id:token\trating:float\n1\t2\t5\n2\t2\t5\n").report.times,
+            "none: the order of the lines counts as the order of time; the columns are user_id:token, item_id:token, "
+            "rating:float");
+  EXPECT_EQ(
+      parse("user_id:token\titem_id:token\tdate:token\n1\t2\tMonday\n2\t2\tMonday\n").report.times,
+      "none: the order of the lines counts as the order of time; what is in the column date:token is no number and "
+      "no date");
+  EXPECT_EQ(parse("1 2\n2 2\n").report.times, "none: the order of the lines counts as the order of time");
+  EXPECT_EQ(parse("1 2 5 9\n2 2 5 9\n").report.times, "in the file");
+}
+
+TEST(Interactions, read_dates) {
+  const Dataset dataset = parse(
+      "user_id:token\titem_id:token\ttime:token\n"
+      "1\ta\t2015-03-02\n1\tb\t2015-03-01T23:59:59.5Z\n1\tc\t2015-03-02 01:00+02:00\n2\ta\t1970-01-01\n");
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(3, 2, 1));
+  EXPECT_THAT(dataset.interactions.timestamps, ElementsAre(1425250800, 1425254400, 1425254400, 0));
+  EXPECT_EQ(dataset.report.rounded_times, 1);
+}
+
+// The events of one second are sorted by their fractions, which are rounded afterwards.
+TEST(Interactions, are_sorted_by_the_times_as_they_are_written) {
+  const Dataset dataset = parse(
+      "user_id:token\titem_id:token\ttimestamp:float\n1\tb\t1000.4\n1\ta\t1000.123456789\n1\td\t1000.6\n"
+      "1\tc\t1000.400000001\n2\ta\t-0.5\n2\tb\t1e3\n");
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(2, 1, 4, 3));
+  EXPECT_THAT(dataset.interactions.timestamps, ElementsAre(1000, 1000, 1000, 1001, -1, 1000));
+  EXPECT_EQ(dataset.report.rounded_times, 5);
+}
+
+TEST(Interactions, ignore_white_space_after_the_last_column_of_a_recbole_header) {
+  for (const char* end : {" ", "\t", "\t\t", " \t ", ""}) {
+    const Dataset dataset = parse("user_id:token\titem_id:token\ttimestamp:float" + std::string(end) +
+                                  "\n7\t10\t200\n7\t11\t100 \n8\t10\t5\t\n");
+    EXPECT_EQ(dataset.report.format, InteractionsFormat::kInter);
+    EXPECT_EQ(dataset.report.bad_lines, 0);
+    EXPECT_THAT(items_of(dataset, 1), ElementsAre(2, 1));
+  }
+}
+
+TEST(Interactions, say_that_a_recbole_header_needs_tabs) {
+  EXPECT_THAT(refused("user_id:token,item_id:token,timestamp:float\n1,2,3\n"),
+              AllOf(HasSubstr("file:1: found \"user_id:token,item_id"), HasSubstr("with commas between its columns"),
+                    HasSubstr("expected tabs")));
+  EXPECT_THAT(refused("user_id:token item_id:token timestamp:float\n1 2 3\n"),
+              AllOf(HasSubstr("with spaces between its columns"), HasSubstr("expected tabs")));
+}
+
+TEST(Interactions, read_recboles_lists_of_items) {
+  const Dataset dataset = parse(
+      "session_id:token\titem_id_list:token_seq\titem_id:token\n"
+      "s1\ta b  c\td\ns2\tb\ta\ns3\t\ta\n");
+  EXPECT_EQ(dataset.report.columns, "user session_id:token, items item_id_list:token_seq, item item_id:token");
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(items_of(dataset, 2), ElementsAre(2, 1));
+  EXPECT_THAT(items_of(dataset, 3), ElementsAre(1));
+  EXPECT_THAT(dataset.report.times, HasSubstr("none: the order of the lines"));
+  const Dataset timed =
+      parse("user_id:token\titem_id:token_seq\ttimestamp:float_seq\n1\ta b\t200 100\n2\tc\t1\n2\tc d\t1 2\n");
+  EXPECT_THAT(items_of(timed, 1), ElementsAre(2, 1));
+  EXPECT_THAT(items_of(timed, 2), ElementsAre(3, 4));
+  EXPECT_EQ(timed.report.equal_events, 1);
+  EXPECT_THAT(refused("user_id:token\titem_id:token_seq\ttimestamp:float_seq\n1\ta b\t1\n2\ta\t1 2\n"),
+              AllOf(HasSubstr("the timestamp is not a number"), HasSubstr("there are more times than items")));
+}
+
+TEST(Interactions, read_csv_with_a_header) {
+  const Dataset movielens = parse("userId,movieId,rating,timestamp\n7,10,3.5,200\n7,\"11\",3,100\n8,10,1,5\n");
+  EXPECT_EQ(movielens.report.format, InteractionsFormat::kCsv);
+  EXPECT_EQ(movielens.report.columns, "user userId, item movieId");
+  EXPECT_EQ(movielens.report.times, "column timestamp");
+  EXPECT_EQ(movielens.report.bad_lines, 0);
+  EXPECT_THAT(items_of(movielens, 1), ElementsAre(2, 1));
+  const Dataset amazon = parse(
+      "user_id,parent_asin,rating,timestamp,history\n"
+      "AFKZENTNBQ7A7V7UXW5JJI6UGRYQ,B0088SWDGK,5.0,1449606157000,\n"
+      "AFKZENTNBQ7A7V7UXW5JJI6UGRYQ,B00CZC5F0G,5.0,1449606158000,B0088SWDGK\n"
+      "AGKASBHYZPGTEPO6LWZPVJWB2BVA,B00CZC5F0G,4.0,1452634000000,B0088SWDGK B00CZC5F0G\n");
+  EXPECT_EQ(amazon.report.columns, "user user_id, item parent_asin");
+  EXPECT_THAT(items_of(amazon, 1), ElementsAre(1, 2));
+}
+
+TEST(Interactions, read_amazons_csv_without_a_header_in_both_orders) {
+  const Dataset of_2014 = parse(
+      "AKM1MP6P0OYPR,0132793040,5.0,1365811200\nA2CX7LUOHB2NDG,0321732944,5.0,1341100800\n"
+      "AKM1MP6P0OYPR,0321732944,1.0,1341100800\n");
+  EXPECT_THAT(items_of(of_2014, 1), ElementsAre(2, 1));
+  EXPECT_EQ(of_2014.report.columns, "user,item,rating,time, without a header");
+  const Dataset of_2018 = parse(
+      "B00005N5PF,A3AF8FFZAZYNE5,5.0,1365811200\nB000062XHI,A2CX7LUOHB2NDG,5.0,1341100800\n"
+      "B000062XHI,A3AF8FFZAZYNE5,1.0,1341100800\n");
+  EXPECT_THAT(items_of(of_2018, 1), ElementsAre(2, 1));
+  EXPECT_EQ(of_2018.report.columns, "item,user,rating,time, without a header, by the form of Amazon's ids");
+}
+
+TEST(Interactions, read_user_item_time) {
+  for (const char* text : {"7 10 1300000200\n7 11 1300000100\n8 10 1300000005\n",
+                           "7\t10\t2011-03-13T07:10:00\n7\t11\t2011-03-12\n8\t10\t2011-03-11\n"}) {
+    const Dataset dataset = parse(text);
+    EXPECT_EQ(dataset.report.format, InteractionsFormat::kUserItemTime) << text;
+    EXPECT_THAT(items_of(dataset, 1), ElementsAre(2, 1)) << text;
+  }
+  EXPECT_THAT(refused("1 2 3\n"), HasSubstr("the third column is no time")) << "it may be a rating";
+}
+
+TEST(Interactions, of_a_user_that_are_equal_with_their_time_count_once) {
+  const std::string once = "1 10 5 1\n1 11 4 2\n1 12 3 2\n2 10 1 9\n1 11 4 3\n";
+  const Dataset single = parse(once);
+  const Dataset twice = parse(once + once + "1 12 1 2\n");
+  EXPECT_EQ(single.report.equal_events, 0);
+  EXPECT_EQ(twice.report.equal_events, 6);
+  EXPECT_EQ(twice.report.events, single.report.events);
+  EXPECT_EQ(twice.interactions.items, single.interactions.items);
+  EXPECT_EQ(twice.interactions.timestamps, single.interactions.timestamps);
+  EXPECT_EQ(twice.items_sha256, single.items_sha256);
+  const std::string more = once + "3 10 1 1\n3 10 1 2\n";
+  const Dataset rare = parse(more + more, {.min_count = 2});
+  EXPECT_EQ(rare.report.dropped_users, 1) << "lines that are equal count once for --min_count";
+  EXPECT_EQ(rare.report.dropped_items, 1);
+  EXPECT_EQ(rare.report.dropped_events, 2);
+  EXPECT_EQ(rare.report.events, 5);
+}
+
+TEST(Interactions, that_repeat_an_item_are_counted_in_files_without_times) {
+  const Dataset dataset = parse("1 5\n1 2\n3 2\n1 5\n1 5\n");
+  EXPECT_EQ(dataset.report.repeated_events, 2);
+  EXPECT_EQ(dataset.report.equal_events, 0);
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(5, 2, 5, 5));
+}
+
+TEST(Interactions, name_the_first_users_and_items_that_are_dropped) {
+  const std::string text =
+      "user_id:token\titem_id:token\nanna\tx\nanna\tx\nbob\tx\nbob\tx\ncarl\ty\ndora\tz\nemil\tv\nfee\tw\n";
+  const InteractionsReport report = parse(text, {.min_count = 2}).report;
+  EXPECT_EQ(report.dropped_users, 4);
+  EXPECT_THAT(report.dropped_user_names, ElementsAre("carl", "dora", "emil"));
+  EXPECT_THAT(report.dropped_item_names, ElementsAre("y", "z", "v"));
+  EXPECT_EQ(parse(text, {.min_count = 2, .names_max = 9}).report.dropped_item_names.size(), 4U);
 }
 
 TEST(LeaveOneOut, takes_the_last_two_events_of_users_with_at_least_four) {
@@ -280,6 +430,19 @@ TEST(LeaveOneOut, takes_the_last_two_events_of_users_with_at_least_four) {
   const UserSplit short_user = leave_one_out(dataset.interactions, 2);
   EXPECT_THAT(short_user.train, ElementsAre(20, 21, 22));
   EXPECT_FALSE(short_user.evaluated());
+}
+
+// An archive of these files, stored and not deflated.
+std::string zip_of(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string bytes;
+  const ByteSink sink = [&bytes](const void* data, size_t count) -> Status {
+    bytes.append(static_cast<const char*>(data), count);
+    return {};
+  };
+  ZipWriter writer(sink, uint64_t{1} << 32);
+  for (const auto& [name, text] : entries) EXPECT_TRUE(writer.add(name, text.data(), text.size()).ok());
+  EXPECT_TRUE(writer.finish().ok());
+  return bytes;
 }
 
 class Files : public ::testing::Test {
@@ -305,6 +468,10 @@ TEST_F(Files, are_found_by_name_in_each_form) {
   EXPECT_EQ(resolve("one"), txt);
   EXPECT_EQ(resolve("two"), inter);
   EXPECT_EQ(resolve("three"), ratings);
+  for (const char* name : {"five/ratings.csv", "six/u.data", "seven.csv"}) {
+    const std::string path = write(name);
+    EXPECT_EQ(resolve(dataset_name(path)), path);
+  }
   EXPECT_EQ(resolve("four"), nested);
   EXPECT_EQ(resolve("two.inter"), inter);
 }
@@ -345,6 +512,43 @@ TEST_F(Files, that_lack_in_their_folder_are_said_to) {
     ASSERT_FALSE(found.ok());
     EXPECT_THAT(found.error().message, HasSubstr("is a folder without ratings.dat; tried "));
   }
+}
+
+TEST_F(Files, are_read_from_zips_of_movielens_and_recbole) {
+  const std::string dat = "1::10::5::2\n1::11::4::1\n2::10::3::3\n";
+  const std::string csv = "userId,movieId,rating,timestamp\n1,10,5,2\n1,11,4,1\n2,10,3,3\n";
+  const std::string data = "1\t10\t5\t2\n1\t11\t4\t1\n2\t10\t3\t3\n";
+  const std::string inter = "user_id:token\titem_id:token\ttime:float\n1\t10\t2\n1\t11\t1\n2\t10\t3\n";
+  const struct {
+    const char* name;
+    std::vector<std::pair<std::string, std::string>> entries;
+  } zips[] = {{"ml-1m.zip", {{"ml-1m/README", "About"}, {"ml-1m/movies.dat", "1::A::B\n"}, {"ml-1m/ratings.dat", dat}}},
+              {"ml-20m.zip", {{"ml-20m/tags.csv", "x"}, {"ml-20m/ratings.csv", csv}, {"__MACOSX/ml-20m/._r", "x"}}},
+              {"ml-100k.zip", {{"ml-100k/u.data", data}, {"ml-100k/u1.base", data}}},
+              {"recbole.zip", {{"some.inter", inter}}}};
+  for (const auto& zip : zips) {
+    const std::string path = write(zip.name, zip_of(zip.entries));
+    const Result<Dataset> dataset = read_interactions(path, kKeepAll);
+    ASSERT_TRUE(dataset.ok()) << dataset.error().message;
+    EXPECT_THAT(items_of(*dataset, 1), ElementsAre(2, 1)) << zip.name;
+    EXPECT_TRUE(has_known_format(path));
+  }
+  EXPECT_EQ(resolve("ml-20m"), folder_ + "/ml-20m.zip");
+  const std::string other = write("other.zip", zip_of({{"a.txt", "1 2\n"}, {"b.txt", "1 2\n"}}));
+  EXPECT_THAT(read_interactions(other, {}).error().message, HasSubstr("other.zip holds a.txt, b.txt: expected one of"));
+  EXPECT_FALSE(has_known_format(other));
+  EXPECT_FALSE(has_known_format(write("cut.zip", "PK\x03\x04junk")));
+}
+
+TEST_F(Files, are_opened_whatever_their_encoding) {
+  const std::string path =
+      write("marked.inter", "\xEF\xBB\xBFuser_id:token\titem_id:token\r1\tAm\xE9lie\r2\tAm\xC3\xA9lie\r");
+  const Result<Dataset> dataset = read_interactions(path, kKeepAll);
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message;
+  EXPECT_EQ(dataset->interactions.num_items, 1);
+  EXPECT_EQ(dataset->report.encoding, "line 2 is not UTF-8, read as Windows-1252");
+  EXPECT_THAT(read_interactions(write("page.txt", "<!DOCTYPE html>"), {}).error().message, HasSubstr("is a web page"));
+  EXPECT_THAT(read_interactions(write("packed.txt", "\x1F\x8B\x08junk"), {}).error().message, HasSubstr("gzip"));
 }
 
 TEST_F(Files, that_are_no_files_are_refused) {

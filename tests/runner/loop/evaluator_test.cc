@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "runner/contract/beat_page.h"
 #include "runner/dist/fault.h"
 #include "runner/loop/injected_faults.h"
+#include "runner/loop/training_state.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
@@ -34,6 +36,51 @@ class ToldWorkload final : public ToyWorkload {
  private:
   std::function<void(const EvaluationShard&)> what_;
 };
+
+// The default evaluation of a workload whose batches depend on the phase.
+class PhasedWorkload final : public ToyWorkload {
+ public:
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
+    phases_.push_back(share.phase);
+    return ToyWorkload::fetch(share);
+  }
+  [[nodiscard]] const std::vector<int64_t>& phases() const { return phases_; }
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override { return Workload::evaluate(shard); }
+
+ private:
+  mutable std::vector<int64_t> phases_;
+};
+
+TEST(Evaluator, fetches_the_batches_of_the_phase_that_the_run_is_in) {
+  for (const int64_t phase : {0, 1}) {
+    PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
+    PhasedWorkload workload;
+    workload.initialize(1);
+    const StopToken stop;
+    InjectedFaults faults;
+    const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+    evaluate_on_all_ranks(
+        workload, *group,
+        {.seed = 1, .phase = phase, .samples_at_once = 8, .stop = stop, .clock = clock, .faults = faults});
+    ASSERT_FALSE(workload.phases().empty());
+    for (const int64_t fetched : workload.phases()) EXPECT_EQ(fetched, phase);
+  }
+}
+
+// A loss of 0 would be the best one for ever, and the patience of early stopping would run out.
+TEST(Evaluator, of_nothing_has_no_figure_and_is_never_the_best) {
+  const ToyWorkload workload;
+  const EvaluationMetrics figures = workload.Workload::figures({{.name = "valid_loss", .sum = 0.0, .count = 0.0}});
+  ASSERT_EQ(figures.size(), 1U);
+  EXPECT_TRUE(std::isnan(figures[0].second));
+  for (const Direction direction : {Direction::kLower, Direction::kHigher}) {
+    const WorkloadInfo info{.best = {.name = "valid_loss", .direction = direction}};
+    Counters counters;
+    EXPECT_EQ(count_evaluation(counters, info, TrainingOptions{}, figures), false);
+    EXPECT_EQ(count_evaluation(counters, info, TrainingOptions{}, {{"valid_loss", 3.0}}), true);
+    EXPECT_EQ(count_evaluation(counters, info, TrainingOptions{}, figures), false);
+  }
+}
 
 TEST(Evaluator, shows_the_progress_of_a_long_evaluation) {
   auto now = std::chrono::steady_clock::now();

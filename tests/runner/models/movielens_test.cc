@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "runner/formats/zip_archive.h"
 #include "runner/models/gpt2rec/generated_movies.h"
 #include "tests/support/temporary_folder.h"
 
@@ -94,6 +97,113 @@ TEST(MovieLens, reads_100k_in_its_own_form_and_in_recboles_with_the_same_texts) 
   }
   recbole.write("other.inter", "x");
   EXPECT_THAT(error_of(recbole.path()), HasSubstr("found ml-100k.inter, other.inter; give the path"));
+}
+
+TEST(MovieLens, keeps_what_recbole_has_in_place_of_a_year) {
+  const TemporaryFolder folder;
+  folder.write("ml.user", "user_id:token\tage:token\tgender:token\toccupation:token\n1\t24\tM\tother\n");
+  folder.write("ml.item",
+               "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+               "1412\tLand Before Time III (1995)\tV\tAnimation Children's\n2\tNo Year\t\tDrama\n");
+  folder.write("ml.inter", "user_id:token\titem_id:token\n1\t1412\n1\t2\n");
+  const Result<RatingData> data = load_rating_data(folder.path());
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->films[1412].title, "Land Before Time III (1995) (V)") << "as MovieLens' own u.item has it";
+  EXPECT_EQ(data->films[2].title, "No Year");
+}
+
+// One odd byte must not spoil the titles of the other films.
+TEST(MovieLens, reads_only_the_lines_that_are_not_utf8_as_windows_1252) {
+  const TemporaryFolder folder;
+  folder_1m(folder);
+  folder.write("movies.dat", "1::Caf\xC3\xA9 Noir (1981)::Drama\n3::Schindler\x92s List (1993)::Drama|War\n");
+  const Result<RatingData> data = load_rating_data(folder.path());
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->films[1].title, "Caf\xC3\xA9 Noir (1981)");
+  EXPECT_EQ(data->films[3].title, "Schindler\xE2\x80\x99s List (1993)");
+  ASSERT_EQ(data->notes.size(), 1U);
+  EXPECT_EQ(data->notes[0].second, "movies.dat: line 2 is not UTF-8, read as Windows-1252");
+}
+
+TEST(MovieLens, skips_a_byte_order_mark_in_each_file) {
+  const TemporaryFolder folder;
+  const std::string mark = "\xEF\xBB\xBF";
+  folder.write("users.dat", mark + kUsers1m);
+  folder.write("movies.dat", mark + kMovies1m);
+  folder.write("ratings.dat", mark + kRatings1m);
+  const Result<RatingData> data = load_rating_data(folder.path());
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->ratings.size(), 3U);
+}
+
+TEST(MovieLens, keeps_one_rating_of_a_film_by_the_same_user_and_counts_the_others) {
+  const TemporaryFolder folder;
+  folder_1m(folder);
+  folder.write("ratings.dat", "1::1::5::1\n2::3::3::2\n1::1::2::9\n1::3::4::3\n2::3::1::7\n1::1::1::10\n");
+  const Result<RatingData> data = load_rating_data(
+      folder.path(), [] {}, 2);
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  ASSERT_EQ(data->ratings.size(), 3U);
+  EXPECT_EQ(data->ratings[2].item, 3);
+  ASSERT_EQ(data->notes.size(), 2U) << "the other note is on the encoding";
+  EXPECT_EQ(data->notes[1].first, "equal ratings");
+  EXPECT_EQ(data->notes[1].second,
+            "3 ratings of a film that the user has rated before left out (user 1 film 1, user 2 film 3 and 1 more)");
+}
+
+TEST(MovieLens, reads_the_csv_files_of_20m_and_later_in_which_nothing_describes_users) {
+  const TemporaryFolder folder;
+  folder.write("movies.csv",
+               "movieId,title,genres\n1,Toy Story (1995),Animation|Comedy\r\n"
+               "2,\"American President, The (1995)\",(no genres listed)\n3,\"\"\"Great\"\" Cats\",Musical\n");
+  folder.write("ratings.csv", "userId,movieId,rating,timestamp\n7,1,3.5,1256677221\n7,3,3.5,1256677486\n9,2,1.0,1\n");
+  const Result<RatingData> data = load_rating_data(folder.path());
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->ratings.size(), 3U);
+  EXPECT_EQ(film_text(data->films[1]), "Movie: Toy Story (1995). Genres: Animation, Comedy.");
+  EXPECT_EQ(film_text(data->films[2]), "Movie: American President, The (1995). Genres: Unknown.");
+  EXPECT_EQ(data->films[3].title, "\"Great\" Cats");
+  EXPECT_EQ(data->users.size(), 10U);
+  ASSERT_EQ(data->notes.size(), 1U);
+  EXPECT_THAT(data->notes[0].second, HasSubstr("no file describes them"));
+  folder.write("ratings.csv", "userId,movieId,rating,timestamp\n7,8,3.5,1\n");
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("ratings.csv:2: film 8 is not in"));
+  folder.write("ratings.csv", "user,movieId\n7,8\n");
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("ratings.csv:1: found no column userId"));
+}
+
+TEST(MovieLens, reads_10m_whose_users_have_no_file) {
+  const TemporaryFolder folder;
+  folder.write("movies.dat", "1::Toy Story (1995)::Comedy\n");
+  folder.write("ratings.dat", "1::1::3.5::838985046\n2::1::5::838983525\n");
+  const Result<RatingData> data = load_rating_data(folder.path());
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->form, "MovieLens-10M");
+  EXPECT_EQ(user_text(data->users[2]), "User profile: Gender is Unknown, Age group is Unknown, Occupation is Unknown.");
+}
+
+TEST(MovieLens, reads_zip_archives_as_they_are) {
+  std::string bytes;
+  const ByteSink sink = [&bytes](const void* data, size_t count) -> Status {
+    bytes.append(static_cast<const char*>(data), count);
+    return {};
+  };
+  ZipWriter writer(sink, uint64_t{1} << 32);
+  for (const auto& [name, text] :
+       {std::pair("ml-1m/README", "About"), std::pair("ml-1m/users.dat", kUsers1m),
+        std::pair("ml-1m/movies.dat", kMovies1m), std::pair("ml-1m/ratings.dat", kRatings1m)}) {
+    ASSERT_TRUE(writer.add(name, text, std::string_view(text).size()).ok());
+  }
+  ASSERT_TRUE(writer.finish().ok());
+  const TemporaryFolder folder;
+  const std::string path = folder.write("ml-1m.zip", bytes);
+  for (const std::string& given : {path, folder.file("ml-1m")}) {
+    const Result<RatingData> data = load_rating_data(given);
+    ASSERT_TRUE(data.ok()) << data.error().message;
+    EXPECT_EQ(data->form, "MovieLens-1M");
+    EXPECT_EQ(data->path, path);
+    EXPECT_EQ(data->ratings.size(), 3U);
+  }
 }
 
 TEST(MovieLens, an_empty_title_is_an_unknown_one) {

@@ -88,6 +88,26 @@ TEST(TisasrecModel, has_the_names_and_shapes_of_the_public_implementation) {
   EXPECT_EQ(model.parameters().size(), 5U + 2 * (2 + 6 + 2 + 4) + 2);
 }
 
+// The published file: relations stop at 256, so that the other rows of the keys' table cannot be reached.
+TEST(TisasrecModel, takes_the_rows_that_can_be_reached_of_a_longer_time_table) {
+  const TisasrecModel model = make_model(small_options());
+  const auto file_with = [&](int64_t key_rows, int64_t value_rows) {
+    NamedTensors file = model.parameters();
+    file[3].tensor = torch::rand({key_rows, 16});
+    file[4].tensor = torch::rand({value_rows, 16});
+    return file;
+  };
+  NamedTensors published = file_with(3417, 9);
+  const at::Tensor keys = published[3].tensor;
+  EXPECT_EQ(cut_time_table(published, 8), "time_matrix_K_emb.weight: the first 9 of 3417 rows");
+  EXPECT_TRUE(published[3].tensor.equal(keys.narrow(0, 0, 9)));
+  NamedTensors other_span = file_with(20, 20);
+  EXPECT_EQ(cut_time_table(other_span, 8), "") << "all rows were trained: another --time_span";
+  EXPECT_EQ(other_span[3].tensor.size(0), 20);
+  NamedTensors fits = file_with(9, 9);
+  EXPECT_EQ(cut_time_table(fits, 8), "");
+}
+
 TEST(TisasrecModel, without_dropout_both_forms_of_it_are_the_same_model) {
   SasrecOptions pairwise = small_options();
   pairwise.tisasrec.time_dropout = TimeDropout::kPairwise;
