@@ -263,14 +263,15 @@ std::optional<EventLayout> layout_of_line(std::string_view line) {
   return std::nullopt;
 }
 
+// What separates the columns of a RecBole header in place of tabs; empty if this is none.
+std::string wrong_separator(std::string_view line) {
+  if (is_inter_header(line, split_csv)) return "commas";
+  return is_inter_header(line, split_spaces) ? "spaces" : "";
+}
+
 // Why the first line has no known form.
 std::string unknown_form(std::string_view line) {
   EventFields fields;
-  const bool has_commas = is_inter_header(line, split_csv);
-  if (has_commas || is_inter_header(line, split_spaces)) {
-    return std::string("this is a RecBole header with ") + (has_commas ? "commas" : "spaces") +
-           " between its columns; expected tabs, there and in the lines below";
-  }
   std::string text = kKnownFormats;
   if (line.find("::") != std::string_view::npos) {
     text += "; of MovieLens' files only ratings.dat holds interactions: give that one, or its folder";
@@ -330,6 +331,10 @@ Result<EventLayout> detect_layout(std::string_view text, const std::string& path
       first = line;
       first_number = lines.number();
       if (is_inter_header(line, split_tabs)) return header_layout(InteractionsFormat::kInter, line, path, lines);
+      if (const std::string separator = wrong_separator(line); !separator.empty()) {
+        return invalid(header_found(path, lines.number(), line) + " of RecBole with " + separator +
+                       " between its columns; expected tabs, there and in the lines below");
+      }
       const auto layout = header_layout(InteractionsFormat::kCsv, line, path, lines);
       if (layout.ok() && layout->columns > 1) return layout;
     }

@@ -322,9 +322,9 @@ TEST(Interactions, ignore_white_space_after_the_last_column_of_a_recbole_header)
 
 TEST(Interactions, say_that_a_recbole_header_needs_tabs) {
   EXPECT_THAT(refused("user_id:token,item_id:token,timestamp:float\n1,2,3\n"),
-              AllOf(HasSubstr("file:1: found \"user_id:token,item_id"), HasSubstr("with commas between its columns"),
-                    HasSubstr("expected tabs")));
-  EXPECT_THAT(refused("user_id:token item_id:token timestamp:float\n1 2 3\n"),
+              AllOf(HasSubstr("file:1: found the header \"user_id:token,item_id"),
+                    HasSubstr("with commas between its columns"), HasSubstr("expected tabs")));
+  EXPECT_THAT(refused("user_id:token item_id:token rating:float timestamp:float\n1 2 3 4\n5 6 7 8\n"),
               AllOf(HasSubstr("with spaces between its columns"), HasSubstr("expected tabs")));
 }
 
