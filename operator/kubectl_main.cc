@@ -17,6 +17,7 @@
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kubectl_options.h"
 #include "operator/manifest/commands.h"
+#include "operator/manifest/kubectl.h"
 #include "operator/manifest/rendered_objects.h"
 #include "runner/base/build_info.h"
 #include "runner/config/check_arguments.h"
@@ -119,7 +120,11 @@ manifest::CommandParts manifest_parts() {
                 {.arguments = of.args, .ranks = of.ranks, .environment = of.environment}, all_workload_flags());
             if (!problem) return std::nullopt;
             return manifest::ArgsProblem{problem->index, problem->message, problem->is_of_environment};
-          }};
+          },
+          .run_kubectl =
+              [](const std::vector<std::string>& kubectl_arguments, const std::string& input) {
+                return manifest::run_kubectl(kubectl_arguments, input, read_environment());
+              }};
 }
 
 int run(const std::vector<std::string>& arguments) {

@@ -12,6 +12,8 @@
 
 #include "operator/api/yaml.h"
 #include "operator/manifest/rendered_objects.h"
+#include "operator/manifest/server_check.h"
+#include "runner/base/plural.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep::manifest {
@@ -21,30 +23,32 @@ constexpr int kUsage = code_of(ExitCode::kUsage);
 constexpr int kNodesMax = 10'000;  // as the CRD has it for numNodes
 
 // PROGRAM stands for the program's name.
-constexpr const char* kValidateHelp = R"(Usage: PROGRAM validate -f FILE…
+constexpr const char* kValidateHelp = R"(Usage: PROGRAM validate -f FILE… [--server]
 
 Names what is wrong with TrainJob files, without a cluster: what an API server with the TrainJob CRD would refuse, what
-the operator would, and what the pods' own agent would of trainer.args. One line each, by line and column:
+the operator would, and what the pods' own agent would of trainer.args and env. One line each, by line and column:
   trainjob.yaml:12:7: spec.trainer.numNodes: is 0, expected at least 1
 
   -f, --filename FILE    a file, a folder (every .yaml, .yml and .json in it), or - for standard input;
                          may be given again
+      --server           also ask the cluster of your kubeconfig, by a dry run of the TrainJob and of its first pod
   -h, --help             print this and stop
 
 A file may hold several documents; those of other kinds are passed over. YAML is read as kubectl reads it. A key that is
 given twice, and a number that YAML 1.1 and 1.2 read differently (010), are refused. What only a cluster knows (quota,
-admission policies, claims that exist) is not looked at: kubectl apply --dry-run=server asks it.
+policies, webhooks, its version) is found by --server: it runs kubectl, which must be on the PATH, and creates nothing.
 
 Examples:
   PROGRAM validate -f trainjob.yaml
   PROGRAM validate -f jobs/
+  PROGRAM validate -f trainjob.yaml --server
   kustomize build . | PROGRAM validate -f -
 
 Exit codes: 0 every TrainJob is valid; 2 something is wrong, or there is none.
 )";
 
 constexpr const char* kRenderHelp =
-    R"(Usage: PROGRAM render -f FILE [--nodes N] [--attempt N] [-n NAMESPACE] [-o yaml|json]
+    R"(Usage: PROGRAM render -f FILE [--nodes N] [--attempt N] [-n NAMESPACE] [-o yaml|json] [--server]
 
 Prints the objects that the operator would make of a TrainJob, without a cluster: the headless Service, the
 NetworkPolicy (networkPolicy: IntraJob), the PodDisruptionBudget (disruption.budget: OneAtATime) and every pod with its
@@ -55,6 +59,8 @@ environment. UID, run number and token are known in a cluster alone; placeholder
       --attempt N             the pods' attempt, as after so many replacements
   -n, --namespace NAMESPACE   instead of the file's; without any: default
   -o, --output yaml|json      json: one List
+      --server                print them only if the cluster of your kubeconfig takes the TrainJob and its first pod, by
+                              a dry run through kubectl
   -h, --help                  print this and stop
 
 Examples:
@@ -128,8 +134,19 @@ bool names_plugin(const api::TrainJob& job) {
                      [](const std::string& arg) { return arg == "--plugin" || arg.starts_with("--plugin="); });
 }
 
+// True: the cluster takes the job.
+bool ask_about(const JobInFile& job, const std::string& name, const CommandParts& parts) {
+  const Result<std::vector<Finding>> findings = ask_server(job, "", parts.run_kubectl);
+  if (!findings.ok()) {
+    parts.err << parts.program << ": " << findings.error().message << "\n";
+    return false;
+  }
+  for (const Finding& finding : *findings) parts.out << line_of(name, finding) << "\n";
+  return findings->empty();
+}
+
 // True: nothing is wrong with it.
-bool validate_file(const NamedFile& file, const CommandParts& parts) {
+bool validate_file(const NamedFile& file, bool asks_server, const CommandParts& parts) {
   const std::string name = shown_path(file.path);
   const Result<std::string> text = read_manifest(file.path, parts.in);
   if (!text.ok()) {
@@ -144,12 +161,14 @@ bool validate_file(const NamedFile& file, const CommandParts& parts) {
   bool all_valid = true;
   for (const JobInFile& job : found->jobs) {
     for (const Finding& finding : job.findings) parts.out << line_of(name, finding) << "\n";
-    if (job.findings.empty()) {
+    const bool is_valid = job.findings.empty() && (!asks_server || ask_about(job, name, parts));
+    if (is_valid) {
       parts.out << name << ": TrainJob " << job.name << " is valid"
+                << (asks_server ? ", and the cluster takes it and its first pod" : "")
                 << (names_plugin(*job.job) ? " (its arguments are checked in the pod, which has the plugin)" : "")
                 << "\n";
     }
-    all_valid = all_valid && job.findings.empty();
+    all_valid = all_valid && is_valid;
   }
   for (const std::string& other : found->others) parts.out << name << ": " << other << " is no TrainJob: passed over\n";
   if (!found->jobs.empty() || file.of_folder) return all_valid;
@@ -209,8 +228,11 @@ Result<JobInFile> only_job(const JobFile& file, const std::string& path) {
   return invalid(message);
 }
 
-void add_validate_options(CLI::App& app, std::vector<std::string>& paths) {
-  app.add_option("-f,--filename,--file,FILES", paths, "files or folders with TrainJobs")->required()->type_name("FILE");
+void add_validate_options(CLI::App& app, ValidateArguments& validate) {
+  app.add_option("-f,--filename,--file,FILES", validate.paths, "files or folders with TrainJobs")
+      ->required()
+      ->type_name("FILE");
+  app.add_flag("--server", validate.asks_server, "ask the cluster, too");
 }
 
 void add_render_options(CLI::App& app, RenderArguments& render) {
@@ -219,20 +241,21 @@ void add_render_options(CLI::App& app, RenderArguments& render) {
   app.add_option("--attempt", render.options.attempt, "the pods of this attempt")->check(CLI::NonNegativeNumber);
   app.add_option("-n,--namespace", render.options.ns, "where the file names none");
   app.add_option("-o,--output", render.output, "yaml or json")->check(CLI::IsMember({"yaml", "json"}));
+  app.add_flag("--server", render.asks_server, "ask the cluster first");
 }
 
 int validate_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
   CLI::App app("", parts.program + " validate");
-  std::vector<std::string> paths;
-  add_validate_options(app, paths);
+  ValidateArguments validate;
+  add_validate_options(app, validate);
   if (const std::optional<int> code = parse(app, arguments, kValidateHelp, parts)) return *code;
-  const Result<std::vector<NamedFile>> files = files_of(paths);
+  const Result<std::vector<NamedFile>> files = files_of(validate.paths);
   if (!files.ok()) {
     parts.err << parts.program << ": " << files.error().message << "\n";
     return kUsage;
   }
   bool all_valid = true;
-  for (const NamedFile& file : *files) all_valid = validate_file(file, parts) && all_valid;
+  for (const NamedFile& file : *files) all_valid = validate_file(file, validate.asks_server, parts) && all_valid;
   return all_valid ? 0 : kUsage;
 }
 
@@ -247,6 +270,13 @@ int render_command(const std::vector<std::string>& arguments, const CommandParts
     TRY_ASSIGN(JobInFile found, only_job(file, shown_path(render.path)));
     if (found.job->meta.name.empty()) {
       return invalid("metadata.name: is missing; with generateName the API server makes the name");
+    }
+    if (render.asks_server) {
+      TRY_ASSIGN(const std::vector<Finding> refused, ask_server(found, render.options.ns, parts.run_kubectl));
+      if (!refused.empty()) {
+        return invalid(
+            joined(refused, "\n", [&](const Finding& one) { return line_of(shown_path(render.path), one); }));
+      }
     }
     return rendered_objects(*found.job, render.options);
   };

@@ -1,7 +1,8 @@
 // `validate` and `render`, for lockstep and for kubectl-lockstep: files in, lines out.
 //
-// Role: the I/O for job_file.h and rendered_objects.h: reads files (or standard input, as -), writes text. Exit codes:
-// 0; 2: wrong usage, a file that cannot be read, or a TrainJob with something to correct.
+// Role: the I/O for job_file.h, rendered_objects.h and server_check.h: reads files (or standard input, as -), writes
+// text. Exit codes: 0; 2: wrong usage, a file that cannot be read, a TrainJob with something to correct, or no answer
+// from the cluster.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "operator/manifest/job_file.h"
+#include "operator/manifest/kubectl.h"
 #include "operator/manifest/rendered_objects.h"
 #include "runner/base/result.h"
 
@@ -22,17 +24,24 @@ struct CommandParts {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  CheckArgs check_args;  // by runner/config; absent: trainer.args are not checked
+  CheckArgs check_args;    // by runner/config; absent: trainer.args are not checked
+  RunKubectl run_kubectl;  // for --server
+};
+
+struct ValidateArguments {
+  std::vector<std::string> paths;
+  bool asks_server = false;
 };
 
 struct RenderArguments {
   std::string path;
   std::string output = "yaml";
+  bool asks_server = false;
   RenderOptions options;
 };
 
-// The commands' options; what is parsed goes into `paths` and `render`, which must live as long as the app.
-void add_validate_options(CLI::App& app, std::vector<std::string>& paths);
+// The commands' options; what is parsed goes into `validate` and `render`, which must live as long as the app.
+void add_validate_options(CLI::App& app, ValidateArguments& validate);
 void add_render_options(CLI::App& app, RenderArguments& render);
 
 // `arguments`: what stands after the command's name.

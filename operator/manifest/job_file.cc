@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -236,9 +237,10 @@ std::string line_of(const std::string& file, const Finding& finding) {
 }
 
 Result<JobFile> read_job_file(std::string_view text, const std::string& file, const CheckArgs& check_args) {
-  TRY_ASSIGN(const std::vector<api::YamlDocument> documents, api::parse_manifests(text, file));
+  TRY_ASSIGN(std::vector<api::YamlDocument> parsed, api::parse_manifests(text, file));
+  const auto documents = std::make_shared<const std::vector<api::YamlDocument>>(std::move(parsed));
   std::vector<Item> items;
-  for (const api::YamlDocument& document : documents) add_items(document, items);
+  for (const api::YamlDocument& document : *documents) add_items(document, items);
   JobFile result;
   for (const Item& item : items) {
     const Json object(*item.value);
@@ -251,6 +253,7 @@ Result<JobFile> read_job_file(std::string_view text, const std::string& file, co
     }
     if (is_trainjob(object)) {
       result.jobs.push_back(read_job(item, check_args));
+      result.jobs.back().place_of = [documents, item](const std::string& field) { return item.place_of(field); };
     } else {
       result.others.push_back(kind + " " + name_of(object));
     }

@@ -36,6 +36,8 @@ struct JobInFile {
   Json written;                      // without defaults
   std::vector<Finding> findings;     // in the order of the text
   std::optional<api::TrainJob> job;  // with defaults; nothing when there are findings
+  // Where a field stands in the text, or its nearest parent.
+  std::function<api::YamlPlace(const std::string& field)> place_of;
 };
 
 struct JobFile {

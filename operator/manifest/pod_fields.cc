@@ -181,7 +181,8 @@ void check_template(const api::TrainJobSpec& spec, FieldCheck& check) {
   check.check_object("PodTemplateSpec", pod_template, path);
   const Json* const pod_spec = field(pod_template, {"spec"});
   if (pod_spec == nullptr || !pod_spec->is_object()) return;
-  std::set<std::string> volumes = {std::string(train::kSharedMemoryVolume), std::string(train::kCheckpointVolume)};
+  std::set<std::string> volumes = {std::string(train::kCheckpointVolume)};
+  if (spec.trainer.shared_memory == api::SharedMemory::kMemory) volumes.emplace(train::kSharedMemoryVolume);
   for (const Json& volume : list_field(*pod_spec, {"volumes"})) volumes.insert(text_field(volume, {"name"}));
   for (const char* list : {"containers", "initContainers"}) {
     check_containers(*pod_spec, list, path + ".spec", volumes, check);

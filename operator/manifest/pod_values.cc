@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -317,7 +318,44 @@ void check_env(const Json& variable, const Place& at) {
   }
 }
 
+// What a variable may be of its pod. metadata.labels['KEY'] and metadata.annotations['KEY'], too.
+constexpr std::array kPodFields = {"metadata.name",
+                                   "metadata.namespace",
+                                   "metadata.uid",
+                                   "spec.nodeName",
+                                   "spec.host",  // an old name of spec.nodeName
+                                   "spec.serviceAccountName",
+                                   "status.hostIP",
+                                   "status.hostIPs",
+                                   "status.podIP",
+                                   "status.podIPs"};
+constexpr std::array kResourceFields = {"limits.cpu",   "limits.memory",   "limits.ephemeral-storage",
+                                        "requests.cpu", "requests.memory", "requests.ephemeral-storage"};
+
 void check_env_source(const Json& source, const Place& at) {
+  const auto is_among = [](const auto& names, const std::string& text) {
+    return std::find(names.begin(), names.end(), text) != names.end();
+  };
+  if (has(source, "fieldRef")) {
+    const std::string path = text_field(source, {"fieldRef", "fieldPath"});
+    const bool has_key =
+        (path.starts_with("metadata.labels['") || path.starts_with("metadata.annotations['")) && path.ends_with("']");
+    if (!has_key && !is_among(kPodFields, path)) {
+      at.below("fieldRef")
+          .below("fieldPath")
+          .add("is " + as_json(Json(path)) + ", expected one of " + joined(kPodFields) +
+               ", metadata.labels['KEY'], metadata.annotations['KEY']");
+    }
+  }
+  if (has(source, "resourceFieldRef")) {
+    const std::string resource = text_field(source, {"resourceFieldRef", "resource"});
+    const bool is_of_pages = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
+    if (!is_of_pages && !is_among(kResourceFields, resource)) {
+      at.below("resourceFieldRef")
+          .below("resource")
+          .add("is " + as_json(Json(resource)) + ", expected one of " + joined(kResourceFields));
+    }
+  }
   check_one_of(source, std::array{"fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"},
                "source", at);
 }
@@ -326,9 +364,15 @@ void check_env_from(const Json& source, const Place& at) {
   check_one_of(source, std::array{"configMapRef", "secretRef"}, "source", at);
 }
 
+// The name of a Secret or a ConfigMap.
+void check_object_name(const Json& reference, const Place& at) {
+  if (text_field(reference, {"name"}).empty()) return check_not_empty(reference, "name", at);
+  check_text(reference, "name", api::dns_subdomain_expected, at);
+}
+
 void check_key_of(const Json& selector, const Place& at) {
   check_not_empty(selector, "key", at);
-  check_not_empty(selector, "name", at);
+  check_object_name(selector, at);
 }
 
 void check_named_source(const Json& source, const Place& at) { check_not_empty(source, "name", at); }
@@ -496,13 +540,15 @@ void check_init_container(const Json& container, const Place& at) {
   }
 }
 
+void check_image(const std::string& image, const Place& at) {
+  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  if (image.empty() || (!is_space(image.front()) && !is_space(image.back()))) return;
+  at.add("is " + as_json(Json(image)) + ", expected no space at its ends");
+}
+
 void check_container(const Json& container, const Place& at) {
   check_text(container, "name", api::dns_label_expected, at);
-  const std::string image = text_field(container, {"image"});
-  if (!image.empty() && (std::isspace(static_cast<unsigned char>(image.front())) != 0 ||
-                         std::isspace(static_cast<unsigned char>(image.back())) != 0)) {
-    at.below("image").add("is " + as_json(Json(image)) + ", expected no space at its ends");
-  }
+  check_image(text_field(container, {"image"}), at.below("image"));
   check_unique(list_field(container, {"volumeMounts"}), "mountPath", at.below("volumeMounts"));
   check_unique(list_field(container, {"ports"}), "name", at.below("ports"));
   const Json& ports = list_field(container, {"ports"});
@@ -563,7 +609,7 @@ using Rule = void (*)(const Json& value, const Place& at);
 const std::map<std::string, Rule, std::less<>>& rules() {
   static const std::map<std::string, Rule, std::less<>> made = {
       {"AppArmorProfile", check_profile},
-      {"ConfigMapEnvSource", check_named_source},
+      {"ConfigMapEnvSource", check_object_name},
       {"ConfigMapKeySelector", check_key_of},
       {"ConfigMapProjection", check_named_source},
       {"ConfigMapVolumeSource", check_config_map},
@@ -595,7 +641,7 @@ const std::map<std::string, Rule, std::less<>>& rules() {
       {"PreferredSchedulingTerm", check_weighted},
       {"Probe", check_probe},
       {"SeccompProfile", check_profile},
-      {"SecretEnvSource", check_named_source},
+      {"SecretEnvSource", check_object_name},
       {"SecretKeySelector", check_key_of},
       {"SecretProjection", check_named_source},
       {"SecretVolumeSource", check_secret},
@@ -705,6 +751,25 @@ void check_resources(const Resources& resources, std::vector<api::Problem>& prob
   }
 }
 
+// What containers claim is among the claims of the pod.
+void check_claims(const api::TrainJobSpec& spec, const Json& resources, const std::string& path,
+                  std::vector<api::Problem>& problems) {
+  std::set<std::string> names;
+  for (const Json& claim : list_field(spec.trainer.pod_template, {"spec", "resourceClaims"})) {
+    names.insert(text_field(claim, {"name"}));
+  }
+  const Json& claims = list_field(resources, {"claims"});
+  for (size_t i = 0; i < claims.size(); ++i) {
+    const std::string name = text_field(claims[i], {"name"});
+    if (names.contains(name)) continue;
+    Place(path, problems)
+        .below("claims")
+        .below(i)
+        .below("name")
+        .add("is " + as_json(Json(name)) + ", which is not among resourceClaims of the template's spec");
+  }
+}
+
 void check_all_resources(const api::TrainJobSpec& spec, std::vector<api::Problem>& problems) {
   const int trainer = train::trainer_index(spec.trainer.pod_template);
   Resources of_trainer;
@@ -714,13 +779,18 @@ void check_all_resources(const api::TrainJobSpec& spec, std::vector<api::Problem
     for (size_t i = 0; i < containers.size(); ++i) {
       if (!has(containers[i], "resources")) continue;
       const bool is_trainer = list[0] == 'c' && static_cast<int>(i) == trainer;
+      const std::string at = api::field_below(api::field_below(path, i), "resources");
       Resources own;
-      Resources& resources = is_trainer ? of_trainer : own;
-      resources.add(containers[i].at("resources"), api::field_below(api::field_below(path, i), "resources"));
-      if (!is_trainer) check_resources(own, problems);
+      (is_trainer ? of_trainer : own).add(containers[i].at("resources"), at);
+      check_resources(own, problems);  // of the trainer: nothing
+      // The trainer's claims are those of resourcesPerNode, where it has any.
+      if (is_trainer && has(spec.trainer.resources_per_node, "claims")) continue;
+      check_claims(spec, containers[i].at("resources"), at, problems);
     }
   }
-  of_trainer.add(spec.trainer.resources_per_node, "spec.trainer.resourcesPerNode");
+  const std::string of_field = "spec.trainer.resourcesPerNode";
+  of_trainer.add(spec.trainer.resources_per_node, of_field);
+  check_claims(spec, spec.trainer.resources_per_node, of_field, problems);
   check_resources(of_trainer, problems);
 }
 
@@ -732,8 +802,8 @@ std::vector<api::Problem> check_pod_values(const api::TrainJobSpec& spec) {
     const auto rule = rules().find(type);
     if (rule != rules().end()) rule->second(value, Place(path, problems));
   };
+  check_image(spec.trainer.image, Place("spec.trainer.image", problems));
   visit_objects("PodTemplateSpec", spec.trainer.pod_template, std::string(train::kTemplatePath), apply);
-  // Without a PodSpec in the template there is nothing that its rule could find.
   for (size_t i = 0; i < spec.trainer.env.size(); ++i) {
     visit_objects("EnvVar", spec.trainer.env[i], api::field_below("spec.trainer.env", i), apply);
   }

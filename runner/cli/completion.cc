@@ -28,8 +28,8 @@ CommandShape completion_shape() {
 
 CommandShape validate_shape() {
   CLI::App app;
-  std::vector<std::string> paths;
-  manifest::add_validate_options(app, paths);
+  manifest::ValidateArguments validate;
+  manifest::add_validate_options(app, validate);
   return shape_of(app);
 }
 

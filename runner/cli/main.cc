@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "operator/manifest/commands.h"
+#include "operator/manifest/kubectl.h"
 #include "runner/base/build_info.h"
 #include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
@@ -72,7 +73,11 @@ lockstep::manifest::CommandParts manifest_parts() {
                 {.arguments = of.args, .ranks = of.ranks, .environment = of.environment}, all_workload_flags());
             if (!problem) return std::nullopt;
             return manifest::ArgsProblem{problem->index, problem->message, problem->is_of_environment};
-          }};
+          },
+          .run_kubectl =
+              [](const std::vector<std::string>& kubectl_arguments, const std::string& input) {
+                return manifest::run_kubectl(kubectl_arguments, input, read_environment());
+              }};
 }
 
 }  // namespace

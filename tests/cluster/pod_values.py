@@ -120,6 +120,7 @@ REFUSED = {
                                         "initContainers[0].name"),
     "two init containers of a name": (template(initContainers=[{"name": "a", "image": "i"}] * 2), "initContainers[1].name"),
     "an image with a space": (template(containers=[{"name": "sidecar", "image": "i "}]), "containers[0].image"),
+    "the trainer's image with a space": ({"image": " i"}, "spec.trainer.image"),
     "a port that is too high": (sidecar(ports=[{"containerPort": 65536}]), "ports[0].containerPort"),
     "a port 0": (sidecar(ports=[{"containerPort": 0}]), "ports[0].containerPort"),
     "a port's name": (sidecar(ports=[{"containerPort": 1, "name": "a-long-port-name"}]), "ports[0].name"),
@@ -139,6 +140,13 @@ REFUSED = {
         "env[0].valueFrom.secretKeyRef"),
     "a secret without a name": ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "b"}}}]},
                                 "secretKeyRef.name"),
+    "a secret's bad name": ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "A_b", "key": "k"}}}]},
+                            "secretKeyRef.name"),
+    "a field that no variable may be": (trainer(env=[{"name": "A", "valueFrom": {
+        "fieldRef": {"fieldPath": "spec.nope"}}}]), "fieldRef.fieldPath"),
+    "a resource that no variable may be": (trainer(env=[{"name": "A", "valueFrom": {
+        "resourceFieldRef": {"resource": "limits.nvidia.com/gpu"}}}]), "resourceFieldRef.resource"),
+    "a claim that the pod lacks": ({"resourcesPerNode": {"claims": [{"name": "fabric"}]}}, "claims[0].name"),
     "variables from two places": (trainer(envFrom=[{"configMapRef": {"name": "a"}, "secretRef": {"name": "b"}}]),
                                   "envFrom[0].secretRef"),
     "variables from nowhere": (trainer(envFrom=[{}]), "envFrom[0]"),
@@ -237,6 +245,13 @@ ACCEPTED = {
         {"name": "sidecar", "image": "i", "ports": [{"containerPort": 1}, {"containerPort": 2, "hostPort": 2}]}]),
     "variables": trainer(env=[{"name": "a.b-c d", "value": ""}, {"name": "A", "value": "", "valueFrom": {
         "fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "A", "value": "twice"}]),
+    "variables of the pod": trainer(env=[
+        {"name": f"A{i}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for i, path in enumerate((
+            "metadata.uid", "spec.nodeName", "spec.host", "status.hostIPs", "metadata.labels['a']",
+            "metadata.annotations['a.b/C']"))] + [{"name": "R", "valueFrom": {
+                "resourceFieldRef": {"resource": "limits.cpu"}}}]),
+    "a claim": {"resourcesPerNode": {"claims": [{"name": "fabric"}]}, **template(
+        resourceClaims=[{"name": "fabric", "resourceClaimName": "a"}])},
     "variables from elsewhere": trainer(envFrom=[{"configMapRef": {"name": "a"}, "prefix": "b"}]),
     "a secret's variable": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
     "mounts": mounted("/data", "/data/a", "relative", subPath="a..b"),
@@ -288,6 +303,7 @@ def pod_of(base, written):
         else:
             spec[name] = value
     trainer_container = next(one for one in spec["containers"] if one["name"] == "trainer")
+    trainer_container["image"] = written.get("image", trainer_container["image"])
     trainer_container["env"] = [*trainer_container.get("env", []), *written.get("env", [])]
     if "resourcesPerNode" in written:
         trainer_container["resources"] = written["resourcesPerNode"]

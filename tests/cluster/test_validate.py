@@ -1,17 +1,19 @@
 """`lockstep validate` says of a file what kubectl, the API server and the operator would say of it."""
 import json
+import os
 import pathlib
 import re
 
 import pytest
 
-from bad_jobs import REFUSED, TEMPLATES
+from bad_jobs import REFUSED, TEMPLATES, WRONG_PODS
 from command_line import lockstep
 from control_plane import is_usual_version, kubernetes_version
 from kube_api import ApiError
 from pod_fields import pod_fields, text_of
-from pod_values import ACCEPTED, REFUSED as REFUSED_VALUES, pod_of
+from pod_values import ACCEPTED, REFUSED as REFUSED_VALUES, pod_of, resources
 from train_jobs import train_job
+from waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What tests leave out, and our agent needs.
@@ -43,7 +45,8 @@ def server_accepts(api, text):
 
 @pytest.mark.parametrize("body, field, says", REFUSED)
 def test_what_the_api_server_refuses_is_found(body, field, says):
-    done = validate(json.dumps(with_args(body), indent=2))
+    is_of_args = field.startswith("spec.trainer.args")
+    done = validate(json.dumps(body if is_of_args else with_args(body), indent=2))
     assert done.returncode == 2
     assert field in fields(done), done.stdout
 
@@ -54,6 +57,16 @@ def test_a_template_that_makes_no_pod_is_found(template, path, says):
     assert done.returncode == 2
     (field,) = fields(done)
     assert path in field and field.startswith("spec.trainer.podTemplate."), done.stdout
+
+
+# Whether an account or a class exists is known in a cluster alone.
+@pytest.mark.parametrize("body, field, says", [wrong for wrong in WRONG_PODS if wrong[1] != "spec"])
+def test_a_pod_that_the_api_server_refuses_is_found(body, field, says):
+    done = validate(json.dumps(with_args(body), indent=2))
+    assert done.returncode == 2
+    (found,) = fields(done)
+    # The server names what is above the value in some places, such as the requests of all resources.
+    assert found.startswith(re.sub(r"\[([^]0-9][^]]*)\]", r".\1", field).removesuffix(".limits")), done.stdout
 
 
 def test_what_the_tests_start_is_valid(api):
@@ -182,6 +195,73 @@ def test_variables_are_those_that_the_agent_takes(whose, place):
     ((field, message),) = fields(done).items()
     where = "spec.trainer.env[0]" if place == "field" else "spec.trainer.podTemplate.spec.containers[0].env[0]"
     assert field == where and message.startswith(named)
+
+
+# --- what a cluster says
+
+
+def ask_cluster(api, body, command="validate"):
+    """`lockstep validate --server` or `render --server` of a job in the test's namespace."""
+    body = {**body, "metadata": {**body["metadata"], "namespace": api.namespace}}
+    programs = pathlib.Path(api.control_plane.program("kubectl")).parent
+    return lockstep(command, "-f", "-", "--server", stdin=json.dumps(body, indent=2), environment={
+        "KUBECONFIG": str(api.kubeconfig), "PATH": f"{programs}:{os.environ['PATH']}"})
+
+
+def line_with(body, api, part):
+    """The number of the first line that has `part`, in the text that ask_cluster sends."""
+    body = {**body, "metadata": {**body["metadata"], "namespace": api.namespace}}
+    return next(i for i, line in enumerate(json.dumps(body, indent=2).splitlines(), 1) if part in line)
+
+
+def test_a_cluster_that_takes_a_job_is_asked_and_keeps_nothing(api):
+    done = ask_cluster(api, job_of({}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is valid, and the cluster takes it and its first pod" in done.stdout
+    rendered = ask_cluster(api, job_of({}), "render")
+    assert rendered.returncode == 0 and "kind: Pod" in rendered.stdout, rendered.stderr
+    assert api.list("pods") == [] and api.list("lockstep.dev/v1/trainjobs") == []
+
+
+def test_a_cluster_is_asked_about_a_job_that_runs_there(api):
+    api.create("lockstep.dev/v1/trainjobs", job_of({}))
+    assert ask_cluster(api, job_of({})).returncode == 0
+    done = ask_cluster(api, job_of({"launcher": "None"}))
+    assert done.returncode == 2
+    assert ": spec.trainer.launcher: " in done.stdout and "cannot change" in done.stdout
+
+
+def test_what_a_cluster_alone_refuses_is_said_in_the_users_fields(api):
+    api.create("limitranges", {"metadata": {"name": "small"}, "spec": {"limits": [
+        {"type": "Container", "default": {"cpu": "500m"}}]}})
+    body = job_of(resources(requests={"cpu": "700m"}))
+    assert validate(json.dumps(body)).returncode == 0
+    for command in ("validate", "render"):
+        done = ask_cluster(api, body, command)
+        assert done.returncode == 2
+        said = done.stdout if command == "validate" else done.stderr
+        (line,) = said.splitlines()
+        assert line.startswith(f"standard input:{line_with(body, api, 'requests')}:"), said
+        assert "spec.trainer.resourcesPerNode.requests: " in line and "cpu limit of 500m" in line
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("kind, spec, written, says", [
+    ("resourcequotas", {"hard": {"pods": "0"}}, {}, "exceeded quota"),
+    ("limitranges", {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]},
+     {"resourcesPerNode": {"limits": {"memory": "2Gi"}}}, "maximum memory usage per Container is 1Gi"),
+])
+def test_what_a_namespace_does_not_allow_is_said(api, kind, spec, written, says):
+    api.create(kind, {"metadata": {"name": "little"}, "spec": spec})
+    body = job_of(written)
+    wait_until(lambda: ask_cluster(api, body).returncode == 2, "refusal")
+    done = ask_cluster(api, body)
+    assert says in done.stdout and "standard input:" in done.stdout
+
+
+def test_a_cluster_that_does_not_answer_is_said(api):
+    done = lockstep("validate", "-f", "-", "--server", stdin=json.dumps(job_of({})), environment={"PATH": "/nowhere"})
+    assert done.returncode == 2 and "PATH has no program of that name" in done.stderr
 
 
 # --- the text

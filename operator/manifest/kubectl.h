@@ -1,0 +1,29 @@
+// Runs kubectl, which knows how its user reaches a cluster and logs in there.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/contract/world.h"
+
+namespace lockstep::manifest {
+
+struct ProgramEnd {
+  int code = 0;  // above 128: ended by the signal of that number less 128
+  std::string out;
+  std::string err;
+};
+
+// `arguments`: those after `kubectl`. `input`: its standard input. Errors: it
+// cannot be started.
+using RunKubectl =
+    std::function<Result<ProgramEnd>(const std::vector<std::string>& arguments, const std::string& input)>;
+
+// The kubectl that the environment's PATH finds. Waits until it ends; kubectl
+// has time limits of its own.
+Result<ProgramEnd> run_kubectl(const std::vector<std::string>& arguments, const std::string& input,
+                               const Environment& environment);
+
+}  // namespace lockstep::manifest
