@@ -293,6 +293,36 @@ def test_an_edit_while_it_waits_replaces_the_workload(jobs, queues):
     assert jobs.pods()["job-0-0"]["spec"]["containers"][0]["image"] == "registry.example/runner:2"
 
 
+REFUSED = {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "UPPER_case", "key": "k"}}}]}
+
+
+def test_a_job_whose_pods_are_refused_gives_its_reservation_back_and_asks_again_when_it_is_edited(jobs, queues):
+    queues.make(2)
+    jobs.create(nodes=2, trainer=REFUSED, health={"startupTimeoutSeconds": 5})
+    jobs.wait_for(lambda: jobs.status().get("reason") == "InvalidSpec", "InvalidSpec")
+    jobs.wait_for(lambda: jobs.status()["phase"] == "Suspended", "the end of its time")
+    assert "has given its reservation back" in jobs.status()["message"]
+    assert "spec.trainer.env[0].valueFrom.secretKeyRef.name" in jobs.status()["message"]
+    wait_until(lambda: queues.workload() is None, "end of the Workload")
+    jobs.create("second", nodes=2)
+    jobs.wait_for_pods("second-0-0", "second-1-0", job="second")
+    jobs.delete("second")
+    jobs.patch({"spec": {"trainer": {"env": []}}})
+    jobs.wait_for_pods("job-0-0", "job-1-0")
+
+
+def test_an_edit_of_a_job_whose_pods_are_refused_replaces_the_workload(jobs, queues):
+    queues.make(2)
+    jobs.create(nodes=2, trainer=REFUSED)
+    jobs.wait_for(lambda: jobs.status().get("phase") == "Pending" and jobs.status()["reason"] == "InvalidSpec",
+                  "InvalidSpec")
+    first = queues.workload()["metadata"]["uid"]
+    jobs.patch({"spec": {"trainer": {"env": [], "numNodes": 1, "image": "registry.example/runner:2"}}})
+    jobs.wait_for_pods("job-0-0")
+    made = queues.workload()
+    assert made["metadata"]["uid"] != first and made["spec"]["podSets"][0]["count"] == 1
+
+
 def test_a_deactivated_job_stays_so_when_it_is_edited_or_suspended_and_resumed(jobs, queues):
     queues.make(1)
     jobs.create(nodes=2)
