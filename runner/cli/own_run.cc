@@ -27,8 +27,9 @@ constexpr std::chrono::milliseconds kTick{250};
 constexpr const char* kNowhere = "/dev/null";
 
 // What the operator, agents and launchers write. It speaks of another run, so a run of its own must not read it.
-constexpr std::array<std::string_view, 5> kForeignPrefixes = {"LOCKSTEP_", "SLURM_", "OMPI_COMM_WORLD_", "PET_",
-                                                              "TORCHELASTIC_"};
+constexpr std::array<std::string_view, 12> kForeignPrefixes = {
+    "LOCKSTEP_", "SLURM_", "OMPI_COMM_WORLD_", "PET_", "TORCHELASTIC_", "PMI_", "PMIX_", "PALS_", "MV2_",
+    "LWS_",      "VC_",    "SKYPILOT_"};
 constexpr std::array kForeignNames = {env::kRank,
                                       env::kWorldSize,
                                       env::kLocalRank,

@@ -89,11 +89,34 @@ inline constexpr std::string_view kSlurmStepNodelist = "SLURM_STEP_NODELIST";
 inline constexpr std::string_view kSlurmJobNodelist = "SLURM_JOB_NODELIST";
 inline constexpr std::string_view kSlurmNodelist = "SLURM_NODELIST";
 
-// Open MPI's mpirun.
-inline constexpr std::string_view kMpiRank = "OMPI_COMM_WORLD_RANK";
-inline constexpr std::string_view kMpiSize = "OMPI_COMM_WORLD_SIZE";
-inline constexpr std::string_view kMpiLocalRank = "OMPI_COMM_WORLD_LOCAL_RANK";
-inline constexpr std::string_view kMpiLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
+// mpirun of Open MPI.
+inline constexpr std::string_view kOpenMpiRank = "OMPI_COMM_WORLD_RANK";
+inline constexpr std::string_view kOpenMpiSize = "OMPI_COMM_WORLD_SIZE";
+inline constexpr std::string_view kOpenMpiLocalRank = "OMPI_COMM_WORLD_LOCAL_RANK";
+inline constexpr std::string_view kOpenMpiLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
+// mpiexec of MPICH and Intel MPI (Hydra), PALS of HPE Cray, Flux; Slurm with --mpi=pmi2 sets the first two, too.
+inline constexpr std::string_view kPmiRank = "PMI_RANK";
+inline constexpr std::string_view kPmiSize = "PMI_SIZE";
+inline constexpr std::string_view kHydraLocalRank = "MPI_LOCALRANKID";
+inline constexpr std::string_view kHydraLocalSize = "MPI_LOCALNRANKS";
+inline constexpr std::string_view kPmiLocalRank = "PMI_LOCAL_RANK";
+inline constexpr std::string_view kPmiLocalSize = "PMI_LOCAL_SIZE";
+// mpirun of MVAPICH2.
+inline constexpr std::string_view kMvapichRank = "MV2_COMM_WORLD_RANK";
+inline constexpr std::string_view kMvapichSize = "MV2_COMM_WORLD_SIZE";
+inline constexpr std::string_view kMvapichLocalRank = "MV2_COMM_WORLD_LOCAL_RANK";
+inline constexpr std::string_view kMvapichLocalSize = "MV2_COMM_WORLD_LOCAL_SIZE";
+// A rank without the number of ranks.
+inline constexpr std::string_view kPmixRank = "PMIX_RANK";
+inline constexpr std::string_view kPalsRank = "PALS_RANKID";
+
+// Other systems that start several pods or machines: LeaderWorkerSet, SkyPilot, Volcano. Volcano gives each task of its
+// job a VC_TASK_NUM, the number of its pods.
+inline constexpr std::string_view kLwsGroupSize = "LWS_GROUP_SIZE";
+inline constexpr std::string_view kSkypilotNumNodes = "SKYPILOT_NUM_NODES";
+inline constexpr std::string_view kVolcanoTaskIndex = "VC_TASK_INDEX";
+inline constexpr std::string_view kVolcanoPrefix = "VC_";
+inline constexpr std::string_view kVolcanoNumSuffix = "_NUM";
 
 // Devices, threads, and how output looks.
 inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";

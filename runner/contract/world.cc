@@ -10,6 +10,7 @@
 
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
+#include "runner/contract/announced_nodes.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep {
@@ -97,8 +98,9 @@ Status check_pair(const Reader& env) {
 // --ddp promises several ranks: an error when nobody says how many.
 Status check_ddp(const Reader& env, const LaunchOptions& launch) {
   if (!launch.ddp || launch.nproc || launch.nnodes || launch.local_nodes) return {};
-  for (const std::string_view name : {env::kRank, env::kNodeRank, env::kNumNodes, env::kNprocPerNode,
-                                      env::kJobCompletionIndex, env::kSlurmProcid, env::kMpiRank}) {
+  for (const std::string_view name :
+       {env::kRank, env::kNodeRank, env::kNumNodes, env::kNprocPerNode, env::kJobCompletionIndex, env::kSlurmProcid,
+        env::kOpenMpiRank, env::kPmiRank, env::kMvapichRank}) {
     if (env.has(name)) return {};
   }
   std::string missing;
@@ -251,15 +253,17 @@ Status place_in_node(const Reader& env, const LaunchOptions& launch, World& worl
   return {};
 }
 
+Error number_of_nodes_unknown(const std::string& said_by) {
+  return invalid(said_by + " says which node this is, but not how many there are: set --nnodes (or " +
+                 std::string(env::kNumNodes) + "); --nnodes 1 trains each alone");
+}
+
 Result<World> node_world(const Reader& env, const LaunchOptions& launch, const NodePlace& place,
                          std::optional<int> nnodes) {
   World world;
   world.source = place.source;
   world.node_rank = place.node_rank;
-  if (!nnodes) {
-    return invalid(place.said_by + " says which node this is, but not how many there are: set --nnodes (or " +
-                   std::string(env::kNumNodes) + "); --nnodes 1 trains each alone");
-  }
+  if (!nnodes) return number_of_nodes_unknown(place.said_by);
   world.nnodes = *nnodes;
   if (world.node_rank >= world.nnodes) {
     return invalid(place.said_by + " with " + std::to_string(world.nnodes) + " nodes (--nnodes or " +
@@ -366,54 +370,96 @@ Result<World> slurm_world(const Reader& env, const LaunchOptions& launch) {
   return world;
 }
 
-// --- Open MPI ---
+// --- MPI ---
 
-Result<World> mpi_world(const Reader& env, const LaunchOptions& launch) {
+// The variables of one kind of mpirun. Those of a rank's place on its node have several names.
+struct MpiNames {
+  std::string_view rank;
+  std::string_view size;
+  std::array<std::string_view, 2> local_rank;
+  std::array<std::string_view, 2> local_size;
+};
+constexpr std::array<MpiNames, 3> kMpiNames = {{
+    {env::kOpenMpiRank, env::kOpenMpiSize, {env::kOpenMpiLocalRank}, {env::kOpenMpiLocalSize}},
+    {env::kMvapichRank, env::kMvapichSize, {env::kMvapichLocalRank}, {env::kMvapichLocalSize}},
+    {env::kPmiRank,
+     env::kPmiSize,
+     {env::kHydraLocalRank, env::kPmiLocalRank},
+     {env::kHydraLocalSize, env::kPmiLocalSize}},
+}};
+
+Result<World> mpi_world(const Reader& env, const LaunchOptions& launch, const MpiNames& names) {
   World world;
   world.source = WorldSource::kMpi;
-  TRY_ASSIGN(const std::optional<int> rank, env.number(env::kMpiRank, 0, kCountMax));
-  TRY_ASSIGN(const std::optional<int> size, env.number(env::kMpiSize, 1, kCountMax));
-  TRY_ASSIGN(const std::optional<int> local_rank, env.number(env::kMpiLocalRank, 0, kCountMax));
-  TRY_ASSIGN(const std::optional<int> local_size, env.number(env::kMpiLocalSize, 1, kCountMax));
+  const std::string_view local_rank_name = env.first_set({names.local_rank[0], names.local_rank[1]});
+  const std::string_view local_size_name = env.first_set({names.local_size[0], names.local_size[1]});
+  TRY_ASSIGN(const std::optional<int> rank, env.number(names.rank, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> size, env.number(names.size, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_rank, env.number(local_rank_name, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_size, env.number(local_size_name, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> given_local_rank, read_local_rank(env, launch));
   world.rank = *rank;
   world.world_size = *size;
-  world.local_rank = local_rank.value_or(0);
+  world.local_rank = local_rank.value_or(given_local_rank.value_or(0));
   world.local_world_size = local_size.value_or(world.local_rank + 1);
   if (world.rank >= world.world_size || world.local_rank >= world.local_world_size ||
       world.local_world_size > world.world_size) {
-    return invalid("OMPI_COMM_WORLD_RANK=" + std::to_string(world.rank) + ", SIZE=" + std::to_string(world.world_size) +
-                   ", LOCAL_RANK=" + std::to_string(world.local_rank) +
-                   ", LOCAL_SIZE=" + std::to_string(world.local_world_size) +
-                   ": expected RANK < SIZE and LOCAL_RANK < LOCAL_SIZE <= SIZE");
+    return invalid(env.setting(names.rank) + ", " + env.setting(names.size) + ", local rank " +
+                   std::to_string(world.local_rank) + " of " + std::to_string(world.local_world_size) + " (" +
+                   std::string(names.local_rank[0]) + ", " + std::string(names.local_size[0]) +
+                   "): expected a rank below the size, a local rank below the local size, and that not above the size");
   }
   // OMPI_COMM_WORLD_NODE_RANK counts ranks on a node, not nodes; this holds for mpirun's default of filling nodes.
   world.nnodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
   world.node_rank = std::min(world.rank / world.local_world_size, world.nnodes - 1);
   TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
   if (!address_known && world.nnodes > 1) {
-    return invalid("mpirun started " + std::to_string(world.world_size) +
-                   " ranks on several nodes, but MASTER_ADDR is "
-                   "not set: give mpirun -x MASTER_ADDR=<host of rank 0>, or --master_addr");
+    return invalid(env.setting(names.size) + " ranks were started on several nodes (" +
+                   plural(world.local_world_size, "rank") +
+                   " on this one), but MASTER_ADDR is not set: set it to the host of rank 0 for all of them (mpirun -x "
+                   "MASTER_ADDR=HOST of Open MPI, -genv MASTER_ADDR HOST of MPICH and Intel MPI), or give "
+                   "--master_addr");
   }
   return world;
 }
 
-// Which of Slurm and MPI started this process, or neither. mpirun runs inside a Slurm task, never the other way round,
-// so when the variables of both are set and disagree, it was mpirun.
-enum class HpcLauncher { kNone, kSlurm, kMpi };
+// Which of Slurm and MPI started this process.
+struct HpcLauncher {
+  std::string_view rank_name;  // empty: neither
+  std::string_view size_name;
+  const MpiNames* mpi = nullptr;  // null: Slurm
+
+  [[nodiscard]] bool found() const { return !rank_name.empty(); }
+};
+
+// mpirun runs inside a Slurm task, never the other way round, so when the variables of both are set and disagree, it
+// was mpirun.
 Result<HpcLauncher> find_hpc_launcher(const Reader& env) {
-  const bool mpi = env.has(env::kMpiRank) && env.has(env::kMpiSize);
-  if (env.has(env::kMpiRank) != env.has(env::kMpiSize)) {
-    return invalid("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE belong together, but only one of them is set");
+  const std::string_view slurm_size = slurm_size_name(env);
+  const bool slurm_counts = env.has(env::kSlurmProcid) && !slurm_size.empty();
+  const MpiNames* mpi = nullptr;
+  for (const MpiNames& names : kMpiNames) {
+    const bool has_both = env.has(names.rank) && env.has(names.size);
+    if (!has_both && !slurm_counts && (env.has(names.rank) || env.has(names.size))) {
+      return invalid(std::string(names.rank) + " and " + std::string(names.size) +
+                     " belong together, but only one of them is set");
+    }
+    if (has_both && mpi == nullptr) mpi = &names;
   }
-  const std::string_view size_name = slurm_size_name(env);
   // One task is one process, whoever started it: an interactive shell inside an allocation must not look like a rank.
-  const bool slurm = env.has(env::kSlurmProcid) && !size_name.empty() && env.text(size_name) != "1";
-  if (mpi && (!slurm || env.text(env::kMpiSize) != env.text(size_name) ||
-              env.text(env::kMpiRank) != env.text(env::kSlurmProcid))) {
-    return HpcLauncher::kMpi;
+  const bool slurm = slurm_counts && env.text(slurm_size) != "1";
+  if (mpi != nullptr &&
+      (!slurm || env.text(mpi->size) != env.text(slurm_size) || env.text(mpi->rank) != env.text(env::kSlurmProcid))) {
+    return HpcLauncher{mpi->rank, mpi->size, mpi};
   }
-  return slurm ? HpcLauncher::kSlurm : HpcLauncher::kNone;
+  if (slurm) return HpcLauncher{env::kSlurmProcid, slurm_size, nullptr};
+  const std::string_view unsized = env.first_set({env::kPmixRank, env::kPalsRank});
+  if (slurm_counts || unsized.empty()) return HpcLauncher{};
+  return invalid(
+      env.setting(unsized) +
+      " says which rank this is, but nothing says how many there are (Open MPI sets OMPI_COMM_WORLD_SIZE, "
+      "MPICH, Intel MPI and PALS set PMI_SIZE): set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset " +
+      std::string(unsized) + " to train in one process");
 }
 
 Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::optional<int> nnodes) {
@@ -443,6 +489,18 @@ Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::
   world.world_size = world.local_world_size;
   TRY(read_store_address(env, launch, world));
   return world;
+}
+
+// 1 when a launcher that we do not read says that this node is alone, nothing when none speaks. An error when it
+// started several: to be asked only when nobody else says how many there are.
+Result<std::optional<int>> announced_nodes(const Environment& environment) {
+  const std::optional<AnnouncedNodes> announced = find_announced_nodes(environment);
+  if (!announced) return std::optional<int>();
+  if (!announced->several) return std::optional<int>(1);
+  return invalid(
+      announced->said_by +
+      " says that several of these were started, but --nnodes is not given, so each would train alone: give " +
+      announced->flags + "; --nnodes 1 trains each alone");
 }
 
 // --- agents ---
@@ -477,18 +535,16 @@ Result<NodeCounts> read_node_counts(const Reader& env, const LaunchOptions& laun
 // Under srun or mpirun with one task per node.
 Result<std::optional<NodePlace>> find_task_place(const Reader& env, const NodeCounts& counts) {
   TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
-  if (launcher == HpcLauncher::kNone || is_slurm_batch_script(env)) return std::optional<NodePlace>();
-  const bool is_slurm = launcher == HpcLauncher::kSlurm;
-  const std::string_view rank_name = is_slurm ? env::kSlurmProcid : env::kMpiRank;
-  const std::string_view size_name = is_slurm ? slurm_size_name(env) : env::kMpiSize;
-  TRY_ASSIGN(const std::optional<int> rank, env.number(rank_name, 0, kCountMax));
-  TRY_ASSIGN(const std::optional<int> size, env.number(size_name, 1, kCountMax));
+  const bool is_slurm = launcher.mpi == nullptr;
+  if (!launcher.found() || (is_slurm && is_slurm_batch_script(env))) return std::optional<NodePlace>();
+  TRY_ASSIGN(const std::optional<int> rank, env.number(launcher.rank_name, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> size, env.number(launcher.size_name, 1, kCountMax));
   if (*size != counts.max) {
-    return invalid(env.setting(size_name) + " tasks for " + std::to_string(counts.max) +
+    return invalid(env.setting(launcher.size_name) + " tasks for " + std::to_string(counts.max) +
                    " nodes (--nnodes): `lockstep run` is started once per node");
   }
   return std::optional<NodePlace>(
-      NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, env.setting(rank_name)});
+      NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, env.setting(launcher.rank_name)});
 }
 
 Result<int> find_node_rank(const Reader& env, const std::string& host_name, const LaunchOptions& launch,
@@ -598,19 +654,25 @@ Result<World> derive_world(const Environment& environment, const std::string& ho
   TRY(check_ddp(env, launch));
   if (env.has(env::kRank)) return torchrun_world(env, launch);
 
-  TRY_ASSIGN(const std::optional<int> nnodes, read_nnodes(env, launch));
+  TRY_ASSIGN(std::optional<int> nnodes, read_nnodes(env, launch));
   TRY_ASSIGN(const std::optional<NodePlace> place, find_node_place(env, host_name, launch, nnodes));
+  if (place && !nnodes) {
+    TRY_ASSIGN(nnodes, announced_nodes(environment));
+  }
   if (place) return node_world(env, launch, *place, nnodes);
 
   TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
-  if (launcher == HpcLauncher::kMpi) return mpi_world(env, launch);
-  if (launcher == HpcLauncher::kSlurm) {
+  if (launcher.mpi != nullptr) return mpi_world(env, launch, *launcher.mpi);
+  if (launcher.found()) {
     if (is_slurm_batch_script(env)) {
-      return invalid(env.setting(slurm_size_name(env)) +
+      return invalid(env.setting(launcher.size_name) +
                      ", but this is the batch script and not a task of srun: start with `srun lockstep-worker …`, or "
                      "with `lockstep run`, or unset SLURM_PROCID to train in one process");
     }
     return slurm_world(env, launch);
+  }
+  if (!nnodes) {
+    TRY_ASSIGN(nnodes, announced_nodes(environment));
   }
   return single_world(env, launch, nnodes);
 }
@@ -623,19 +685,24 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   TRY(check_gloo_interface(env));
   constexpr const char* kUseWorker =
       "`lockstep run` starts the ranks itself, once per node: put `lockstep-worker` in its place under a launcher";
-  if (env.has(env::kRank) && env.has(env::kMasterAddr) && env.has(env::kMasterPort)) {
-    return invalid(
-        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, as torchrun does for the ranks that it "
-        "starts; " +
-        std::string(kUseWorker) + ", or unset RANK");
+  const bool has_address = env.has(env::kMasterAddr) && env.has(env::kMasterPort);
+  const bool several_ranks = env.text(env::kWorldSize) != "1" && !launch.nnodes;
+  if (env.has(env::kRank) && (has_address || several_ranks)) {
+    return invalid(std::string(has_address ? "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT" : "RANK and WORLD_SIZE") +
+                   " are set, as torchrun does for the ranks that it starts; " + kUseWorker + ", or unset RANK");
   }
-  TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
-  if (launcher == HpcLauncher::kNone || is_slurm_batch_script(env)) return {};
   // With --nnodes above 1 the launcher has started one agent per node, as intended.
   if (launch.nnodes.value_or(1) > 1) return {};
-  if (launcher == HpcLauncher::kMpi && env.text(env::kMpiSize) == "1") return {};
-  const std::string_view name = launcher == HpcLauncher::kMpi ? env::kMpiSize : slurm_size_name(env);
-  return invalid(env.setting(name) + " says that several of these were started; " + kUseWorker);
+  TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
+  if (launcher.found() && env.text(launcher.size_name) != "1" &&
+      (launcher.mpi != nullptr || !is_slurm_batch_script(env))) {
+    return invalid(env.setting(launcher.size_name) + " says that several of these were started; " + kUseWorker);
+  }
+  const bool knows_nodes = launch.nnodes || launch.local_nodes || env.has(env::kNumNodes) || env.has(env::kMaxNodes);
+  if (knows_nodes) return {};
+  TRY_ASSIGN(const std::optional<int> announced, announced_nodes(environment));
+  if (announced || !env.has(env::kJobCompletionIndex)) return {};
+  return number_of_nodes_unknown(env.setting(env::kJobCompletionIndex));
 }
 
 Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,

@@ -2,6 +2,7 @@
 //
 // Role: the one place where launchers' variables are understood. The first that is found decides: an assignment from
 // the agent, torchrun, a pod's LOCKSTEP_*, an Indexed Job or StatefulSet, Slurm, MPI; without any of them it is alone.
+// A launcher that says "one of N" and is none of these is refused by name (contract/announced_nodes.h).
 // Threads: pure; the environment is an argument.
 #pragma once
 
@@ -52,13 +53,14 @@ struct World {
 // assignment.) Empty variables count as unset. Errors (kInvalid): RANK without WORLD_SIZE or the other way round, rank
 // not below world size, an invalid number or port, --local_rank that contradicts LOCAL_RANK, --nproc above 1 without a
 // launcher that started the ranks, --ddp when nothing says how many ranks there are, anything missing for several
-// nodes; each names the variables, what was found and what to do. `host_name` is used only for the ordinal of a
-// StatefulSet.
+// nodes, a rank or a number of nodes of a launcher that is not read; each names the variables, what was found and what
+// to do. `host_name` is used only for the ordinal of a StatefulSet.
 Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch);
 
 // What `lockstep run` checks before it starts anything: the contradictions of derive_world, and a launcher (torchrun,
-// srun, mpirun) that has already started several of us, each of which would start all ranks again. The message names
-// `lockstep-worker`.
+// srun, mpirun) that has already started several of us, each of which would start all ranks again (the message names
+// `lockstep-worker`), or a system that started one per node (Kubeflow Trainer, an Indexed Job) without --nnodes, so
+// that each would train alone (it names the flags).
 Status check_agent_environment(const Environment& environment, const LaunchOptions& launch);
 
 // Which node an agent is, among how many, and where node 0's agent listens.

@@ -2,6 +2,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "runner/contract/coordination.h"
+#include "runner/contract/gloo_interfaces.h"
 #include "runner/dist/backends.h"
 #include "runner/dist/fault.h"
 
@@ -10,6 +11,20 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
+// On the first of the names on which gloo can listen. Nodes may name their interfaces differently.
+std::shared_ptr<gloo::transport::Device> make_device_for_first(const std::vector<std::string>& names) {
+  std::exception_ptr first_fault;
+  for (const std::string& name : names) {
+    try {
+      return ProcessGroupGloo::createDeviceForInterface(name);
+    } catch (const std::exception&) {
+      if (!first_fault) first_fault = std::current_exception();
+    }
+  }
+  if (first_fault) std::rethrow_exception(first_fault);
+  throw std::runtime_error("the list names no interface");
+}
+
 // Where this rank listens for the others. An error here is this machine's. Before the first group it would come back in
 // every group, so it must not be taken for a lost peer.
 std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options) {
@@ -17,8 +32,10 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
   std::string where;
   try {
     if (!options.network_interface.empty()) {
-      where = "interface " + options.network_interface + " (GLOO_SOCKET_IFNAME)";
-      return ProcessGroupGloo::createDeviceForInterface(options.network_interface);
+      const std::vector<std::string> names = gloo_interfaces(options.network_interface);
+      where = (names.size() > 1 ? "interfaces " : "interface ") + options.network_interface + " (GLOO_SOCKET_IFNAME)";
+      if (is_nccl_syntax(options.network_interface)) throw std::runtime_error(std::string(kGlooSyntax));
+      return make_device_for_first(names);
     }
     if (!options.address.empty()) {
       where = "address " + options.address + " of this node";

@@ -34,7 +34,7 @@ struct GroupOptions {
   GroupBackend backend = GroupBackend::kGloo;
   at::Device device = at::Device(at::kCPU);
   std::chrono::milliseconds timeout{600'000};
-  std::string network_interface;      // GLOO_SOCKET_IFNAME; empty: see address
+  std::string network_interface;      // GLOO_SOCKET_IFNAME, the first that can be used; empty: see address
   std::string address;                // of this node; empty: loopback on one machine, else the host name's address
   bool has_formed_before = false;     // this process has been in a group, so its interface and address can be used
   std::shared_ptr<GroupAbort> abort;  // may be null; made before the group is formed, retired before it is dropped

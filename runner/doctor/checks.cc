@@ -7,6 +7,7 @@
 
 #include "runner/base/cgroup.h"
 #include "runner/base/plural.h"
+#include "runner/contract/gloo_interfaces.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -395,8 +396,17 @@ bool nccl_interface_exists(const std::string& text, const std::vector<std::strin
 Check check_interface(const Facts& facts) {
   const NetworkFacts& network = facts.network;
   const std::string there = "interfaces here: " + joined(network.interfaces);
-  if (!network.gloo_interface.empty() && !contains(network.interfaces, network.gloo_interface)) {
-    return fail("interface", "GLOO_SOCKET_IFNAME is " + network.gloo_interface + ", which is not there",
+  if (is_nccl_syntax(network.gloo_interface)) {
+    return fail("interface", "GLOO_SOCKET_IFNAME is " + network.gloo_interface + ": " + std::string(kGlooSyntax),
+                "unset it, or name one that is here; " + there);
+  }
+  const std::vector<std::string> names = gloo_interfaces(network.gloo_interface);
+  const auto used = std::find_if(names.begin(), names.end(),
+                                 [&](const std::string& name) { return contains(network.interfaces, name); });
+  if (!network.gloo_interface.empty() && used == names.end()) {
+    return fail("interface",
+                "GLOO_SOCKET_IFNAME is " + network.gloo_interface +
+                    (names.size() > 1 ? ", of which none is there" : ", which is not there"),
                 "unset it, or name one that is; " + there);
   }
   if (!network.nccl_interface.empty() && !nccl_interface_exists(network.nccl_interface, network.interfaces)) {
@@ -404,8 +414,10 @@ Check check_interface(const Facts& facts) {
                 "unset it, or name one that is; " + there);
   }
   if (network.gloo_interface.empty() && network.nccl_interface.empty()) return skip("interface", "none is configured");
-  return ok("interface", (network.gloo_interface.empty() ? network.nccl_interface : network.gloo_interface) +
-                             ", as the environment says");
+  const std::string found = network.gloo_interface.empty() ? network.nccl_interface : *used;
+  return ok("interface",
+            found + (names.size() > 1 ? ", the first of GLOO_SOCKET_IFNAME=" + network.gloo_interface + " that is here"
+                                      : ", as the environment says"));
 }
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }

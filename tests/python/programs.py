@@ -42,7 +42,8 @@ def text(done):
 
 def clean_environment(**extra):
     """The environment without launchers' variables: ranks see only those that the test gives them."""
-    prefixes = ("LOCKSTEP_", "SLURM_", "OMPI_", "PET_", "TORCHELASTIC_")
+    prefixes = ("LOCKSTEP_", "SLURM_", "OMPI_", "PET_", "TORCHELASTIC_", "PMI_", "PMIX_", "PALS_", "MV2_", "LWS_",
+                "VC_", "SKYPILOT_")
     names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
              "NNODES", "JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}
     kept = {k: v for k, v in os.environ.items() if k not in names and not k.startswith(prefixes)}

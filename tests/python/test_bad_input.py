@@ -39,6 +39,11 @@ def test_an_interface_that_is_not_there_is_named_and_tried_once(run, lockstep, s
     assert "generation 2" not in text(done)
 
 
+def test_the_first_interface_of_a_list_that_is_there_is_used(run, lockstep, small_dataset, tmp_path):
+    done = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--nproc", "2"], GLOO_SOCKET_IFNAME="nosuch0,lo")
+    assert done.returncode == 0, text(done)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take root away")
 def test_networks_of_their_own_need_root_and_say_so(lockstep, tmp_path):
     # As root without being root: what the user can see is not what is asked here.

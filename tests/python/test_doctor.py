@@ -122,6 +122,8 @@ def test_a_coordinator_elsewhere_must_resolve_and_answer(doctor, free_port):
 def test_interfaces_that_are_not_there_fail(doctor):
     code, checks = doctor(GLOO_SOCKET_IFNAME="nosuch0")
     assert code == 1 and "nosuch0" in checks["interface"]["found"] and "lo" in checks["interface"]["remedy"]
+    code, checks = doctor(GLOO_SOCKET_IFNAME="nosuch0,lo")
+    assert code == 0 and checks["interface"]["found"].startswith("lo, the first of"), checks["interface"]
     code, checks = doctor(NCCL_SOCKET_IFNAME="=lo")
     assert code == 0 and checks["interface"]["verdict"] == "ok"
 

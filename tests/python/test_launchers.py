@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from programs import clean_environment
+from programs import clean_environment, text
 from runs import SMALL_MODEL, losses
 
 
@@ -86,6 +86,37 @@ def test_mpi(worker, small_dataset, tmp_path, reference, free_port):
           [{"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
             "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} for r in range(2)])
     assert losses(tmp_path / "run") == reference
+
+
+def test_mpich(worker, small_dataset, tmp_path, reference, free_port):
+    """The variables of `mpiexec.hydra -n 2` (MPICH 4, Intel MPI)."""
+    port = str(free_port())
+    ranks(worker, flags(small_dataset, tmp_path / "run"),
+          [{"PMI_RANK": str(r), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(r), "MPI_LOCALNRANKS": "2",
+            "MASTER_PORT": port} for r in range(2)])
+    assert losses(tmp_path / "run") == reference
+
+
+KUBEFLOW = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "x-node-0-0.x",
+            "PET_MASTER_PORT": "29400", "JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+
+
+@pytest.mark.parametrize("program", ["agent", "worker"])
+@pytest.mark.parametrize("environment, says", [
+    (KUBEFLOW, ["PET_NNODES=2 (Kubeflow Trainer)", "--nnodes 2 --node_rank $PET_NODE_RANK"]),
+    ({"LWS_GROUP_SIZE": "3", "LWS_WORKER_INDEX": "0"}, ["LWS_GROUP_SIZE=3 (LeaderWorkerSet)", "--nnodes 3"]),
+    ({"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "0"}, ["SKYPILOT_NUM_NODES=2 (SkyPilot)", "--nnodes 2"]),
+    ({"VC_TASK_INDEX": "0", "VC_MASTER_NUM": "1", "VC_WORKER_NUM": "2"},
+     ["VC_MASTER_NUM=1, VC_WORKER_NUM=2 (Volcano)", "--nnodes 3"]),
+    ({"PMIX_RANK": "1"}, ["PMIX_RANK=1 says which rank this is", "unset PMIX_RANK"]),
+    ({"JOB_COMPLETION_INDEX": "1"}, ["JOB_COMPLETION_INDEX=1", "--nnodes 1 trains each alone"]),
+])
+def test_one_of_several_does_not_train_alone(run, lockstep, worker, small_dataset, tmp_path, program, environment, says):
+    line = [lockstep, "run"] if program == "agent" else [worker]
+    done = run([*line, *flags(small_dataset, tmp_path / "run")], **environment)
+    assert done.returncode == 2, text(done)
+    for words in says:
+        assert words in text(done)
 
 
 def test_the_ranks_that_share_a_machine_share_its_memory(run, lockstep, worker, small_dataset, tmp_path, free_port):

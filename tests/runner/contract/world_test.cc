@@ -186,6 +186,9 @@ INSTANTIATE_TEST_SUITE_P(
                       {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}},
                       {"SLURM_NTASKS=4", "srun"}},
         Contradiction{"mpi_rank_without_size", {{"OMPI_COMM_WORLD_RANK", "0"}}, {"OMPI_COMM_WORLD_SIZE"}},
+        Contradiction{"mpich_size_without_rank", {{"PMI_SIZE", "2"}}, {"PMI_RANK"}},
+        Contradiction{"pmix_rank_alone", {{"PMIX_RANK", "1"}}, {"PMIX_RANK=1", "how many", "WORLD_SIZE"}},
+        Contradiction{"pals_rank_alone", {{"PALS_RANKID", "1"}}, {"PALS_RANKID=1", "PMI_SIZE"}},
         Contradiction{"mpi_rank_beyond_size",
                       {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
                       {"RANK=2", "SIZE=2"}}),
@@ -342,6 +345,121 @@ TEST(World, of_mpirun_inside_a_slurm_step_is_mpirun_s) {
   EXPECT_EQ(world.rank, 7);
 }
 
+TEST(World, of_mpich_and_intel_mpi_takes_its_ranks) {
+  Environment environment = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const World world = derive(environment);
+  EXPECT_EQ(world.source, WorldSource::kMpi);
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.world_size, 2);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.nnodes, 1);
+  environment["MPI_LOCALRANKID"] = "0";
+  environment["MPI_LOCALNRANKS"] = "1";
+  EXPECT_THAT(refused(environment), AllOf(HasSubstr("PMI_SIZE=2"), HasSubstr("MASTER_ADDR"), HasSubstr("-genv")));
+}
+
+TEST(World, of_pals_takes_the_local_rank_from_pmi_s_own_variables) {
+  const World world = derive({{"PMI_RANK", "5"},
+                              {"PMI_SIZE", "8"},
+                              {"PMI_LOCAL_RANK", "1"},
+                              {"PMI_LOCAL_SIZE", "4"},
+                              {"PALS_RANKID", "5"},
+                              {"MASTER_ADDR", "first"}});
+  EXPECT_EQ(world.rank, 5);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.nnodes, 2);
+}
+
+TEST(World, of_mvapich_takes_its_ranks) {
+  const World world = derive({{"MV2_COMM_WORLD_RANK", "1"},
+                              {"MV2_COMM_WORLD_SIZE", "2"},
+                              {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                              {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.local_world_size, 2);
+}
+
+TEST(World, of_slurm_with_pmi_is_slurm_s) {
+  Environment environment = slurm_environment();
+  environment["PMI_RANK"] = "4";
+  environment["PMI_SIZE"] = "5";
+  environment["PMIX_RANK"] = "4";
+  EXPECT_EQ(derive(environment).source, WorldSource::kSlurm);
+  // One task of srun with PMIx, and Cray's Slurm, which sets no PMI_SIZE.
+  EXPECT_FALSE(derive({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"PMIX_RANK", "0"}}).distributed());
+  EXPECT_FALSE(derive({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_RANK", "0"}}).distributed());
+}
+
+TEST(World, of_one_mpi_rank_is_one_process) {
+  EXPECT_FALSE(derive({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).distributed());
+  EXPECT_TRUE(check_agent_environment({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, {}).ok());
+}
+
+struct Announcement {
+  const char* name;
+  Environment environment;  // of one of several
+  std::vector<std::string> says;
+};
+class Announcements : public ::testing::TestWithParam<Announcement> {};
+
+// By worker and agent; each would train alone.
+TEST_P(Announcements, of_launchers_that_are_not_read_are_refused_with_the_flags) {
+  const Status agent = check_agent_environment(GetParam().environment, {});
+  ASSERT_FALSE(agent.ok());
+  for (const std::string& message : {refused(GetParam().environment), agent.error().message}) {
+    for (const std::string& part : GetParam().says) EXPECT_THAT(message, HasSubstr(part));
+  }
+  EXPECT_TRUE(check_agent_environment(GetParam().environment, nodes(2)).ok());
+}
+
+// As each sets them for the second of two.
+INSTANTIATE_TEST_SUITE_P(
+    World, Announcements,
+    ::testing::Values(
+        Announcement{"kubeflow_trainer",
+                     {{"PET_NNODES", "2"},
+                      {"PET_NPROC_PER_NODE", "1"},
+                      {"PET_NODE_RANK", "1"},
+                      {"PET_MASTER_ADDR", "x-node-0-0.x"},
+                      {"PET_MASTER_PORT", "29400"},
+                      {"JOB_COMPLETION_INDEX", "1"},
+                      {"KUBERNETES_SERVICE_HOST", "10.0.0.1"}},
+                     {"PET_NNODES=2 (Kubeflow Trainer)",
+                      "--nnodes 2 --node_rank $PET_NODE_RANK --coordinator $PET_MASTER_ADDR:29400",
+                      "--nnodes 1 trains each alone"}},
+        Announcement{"elastic_torchrun", {{"PET_NNODES", "1:4"}}, {"PET_NNODES=1:4", "--nnodes 1:4"}},
+        Announcement{"leader_worker_set",
+                     {{"LWS_LEADER_ADDRESS", "lws-0.lws.default"}, {"LWS_GROUP_SIZE", "2"}, {"LWS_WORKER_INDEX", "1"}},
+                     {"LWS_GROUP_SIZE=2 (LeaderWorkerSet)", "--coordinator $LWS_LEADER_ADDRESS:29400"}},
+        Announcement{"sky_pilot",
+                     {{"SKYPILOT_NODE_RANK", "1"}, {"SKYPILOT_NUM_NODES", "2"}},
+                     {"SKYPILOT_NUM_NODES=2 (SkyPilot)", "--node_rank $SKYPILOT_NODE_RANK"}},
+        Announcement{"volcano",
+                     {{"VC_TASK_INDEX", "0"}, {"VC_MASTER_NUM", "1"}, {"VC_WORKER_NUM", "1"}},
+                     {"VC_MASTER_NUM=1, VC_WORKER_NUM=1 (Volcano)", "--nnodes 2"}},
+        Announcement{"nnodes", {{"NODE_RANK", "1"}, {"NNODES", "2"}}, {"NNODES=2", "--node_rank $NODE_RANK"}},
+        Announcement{"an_indexed_job", {{"JOB_COMPLETION_INDEX", "1"}}, {"JOB_COMPLETION_INDEX=1", "--nnodes"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(World, with_one_announced_node_is_alone) {
+  for (const Environment& environment :
+       {Environment{{"PET_NNODES", "1"}, {"JOB_COMPLETION_INDEX", "0"}}, Environment{{"LWS_GROUP_SIZE", "1"}},
+        Environment{{"SKYPILOT_NUM_NODES", "1"}}, Environment{{"VC_TASK_INDEX", "0"}, {"VC_TRAIN_NUM", "1"}},
+        Environment{{"NNODES", "1"}}}) {
+    EXPECT_FALSE(derive(environment).distributed());
+    EXPECT_TRUE(check_agent_environment(environment, {}).ok());
+  }
+}
+
+TEST(World, of_a_trainjob_s_pod_ignores_what_other_launchers_announce) {
+  const Environment pod = {{"LOCKSTEP_NODE_RANK", "1"}, {"LOCKSTEP_NUM_NODES", "2"},
+                           {"PET_NNODES", "4"},         {"NNODES", "4"},
+                           {"MASTER_ADDR", "job-0"},    {"PMIX_RANK", "7"}};
+  EXPECT_EQ(derive(pod).source, WorldSource::kPod);
+}
+
 TEST(AgentEnvironment, is_fine_where_nobody_started_ranks) {
   EXPECT_TRUE(check_agent_environment({}, {}).ok());
   EXPECT_TRUE(check_agent_environment({{"MASTER_PORT", "29501"}}, {}).ok());
@@ -354,8 +472,16 @@ TEST(AgentEnvironment, is_fine_where_nobody_started_ranks) {
 }
 
 TEST(AgentEnvironment, names_lockstep_worker_where_a_launcher_started_the_ranks) {
-  for (const Environment& environment : {torchrun_environment(), slurm_environment(),
-                                         Environment{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}}) {
+  for (const Environment& environment :
+       {torchrun_environment(), slurm_environment(),
+        Environment{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+        Environment{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, Environment{{"RANK", "1"}, {"WORLD_SIZE", "2"}},
+        // mpirun in a batch script of Slurm
+        Environment{{"SLURM_JOB_ID", "1"},
+                    {"SLURM_PROCID", "0"},
+                    {"SLURM_NTASKS", "8"},
+                    {"OMPI_COMM_WORLD_RANK", "1"},
+                    {"OMPI_COMM_WORLD_SIZE", "8"}}}) {
     const Status status = check_agent_environment(environment, {});
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kInvalid);

@@ -182,6 +182,24 @@ TEST(Group, waits_for_an_interface_that_was_there_when_an_earlier_group_formed) 
   EXPECT_EQ(now.error().code, ErrorCode::kRetry);
 }
 
+// As PyTorch takes GLOO_SOCKET_IFNAME.
+TEST(Group, listens_on_the_first_interface_of_a_list_that_is_there) {
+  const auto form = [](const std::string& interfaces) {
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    return ProcessGroup::form(
+        store, {.world = world_of(0, 1), .timeout = std::chrono::seconds(5), .network_interface = interfaces});
+  };
+  EXPECT_TRUE(form("nosuch0,lo").ok());
+  EXPECT_TRUE(form("lo, nosuch0").ok());
+  for (const std::string none : {"nosuch0,nosuch1", ",", "^lo,docker"}) {
+    const auto group = form(none);
+    ASSERT_FALSE(group.ok()) << none;
+    EXPECT_EQ(group.error().code, ErrorCode::kInvalid);
+    EXPECT_NE(group.error().message.find(none), std::string::npos) << group.error().message;
+  }
+  EXPECT_NE(form("^lo").error().message.find("NCCL's syntax"), std::string::npos);
+}
+
 TEST(Group, names_a_full_table_of_open_files) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
