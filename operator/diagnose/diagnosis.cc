@@ -369,8 +369,9 @@ class Diagnoser {
     if (ending) explain(*ending);
     if (wait) add_wait(*wait);
     const api::Condition* const ready = condition(api::condition::kPodsReady);
-    if (ready != nullptr && ready->reason == train::kEarlierGangEnding)
+    if (ready != nullptr && (ready->reason == train::kEarlierGangEnding || ready->reason == "PodsNotReady"))
       out_.details.push_back(on_one_line(ready->message));
+    if (!wait) add_words_of_nodes();
     if (ending) advise(advice_for_ending(ending->reason, job_));
   }
 
@@ -414,6 +415,25 @@ class Diagnoser {
     if (const api::Condition* const ready = condition(api::condition::kPodsReady)) {
       out_.details.push_back(on_one_line(ready->message));
     }
+    add_words_of_nodes();
+  }
+
+  // The status of a pod that starts says how far it has come; what is missing there is only in an event.
+  void add_words_of_nodes() {
+    const Json* newest = nullptr;
+    for (const Json& event : facts_.events) {
+      if (text_field(event, {"type"}) != "Warning" || text_field(event, {"involvedObject", "kind"}) == api::kKind) {
+        continue;
+      }
+      const std::string of_pod = text_field(event, {"involvedObject", "name"});
+      const bool is_starting = std::any_of(o_.pods.begin(), o_.pods.end(), [&of_pod](const train::PodView& pod) {
+        return pod.meta.name == of_pod && pod.scheduled && !pod.started && !train::has_ended(pod);
+      });
+      if (is_starting && (newest == nullptr || last_time(event) >= last_time(*newest))) newest = &event;
+    }
+    if (newest == nullptr) return;
+    out_.details.push_back("pod " + text_field(*newest, {"involvedObject", "name"}) + ", " +
+                           text_field(*newest, {"reason"}) + ": " + on_one_line(text_field(*newest, {"message"})));
   }
 
   void add_wait(const train::Obstacle& wait) {
@@ -429,6 +449,7 @@ class Diagnoser {
       line += "; the job waits for as long as it takes";
     }
     out_.details.push_back(std::move(line));
+    add_words_of_nodes();
     advise(advice_for_wait(wait, job_, first_pod_not_ready()));
   }
 
@@ -509,6 +530,8 @@ class Diagnoser {
       row.state = pod.waiting->reason;
     } else if (!pod.scheduled) {
       row.state = "not scheduled";
+    } else if (!pod.init_container.empty()) {
+      row.state = "init container " + pod.init_container + " runs";
     } else {
       row.state = pod.started ? "runs, not ready" : "starting";
     }

@@ -195,7 +195,7 @@ std::string wait_words(const train::Obstacle& wait) {
       {"ErrImageNeverPull", "needs an image that its node does not have and may not pull"},
       {"CreateContainerError", "cannot be started by its node"},
       {"RunContainerError", "cannot be started by its node"},
-      {"ContainerCreating", "is being started by its node"},
+      {"ContainerCreating", "waits for its node, which sets up volumes, network and devices"},
       {"ClaimMissing", "needs a volume claim that does not exist"},
       {"VolumeStillAttached", "waits for its volume, which is still attached to another node"},
       {"QuotaExceeded", "is held back by a quota"},
@@ -258,7 +258,8 @@ std::vector<Advice> advice_for_wait(const train::Obstacle& wait, const api::Trai
         "runAsUser: 65532 for another user, runAsNonRoot: false for root",
         job);
   }
-  if (reason == "CreateContainerConfigError" || reason == "CreateContainerError" || reason == "RunContainerError") {
+  if (reason == "CreateContainerConfigError" || reason == "CreateContainerError" || reason == "RunContainerError" ||
+      reason == "ContainerCreating") {
     return {{"message of the kubelet:", kubectl("describe", name, "pod " + pod)}};
   }
   if (reason == "ClaimMissing") {

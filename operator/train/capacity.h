@@ -11,6 +11,7 @@ struct Capacity {
   int starting = 0;          // others whose container has not started: its image is pulled, a create was refused, …
   int holding = 0;           // those whose pod is scheduled, or takes up a part of a quota that is exhausted
   bool is_at_fault = false;  // a container of a scheduled pod cannot be started
+  bool is_initializing = false;  // init containers run, in all pods that a node starts
 
   // Do so many wait that the job could not run even if all others were ready?
   [[nodiscard]] bool is_short() const { return desired - waiting < needed; }

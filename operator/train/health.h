@@ -2,9 +2,10 @@
 // placementTimeoutSeconds, pod_end notReadyTimeoutSeconds; stallTimeoutSeconds is the agents' to keep.)
 //
 // It catches faults of the job itself: an image that cannot be pulled, a program that never becomes ready. The time
-// does not run while the job lacks nodes or quota, or while its workers load or prepare their data and make
-// progress. Once enough pods have been ready, image and program are known to be good and the timeout no longer applies:
-// trouble with a registry or a mount must not end a run of days. Crashes are handled by restartPolicy.
+// does not run while the job lacks nodes or quota, while init containers are all that it waits for, or while its
+// workers load or prepare their data and make progress. Once enough pods have been ready, image and program are known
+// to be good and the timeout no longer applies: trouble with a registry or a mount must not end a run of days. Crashes
+// are handled by restartPolicy.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,7 @@ struct StartupInput {
   int needed = 0;                 // elastic.minNodes, or all
   bool were_ready = false;        // `needed` pods were ready at some time in the job's life
   bool waits_for_others = false;  // for nodes or quota, and nothing else is known to be wrong
-  bool is_loading = false;        // workers load their data and make progress
+  bool is_loading = false;        // workers load their data and make progress, or init containers do what they do
   api::UnixSeconds now = 0;
 };
 

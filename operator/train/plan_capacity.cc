@@ -50,6 +50,7 @@ Capacity count_capacity(const PlanState& state) {
   const bool is_given_back = state.book.placement.again_at > state.now;
   const int num_creatable = num_creatable_pods(state);
   const bool waits_for_earlier_pods = earlier_pods_ending(state).has_value();
+  bool only_init_containers_run = true;  // in the pods that a node starts
   for (size_t i = 0; i < state.current.size(); ++i) {
     const int node_rank = static_cast<int>(i);
     if (state.book.done.count(node_rank) > 0) continue;
@@ -68,7 +69,10 @@ Capacity count_capacity(const PlanState& state) {
     pod->scheduled ? ++capacity.placed : ++capacity.waiting;
     if (pod->scheduled && !pod->started) ++capacity.starting;
     if (pod->scheduled && !pod->started && pod->waiting) capacity.is_at_fault = true;
+    if (pod->scheduled && !pod->started && pod->init_container.empty()) only_init_containers_run = false;
+    if (!pod->started && !pod->init_container.empty()) capacity.is_initializing = true;
   }
+  if (capacity.is_at_fault || !only_init_containers_run) capacity.is_initializing = false;
   return capacity;
 }
 
@@ -97,19 +101,22 @@ void enforce_deadlines(PlanState& state, const Capacity& capacity) {
   const bool are_refused = are_pods_refused(state);
   const bool has_only_refused = are_refused && state.node_ranks_with_pods.empty();
   const bool is_short = capacity.is_short() && !capacity.is_at_fault;
+  const bool is_loading = state.report != nullptr && state.report->is_loading();
   const Startup startup = apply_startup_timeout(state.spec,
                                                 {.ready = counts.ready + counts.succeeded,
                                                  .needed = capacity.needed,
                                                  .were_ready = state.book.enough_were_ready && !has_only_refused,
                                                  .waits_for_others = are_refused ? !state.queue.is_queued : is_short,
-                                                 .is_loading = state.report != nullptr && state.report->is_loading(),
+                                                 .is_loading = is_loading || capacity.is_initializing,
                                                  .now = state.now},
                                                 state.book.waiting_since);
   state.book.waiting_since = startup.waiting_since;
   if (startup.look_again_at) state.look_again(*startup.look_again_at);
   if (!startup.timed_out || are_refused) return;
   // Why the pods are not ready: the present reason, or that of the previous status if the present one is no problem.
-  ConditionState ready = pods_ready_condition(state.status_input());
+  StatusInput input = state.status_input();
+  input.is_late = true;
+  ConditionState ready = pods_ready_condition(input);
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
   if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
   state.fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});

@@ -53,7 +53,7 @@ void read_conditions(const Json& pod, PodView& view) {
       if (!is_true) view.unschedulable = text_field(condition, {"message"});
       if (is_true) view.scheduled_at = time_field(condition, {"lastTransitionTime"});
     }
-    if (type == "PodReadyToStartContainers") view.is_unprepared = !is_true;
+    if (type == "PodReadyToStartContainers") (is_true ? view.is_prepared : view.is_unprepared) = true;
     if (type == "DisruptionTarget" && is_true) {
       view.disruption = text_field(condition, {"reason"});
       if (view.disruption.empty()) view.disruption = type;
@@ -101,6 +101,11 @@ void read_containers(const Json& pod, PodView& view) {
   if (view.started) return;
   for (const Json& status : list_field(pod, {"status", "initContainerStatuses"})) {
     note_waiting(status, view);
+    // A sidecar is ready while it runs.
+    if (field(status, {"state", "running"}) != nullptr && !bool_field(status, {"ready"})) {
+      view.init_container = text_field(status, {"name"});
+      view.init_since = time_field(status, {"state", "running", "startedAt"});
+    }
     const std::optional<ContainerEnd> end = end_of_container(status);
     if (end && end->exit_code != 0 && view.phase == PodPhase::kFailed) view.end = end;
   }

@@ -67,6 +67,10 @@ struct PodView {
   // Its kubelet has not set up its volumes and its network (condition PodReadyToStartContainers), or has not looked at
   // it at all: it neither pulls an image nor runs an init container. False where the kubelet does not say.
   bool is_unprepared = false;
+  bool is_prepared = false;  // that condition is True
+  // While the trainer has not begun: the init container that is at work, and since when; "": none.
+  std::string init_container;
+  api::UnixSeconds init_since = 0;
   bool started = false;    // the trainer container runs, or has run
   bool all_ended = false;  // all its containers have ended; the kubelet says so before it says Succeeded or Failed
   std::string node;        // spec.nodeName

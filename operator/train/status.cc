@@ -6,6 +6,7 @@
 #include "operator/train/elastic.h"
 #include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
+#include "operator/train/slow_start.h"
 #include "runner/base/json.h"
 #include "runner/base/utf8.h"
 
@@ -129,7 +130,11 @@ std::optional<Obstacle> pod_obstacle(const StatusInput& input) {
     }
     return Obstacle{"Unschedulable", who(pod) + " cannot be scheduled: " + pod.unschedulable + avoided_text(input)};
   });
-  return obstacle ? obstacle : volume_obstacle(input);
+  if (!obstacle) obstacle = volume_obstacle(input);
+  if (obstacle) return obstacle;
+  const std::optional<SlowStart> slow = find_slow_start(input.current, input.observed, input.is_late);
+  if (slow && slow->is_unprepared) obstacle = Obstacle{std::string(kContainerCreating), slow->message};
+  return obstacle;
 }
 
 // Pod 0 runs a program that is not ready and that no agent has answered for. From the returned time on it is probably
@@ -153,6 +158,7 @@ std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusInput& input
   for (const PodView* pod : input.current) {
     if (pod != nullptr && !pod->scheduled) take(scheduling_wait_is_normal_until(*pod));
   }
+  if (const auto next = next_slow_start(input.current, input.observed)) take(*next);
   return until;
 }
 
@@ -164,7 +170,7 @@ std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
 }
 
 // What comes after "0 of 2 pods are ready".
-std::string starting_text(const StatusInput& input) {
+std::string starting_text(const StatusInput& input, const api::NodeCounts& counts) {
   if (const auto from = agent_missing_from(input); from && *from <= input.observed.now) {
     return "; pod " + input.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
            std::to_string(kStatusPort) +
@@ -172,7 +178,12 @@ std::string starting_text(const StatusInput& input) {
            "the "
            "operator reach that port through the network policies.";
   }
-  if (input.report == nullptr || !input.report->is_loading()) return "; the others start.";
+  if (const auto slow = find_slow_start(input.current, input.observed, input.is_late))
+    return "; " + slow->message + ".";
+  if (input.report == nullptr || !input.report->is_loading()) {
+    if (counts.ready + counts.succeeded > 0) return "; the others start.";
+    return counts.desired == 1 ? "; it starts." : "; they start.";
+  }
   const ReportedLoading& loading = *input.report->loading;
   if (loading.to_prepare <= 0) return "; the workers load their data.";
   // In percent: a status that changed with each piece would be written every two seconds.
@@ -211,9 +222,11 @@ ConditionState pods_ready_condition(const StatusInput& input) {
   const bool may_be_edited = obstacle && obstacle->reason == kInvalidSpec && input.node_ranks_with_pods == 0;
   if (may_be_edited) obstacle->message += "; the spec may be changed now";
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
-  ConditionState condition =
-      input.book.were_ready ? ConditionState{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
-                            : ConditionState{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(input)};
+  ConditionState condition{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(input, counts)};
+  if (input.book.were_ready) {
+    const auto slow = find_slow_start(input.current, input.observed, input.is_late);
+    condition = {ConditionStatus::kFalse, "PodsNotReady", ready + (slow ? "; " + slow->message : "") + "."};
+  }
   condition.look_again_at = waiting_is_normal_until(input);
   return condition;
 }

@@ -34,6 +34,7 @@ struct StatusInput {
   SuspendDecision suspend;
   const RunReport* report = nullptr;  // a fresh one of the current pod 0; nullptr: there is none
   std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
+  bool is_late = false;               // the job fails now, so that no wait is normal any more
 };
 
 api::NodeCounts count_pods(const StatusInput& input);

@@ -326,6 +326,42 @@ TEST(Failure, without_an_end_says_the_operators_words) {
   EXPECT_THAT(deadline.advice, Contains(Field(&Advice::text, HasSubstr("activeDeadlineSeconds"))));
 }
 
+// The pod's status says that it is being created; what is missing there, only an event of the kubelet says.
+TEST(Start, says_what_the_node_says_of_a_pod_that_it_does_not_get_started) {
+  constexpr const char* kCreating = R"({"phase": "Pending",
+      "conditions": [{"type": "PodScheduled", "status": "True"},
+                     {"type": "PodReadyToStartContainers", "status": "False"}],
+      "containerStatuses": [{"name": "trainer", "state": {"waiting": {"reason": "ContainerCreating"}}}]})";
+  FactsBuilder builder;
+  builder.condition("Running", "False", "NoStepYet")
+      .condition("PodsReady", "False", "ContainerCreating", "1 of 2 pods is ready; pod sasrec-1-0 is created.")
+      .status(R"({"phase": "Starting"})")
+      .pod(1, 0, kCreating)
+      .event("FailedMount", "configmap \"settings\" not found", true, 20, "sasrec-1-0")
+      .event("FailedMount", "timed out waiting for the condition", true, 90, "sasrec-1-0")
+      .event("Unhealthy", "the probe of a pod that runs", true, 5, "sasrec-0-0");
+  const Diagnosis diagnosis = diagnose(builder.facts);
+  EXPECT_FALSE(diagnosis.is_well);
+  EXPECT_EQ(diagnosis.verdict, "TrainJob sasrec waits for its node, which sets up volumes, network and devices");
+  EXPECT_THAT(diagnosis.details, Contains("pod sasrec-1-0, FailedMount: configmap \"settings\" not found"));
+  EXPECT_THAT(diagnosis.details, Not(Contains(HasSubstr("Unhealthy"))));
+  EXPECT_THAT(diagnosis.advice, Contains(Field(&Advice::command, "kubectl describe -n team pod sasrec-1-0")));
+}
+
+TEST(Start, names_the_init_container_that_runs) {
+  FactsBuilder builder;
+  builder.condition("Running", "False", "NoStepYet")
+      .condition("PodsReady", "False", "PodsStarting",
+                 "1 of 2 pods is ready; pod sasrec-1-0: init container fetch runs.")
+      .status(R"({"phase": "Starting", "nodes": {"ready": 1}})")
+      .pod(1, 0, R"({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}],
+          "initContainerStatuses": [{"name": "fetch", "ready": false, "state": {"running": {}}}],
+          "containerStatuses": [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}]})");
+  const Diagnosis diagnosis = diagnose(builder.facts);
+  EXPECT_TRUE(diagnosis.is_well);
+  EXPECT_THAT(states(diagnosis.pods), ElementsAre("ready", "init container fetch runs"));
+}
+
 TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
   FactsBuilder builder = failed("StartupTimeout", "0 of the 2 pods that are needed were ready after 900 s: x");
   builder.event("ImagePullBackOff", "cannot pull", true, 100);
