@@ -58,18 +58,21 @@ struct OperatorProgram::Impl {
   Impl(OperatorOptions given, Logger log) : options(std::move(given)), logger(std::move(log)) {}
 
   void make_reconciler() {
-    progress = std::make_unique<train::ProgressReader>(train::ProgressReader::Options{
-        .read = [](const std::string& ip) { return train::read_agent_status(ip, train::kStatusPort); },
-        .on_report = [this](const api::ObjectKey& job) { queue->add(job); },
-        .wall = {},
-        .logger = logger});
-    announcer = std::make_unique<train::CoordinatorAnnouncer>(train::CoordinatorAnnouncer::Options{
-        .send = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
-          // The request is repeated until the agent answers; by then another operator, which knows more, may lead.
-          if (!leads()) return Error{ErrorCode::kCancelled, "another operator leads by now"};
-          return train::send_coordinator_address(ip, train::kStatusPort, token, address);
-        },
-        .logger = logger});
+    progress = std::make_unique<train::ProgressReader>(
+        train::ProgressReader::Options{.read = train::read_agent_status,
+                                       .on_report = [this](const api::ObjectKey& job) { queue->add(job); },
+                                       .wall = {},
+                                       .logger = logger});
+    announcer = std::make_unique<train::CoordinatorAnnouncer>(
+        train::CoordinatorAnnouncer::Options{.send = [this](const std::string& ip, int port, const std::string& token,
+                                                            const std::string& address) -> Status {
+                                               // The request is repeated until the agent answers; by then another
+                                               // operator, which knows more, may lead.
+                                               if (!leads())
+                                                 return Error{ErrorCode::kCancelled, "another operator leads by now"};
+                                               return train::send_coordinator_address(ip, port, token, address);
+                                             },
+                                             .logger = logger});
     job_metrics = std::make_shared<train::JobMetrics>();
     metrics.add(job_metrics);
     train::Settings settings;
@@ -78,26 +81,23 @@ struct OperatorProgram::Impl {
     settings.prometheus_namespace = options.prometheus_namespace;
     settings.sets_fs_group = options.fs_group;
     settings.progress_seconds = options.progress_seconds;
-    reconciler = std::make_unique<train::Reconciler>(
-        train::Reconciler::Parts{.client = *connection->client,
-                                 .jobs = caches->jobs(),
-                                 .pods = caches->pods(),
-                                 .services = caches->services(),
-                                 .network_policies = caches->network_policies(),
-                                 .nodes = caches->nodes(),
-                                 .optional = caches->optional(),
-                                 .events = *events,
-                                 .progress = *progress,
-                                 .announcer = *announcer,
-                                 .metrics = *job_metrics},
-        train::Reconciler::Options{.settings = std::move(settings),
-                                   .send_num_nodes =
-                                       [](const std::string& ip, const std::string& token, int num_nodes) {
-                                         return train::send_num_nodes(ip, train::kStatusPort, token, num_nodes);
-                                       },
-                                   .now = {},
-                                   .may_write = [this] { return leads(); },
-                                   .logger = logger});
+    reconciler =
+        std::make_unique<train::Reconciler>(train::Reconciler::Parts{.client = *connection->client,
+                                                                     .jobs = caches->jobs(),
+                                                                     .pods = caches->pods(),
+                                                                     .services = caches->services(),
+                                                                     .network_policies = caches->network_policies(),
+                                                                     .nodes = caches->nodes(),
+                                                                     .optional = caches->optional(),
+                                                                     .events = *events,
+                                                                     .progress = *progress,
+                                                                     .announcer = *announcer,
+                                                                     .metrics = *job_metrics},
+                                            train::Reconciler::Options{.settings = std::move(settings),
+                                                                       .send_num_nodes = train::send_num_nodes,
+                                                                       .now = {},
+                                                                       .may_write = [this] { return leads(); },
+                                                                       .logger = logger});
     controller = std::make_unique<control::Controller>(
         *queue, [this](const api::ObjectKey& key) { return reconciler->reconcile(key); },
         control::Controller::Options{.name = kController, .workers = options.workers, .logger = logger},

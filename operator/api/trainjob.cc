@@ -222,6 +222,8 @@ Trainer read_trainer(const Fields& from) {
       from.read("numProcPerNode", trainer.num_proc_per_node);
     }
   }
+  from.read("statusPort", trainer.status_port);
+  from.read("coordinatorPort", trainer.coordinator_port);
   from.read_object("resourcesPerNode", trainer.resources_per_node);
   from.read("sharedMemory", trainer.shared_memory, kSharedMemories);
   from.read_object("podTemplate", trainer.pod_template);
@@ -381,7 +383,9 @@ Json to_json(const Trainer& trainer) {
   Json json = {{"image", trainer.image},
                {"launcher", to_string(trainer.launcher)},
                {"numNodes", trainer.num_nodes},
-               {"sharedMemory", to_string(trainer.shared_memory)}};
+               {"sharedMemory", to_string(trainer.shared_memory)},
+               {"statusPort", trainer.status_port},
+               {"coordinatorPort", trainer.coordinator_port}};
   if (!trainer.command.empty()) json["command"] = trainer.command;
   if (!trainer.args.empty()) json["args"] = trainer.args;
   if (!trainer.env.empty()) json["env"] = trainer.env;

@@ -56,6 +56,8 @@ struct Trainer {
   Launcher launcher = Launcher::kLockstep;
   int num_nodes = 1;
   std::optional<int> num_proc_per_node;      // nullopt: auto, one for each GPU asked for, at least 1
+  int status_port = 8080;                    // of the agents' HTTP servers
+  int coordinator_port = 29400;              // on which node 0's agent listens for the others
   Json resources_per_node = Json::object();  // core/v1 ResourceRequirements
   SharedMemory shared_memory = SharedMemory::kMemory;
   Json pod_template = Json::object();  // core/v1 PodTemplateSpec, merged under the fields above

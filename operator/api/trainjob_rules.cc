@@ -83,6 +83,8 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
        "'NODE_RANK', 'NNODES', 'WORLD_SIZE', 'RANK', 'PET_NNODES', 'PET_NPROC_PER_NODE', 'PET_NODE_RANK', "
        "'PET_MASTER_ADDR', 'PET_MASTER_PORT']))",
        no_foreign_names},
+      {"self.statusPort != self.coordinatorPort",
+       [](const Json& self) { return self.at("statusPort") != self.at("coordinatorPort"); }},
       // of spec.trainer.env[]
       {"!self.startsWith('LOCKSTEP_')",
        [](const Json& self) { return self.get_ref<const std::string&>().rfind("LOCKSTEP_", 0) != 0; }},

@@ -392,7 +392,8 @@ class Diagnoser {
     if (!is_recent && ending)
       out_.details.push_back("its last failure: " + sentence(*ending) + ", " + ago(ending->time));
     if (is_silent) {
-      advise({{"is the run stuck, or does pod 0 not answer the operator (port 8080, a NetworkPolicy)?",
+      advise({{"is the run stuck, or does pod 0 not answer the operator (port " +
+                   std::to_string(spec_.trainer.status_port) + ", a NetworkPolicy)?",
                kubectl("logs", name(), pod_name_of(0) + " -c trainer --tail=20")}});
     }
   }

@@ -107,8 +107,9 @@ struct CoordinatorAnnouncer::Impl {
     const std::string ip = before.ip;
     const std::string address = jobs.at(key.job).news.address;
     const std::string token = jobs.at(key.job).news.token;
+    const int port = jobs.at(key.job).news.port;
     lock.unlock();
-    const Status sent = options.send(ip, token, address);
+    const Status sent = options.send(ip, port, token, address);
     lock.lock();
     Agent* const agent = find(key);
     if (agent == nullptr || !agent->is_sending) return;  // forgotten meanwhile

@@ -31,7 +31,7 @@ class CoordinatorAnnouncer {
   using Clock = std::chrono::steady_clock;
   struct Options {
     // POST /coordinator at `ip`. Blocks for a bounded time.
-    std::function<Status(const std::string& ip, const std::string& token, const std::string& address)> send;
+    std::function<Status(const std::string& ip, int port, const std::string& token, const std::string& address)> send;
     int threads = 8;
     Logger logger = Logger::silent();
   };

@@ -21,6 +21,7 @@ CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobSt
   }
   if (news.pods.empty()) return {};
   news.token = observed.token();
+  news.port = observed.job.spec.trainer.status_port;
   return news;
 }
 

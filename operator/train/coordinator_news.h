@@ -15,6 +15,7 @@ namespace lockstep::train {
 struct CoordinatorNews {
   std::string address;  // of pod 0, while it runs; empty: there is nothing to send
   std::string token;    // the job's
+  int port = 0;         // of the agents: spec.trainer.statusPort
   struct Pod {
     std::string uid;
     std::string ip;

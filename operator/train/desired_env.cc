@@ -64,13 +64,14 @@ std::vector<Json> desired_env(const api::TrainJob& job, int num_proc_per_node, c
   list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : num_nodes);
   list.add(env::kMaxNodes, spec.elastic ? spec.elastic->max_nodes : num_nodes);
   list.add(env::kNprocPerNode, num_proc_per_node);
-  list.add(env::kCoordinator, pod0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
+  list.add(env::kCoordinator, pod0_address(job.meta) + ":" + std::to_string(spec.trainer.coordinator_port));
   list.add(env::kPodAttempt, 0);
   if (spec.checkpoint) list.add(env::kCheckpointDir, spec.checkpoint->mount_path);
   if (spec.checkpoint) list.add(env::kResume, api::to_string(spec.checkpoint->resume));
   list.add(env::kToken, token);
   if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
   list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);
+  if (spec.trainer.status_port != api::Trainer().status_port) list.add(env::kStatusPort, spec.trainer.status_port);
   if (spec.checkpoint) list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
   if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, num_proc_per_node, list);
   return list.take();

@@ -25,9 +25,9 @@ Json desired_network_policy(const api::TrainJob& job, const Settings& settings) 
   const Json operator_pods = {{"namespaceSelector", of_namespace(settings.operator_namespace)},
                               {"podSelector", {{"matchLabels", settings.operator_labels}}}};
   const Json prometheus = {{"namespaceSelector", of_namespace(settings.prometheus_namespace)}};
-  const Json ingress =
-      Json::array({{{"from", Json::array({job_pods})}},
-                   {{"from", Json::array({operator_pods, prometheus})}, {"ports", ports({{"TCP", kStatusPort}})}}});
+  const Json ingress = Json::array({{{"from", Json::array({job_pods})}},
+                                    {{"from", Json::array({operator_pods, prometheus})},
+                                     {"ports", ports({{"TCP", job.spec.trainer.status_port}})}}});
   const Json egress = Json::array(
       {{{"to", Json::array({job_pods})}},
        {{"ports",

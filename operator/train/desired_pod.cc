@@ -92,14 +92,14 @@ Json merge_env(const std::vector<Json>& contract, const Json& template_env, cons
   return merged;
 }
 
-void add_ports(Json& trainer, api::Launcher launcher) {
+void add_ports(const api::Trainer& fields, Json& trainer) {
   Json& ports = ensure_list(trainer, "ports");
   const auto add = [&ports](const char* name, int port) {
     ports.push_back({{"name", name}, {"containerPort", port}, {"protocol", "TCP"}});
   };
-  if (launcher == api::Launcher::kLockstep) {
-    add("coordinator", kCoordinatorPort);
-    add("status", kStatusPort);
+  if (fields.launcher == api::Launcher::kLockstep) {
+    add("coordinator", fields.coordinator_port);
+    add("status", fields.status_port);
   } else {
     add("master", kMasterPort);
   }
@@ -235,7 +235,7 @@ void fill_trainer(const Observed& o, Json& trainer) {
   const Json template_env = list_field(trainer, {"env"});
   trainer["env"] = merge_env(contract, template_env, fields.env);
   if (Json resources = trainer_resources(o.job.spec); !resources.empty()) trainer["resources"] = std::move(resources);
-  add_ports(trainer, fields.launcher);
+  add_ports(fields, trainer);
   if (fields.launcher == api::Launcher::kLockstep) add_readiness(trainer);
   put_if_absent(trainer, "terminationMessagePolicy", "FallbackToLogsOnError");
   restrict_trainer(trainer, fields.launcher);

@@ -23,8 +23,8 @@ Json selector(const api::TrainJob& job) {
 Json desired_service(const api::TrainJob& job) {
   Json ports = Json::array();
   if (job.spec.trainer.launcher == api::Launcher::kLockstep) {
-    ports.push_back(port("coordinator", kCoordinatorPort));
-    ports.push_back(port("status", kStatusPort));
+    ports.push_back(port("coordinator", job.spec.trainer.coordinator_port));
+    ports.push_back(port("status", job.spec.trainer.status_port));
   } else {
     ports.push_back(port("master", kMasterPort));
   }
@@ -42,6 +42,9 @@ bool service_differs(const Json& service, const Json& desired) {
   const Json& wanted = desired["spec"];
   const Json* const publishes = field(service, {"spec", "publishNotReadyAddresses"});
   if (publishes == nullptr || *publishes != wanted["publishNotReadyAddresses"]) return true;
+  // As spec.trainer had them when the Service was made.
+  const Json* const ports = field(service, {"spec", "ports"});
+  if (ports != nullptr && *ports != wanted["ports"]) return true;
   const Json* const selector = field(service, {"spec", "selector"});
   if (selector == nullptr) return true;
   Json of_all = wanted["selector"];

@@ -31,8 +31,6 @@ inline constexpr std::string_view kCheckpointVolume = "lockstep-checkpoint";
 inline constexpr std::string_view kSharedMemoryVolume = "lockstep-shm";
 inline constexpr std::string_view kSharedMemoryPath = "/dev/shm";
 
-inline constexpr int kCoordinatorPort = 29400;
-inline constexpr int kStatusPort = 8080;
 inline constexpr int kMasterPort = 29500;  // of other launchers
 
 std::string pod_name(const std::string& job, int node_rank, int attempt);  // "sasrec-1-0"

@@ -1,5 +1,6 @@
 #include "operator/train/pod_template.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -135,6 +136,28 @@ Status check_mounts(const Json& trainer, const std::string& path, const api::Tra
   return {};
 }
 
+// Ports that the operator itself uses. Given to the agent alone they would leave probe and requests where they were.
+Status check_port_args(const api::Trainer& trainer) {
+  if (trainer.launcher != api::Launcher::kLockstep) return {};
+  for (size_t i = 0; i < trainer.args.size(); ++i) {
+    const std::string& arg = trainer.args[i];
+    const size_t equals = arg.find('=');
+    std::string flag = arg.substr(0, equals);
+    std::replace(flag.begin(), flag.end(), '-', '_');
+    if (flag != "__status_port") continue;
+    const bool has_value = equals != std::string::npos || i + 1 < trainer.args.size();
+    const std::string value = !has_value                    ? ""
+                              : equals == std::string::npos ? trainer.args[i + 1]
+                                                            : arg.substr(equals + 1);
+    if (value == std::to_string(trainer.status_port)) continue;
+    return invalid(indexed("spec.trainer.args", i),
+                   "is " + arg + (equals == std::string::npos && has_value ? " " + value : "") +
+                       ", but the probe, the Service and the operator use port " + std::to_string(trainer.status_port) +
+                       "; remove it, and set spec.trainer.statusPort to another port");
+  }
+  return {};
+}
+
 Status check_trainer(const Json& trainer, const std::string& path, const api::TrainJobSpec& spec) {
   if (const Json* env = field(trainer, {"env"}); env != nullptr && !env->is_null()) {
     TRY(check_env(*env, path + ".env", spec.trainer.launcher));
@@ -197,6 +220,7 @@ Status check_pod_template(const api::TrainJobSpec& spec) {
     return invalid(std::string(kTemplatePath), "is " + found(pod_template) + ", expected an object");
   }
   TRY(check_env(spec.trainer.env, "spec.trainer.env", spec.trainer.launcher));
+  TRY(check_port_args(spec.trainer));
   TRY(check_metadata(pod_template));
   const std::string path = std::string(kTemplatePath) + ".spec";
   TRY_ASSIGN(const Json pod, object_of(pod_template, "spec", path));

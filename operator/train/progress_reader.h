@@ -42,7 +42,7 @@ class ProgressReader {
   using Clock = std::chrono::steady_clock;
   struct Options {
     // The body of /status at this address.
-    std::function<Result<std::string>(const std::string& ip)> read;
+    std::function<Result<std::string>(const std::string& ip, int port)> read;
     std::function<void(const api::ObjectKey& job)> on_report;
     std::function<api::UnixSeconds()> wall;                     // the system's clock when it is absent
     std::function<Clock::duration(const ReadHistory&)> period;  // read_period when it is absent
@@ -58,6 +58,7 @@ class ProgressReader {
     std::string job_uid;
     int num_nodes = 0;  // how many agents the job can have
     std::string pod_uid;
+    int port = 0;           // spec.trainer.statusPort
     std::string ip;         // empty: pod 0 is not asked, and its last report stays known
     bool is_ready = false;  // pod 0, which it is once its workers train
     bool trains = false;    // it is known to train, and need not be asked so often

@@ -466,6 +466,7 @@ class Pass {
     p_.progress.follow(key_, {.job_uid = observed.job.meta.uid,
                               .num_nodes = agents_max(observed),
                               .pod_uid = pod0->meta.uid,
+                              .port = observed.job.spec.trainer.status_port,
                               .ip = pod0->ip,
                               .is_ready = pod0->ready,
                               .trains = status.conditions.is_true(api::condition::kRunning)});
@@ -761,7 +762,8 @@ class Pass {
   // A failure is only logged: the number is sent again while pod 0's report shows another one.
   Status act(const Observed& observed, const SendNumNodes& action) {
     memory_.sent_num_nodes = SentNumNodes{.num_nodes = action.num_nodes, .time = now_};
-    const Status sent = options_.send_num_nodes(action.ip, observed.token(), action.num_nodes);
+    const Status sent =
+        options_.send_num_nodes(action.ip, observed.job.spec.trainer.status_port, observed.token(), action.num_nodes);
     if (!sent.ok()) {
       options_.logger.warning(
           "numNodes could not be sent to pod 0",

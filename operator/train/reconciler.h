@@ -46,7 +46,7 @@ class Reconciler {
   struct Options {
     Settings settings;
     // POST /nodes at this address.
-    std::function<Status(const std::string& ip, const std::string& token, int num_nodes)> send_num_nodes;
+    std::function<Status(const std::string& ip, int port, const std::string& token, int num_nodes)> send_num_nodes;
     std::function<api::UnixSeconds()> now;  // the system's clock when it is absent
     std::function<bool()> may_write;        // false: somebody else leads by now; absent: always
     Logger logger = Logger::silent();

@@ -173,7 +173,7 @@ std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
 std::string starting_text(const StatusInput& input, const api::NodeCounts& counts) {
   if (const auto from = agent_missing_from(input); from && *from <= input.observed.now) {
     return "; pod " + input.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
-           std::to_string(kStatusPort) +
+           std::to_string(input.observed.job.spec.trainer.status_port) +
            "): for a program of your own set trainer.launcher Torchrun or None in a new TrainJob; for Lockstep's, let "
            "the "
            "operator reach that port through the network policies.";

@@ -138,7 +138,7 @@ Json trim_whole(Json object) {
 Json trim_service(Json service) {
   Json kept = pick_object(service);
   if (Json* spec = object_in(service, "spec"))
-    kept["spec"] = if_small(pick(*spec, {"publishNotReadyAddresses", "selector"}));
+    kept["spec"] = if_small(pick(*spec, {"ports", "publishNotReadyAddresses", "selector"}));
   return kept;
 }
 

@@ -52,9 +52,7 @@ CoordinatorServer::~CoordinatorServer() {
 Status CoordinatorServer::listen(int port) {
   const error_code error = open_listener(acceptor_, port);
   if (error) {
-    return Error{ErrorCode::kUnavailable,
-                 "port " + std::to_string(port) + " for the other nodes: " + error.message() +
-                     "; choose another one with --coordinator HOST:PORT, the same on all nodes"};
+    return Error{ErrorCode::kUnavailable, "port " + std::to_string(port) + " for the other nodes: " + error.message()};
   }
   acceptor_.non_blocking(true);
   accept();

@@ -100,7 +100,6 @@ Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const Status
   const bool is_taken = server.error().code == ErrorCode::kConflict;
   std::string message = "port " + std::to_string(port) + " for the status page ";
   message.append(is_taken ? "is taken" : "cannot be listened on (" + server.error().message + ")");
-  message.append(": choose another one with --status_port N, or go without with --status_port 0");
   return Error{ErrorCode::kUnavailable, std::move(message)};
 }
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
+#include "runner/base/json.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
@@ -92,6 +94,10 @@ int doctor_command(const std::vector<std::string>& args, const Environment& envi
   DoctorOptions options;
   CLI::App app("checks whether this machine can train, and says what to fix", "lockstep doctor");
   declare(app, options);
+  // In a TrainJob's pod: spec.trainer.statusPort.
+  if (const auto port = parse_number(variable(environment, env::kStatusPort))) {
+    options.request.status_port = static_cast<int>(std::clamp<int64_t>(*port, 0, kPortMax));
+  }
   if (const std::optional<int> code = parse_command(app, args, "see lockstep doctor --help", out, err)) return *code;
   if (const Status split = split_coordinator(options); !split.ok()) {
     err << "lockstep doctor: " << split.error().message << "\n";

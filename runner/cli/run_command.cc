@@ -169,8 +169,8 @@ Result<Request> make_request(const std::vector<std::string>& arguments) {
   return request;
 }
 
-// spec.elastic and spec.health of a TrainJob reach the pod as variables; the command line wins over them.
-Status take_timeouts(RunConfig& config, const Environment& environment) {
+// spec.elastic, spec.health and spec.trainer of a TrainJob reach the pod as variables; the command line wins over them.
+Status take_job_s_defaults(RunConfig& config, const Environment& environment) {
   const struct {
     std::string_view flag;
     std::string_view name;
@@ -181,6 +181,8 @@ Status take_timeouts(RunConfig& config, const Environment& environment) {
     TRY_ASSIGN(const std::optional<int> seconds, positive_variable(environment, timeout.name));
     if (seconds && !is_given(config, timeout.flag)) timeout.seconds = *seconds;
   }
+  TRY_ASSIGN(const std::optional<int> port, positive_variable(environment, env::kStatusPort));
+  if (port && !is_given(config, "status_port")) config.launch.status_port = *port;
   return {};
 }
 
@@ -228,7 +230,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   Prepared p;
   p.config = std::move(config);
   p.environment = std::move(environment);
-  TRY(take_timeouts(p.config, p.environment));
+  TRY(take_job_s_defaults(p.config, p.environment));
   const LaunchOptions& launch = p.config.launch;
   TRY(check_placement(p.environment, launch));
   TRY_ASSIGN(p.place, derive_agent_place(p.environment, read_host_name(), launch));
@@ -273,6 +275,15 @@ bool port_is_required(const Prepared& p) {
   return is_given(p.config, "status_port") || is_set(p.environment, env::kKubernetesServiceHost);
 }
 
+// What to do where a port cannot be had: in a TrainJob's pod a flag would move the agent away from its probe and from
+// the operator.
+std::string port_advice(const Environment& environment, const char* trainjob_field, const char* flags) {
+  const std::string job = variable(environment, env::kJob);
+  if (job.empty()) return flags;
+  return std::string("set spec.trainer.") + trainjob_field + " of TrainJob " + job +
+         " to a port that is free in its pods and, with hostNetwork, on their nodes";
+}
+
 // Node 0 prints for the whole job; the others print only problems.
 void print_start(const Prepared& p) {
   const bool is_first = p.place.node_rank == 0;
@@ -304,17 +315,25 @@ int run_agent(Prepared prepared) {
   std::signal(SIGPIPE, SIG_IGN);
   const int port = prepared.config.launch.status_port;
   const bool port_required = port_is_required(prepared);
+  const std::string status_advice =
+      port_advice(prepared.environment, "statusPort",
+                  "choose another one with --status_port N, or go without with --status_port 0");
+  const std::string coordinator_advice =
+      port_advice(prepared.environment, "coordinatorPort",
+                  "choose another one with --coordinator HOST:PORT, the same on all nodes");
   Agent agent(std::move(prepared.agent), std::move(prepared.gpus));
-  if (const Status opened = agent.open(); !opened.ok()) return fail(opened.error());
+  if (Status opened = agent.open(); !opened.ok()) {
+    return fail({opened.error().code, opened.error().message + "; " + coordinator_advice});
+  }
   std::unique_ptr<StatusServer> server;
   std::string port_problem;
   if (port != 0) {
     Result<std::unique_ptr<StatusServer>> started =
         StatusServer::start(port, agent.board(), agent.run_folder(), agent.operator_control());
-    if (!started.ok() && port_required) return fail(started.error());
     if (started.ok()) server = std::move(*started);
     if (!started.ok()) {
-      port_problem = started.error().message;
+      port_problem = started.error().message + ": " + status_advice;
+      if (port_required) return fail({started.error().code, port_problem});
       agent.go_without_page();
     }
   }

@@ -24,9 +24,10 @@ inline constexpr std::string_view kPodAttempt = "LOCKSTEP_POD_ATTEMPT";
 inline constexpr std::string_view kCheckpointDir = "LOCKSTEP_CHECKPOINT_DIR";
 inline constexpr std::string_view kResume = "LOCKSTEP_RESUME";  // spec.checkpoint.resume
 inline constexpr std::string_view kToken = "LOCKSTEP_TOKEN";
-// Defaults of the flags of the same names: spec.elastic and spec.health of the TrainJob.
+// Defaults of the flags of the same names: spec.elastic, spec.health and spec.trainer of the TrainJob.
 inline constexpr std::string_view kRejoinTimeout = "LOCKSTEP_REJOIN_TIMEOUT_SECONDS";
 inline constexpr std::string_view kStallTimeout = "LOCKSTEP_STALL_TIMEOUT_SECONDS";
+inline constexpr std::string_view kStatusPort = "LOCKSTEP_STATUS_PORT";  // spec.trainer.statusPort
 // How long workers that were told to stop may take, the last checkpoint included, before the agent kills them:
 // spec.checkpoint.onSuspendTimeoutSeconds. The pod's grace period is longer.
 inline constexpr std::string_view kStopTimeout = "LOCKSTEP_STOP_TIMEOUT_SECONDS";

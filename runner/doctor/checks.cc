@@ -364,10 +364,17 @@ Check check_port(const Facts& facts, const PortFacts& port) {
                                               : "torchrun's store";
   if (port.problem.empty()) return ok(name, "free, for " + use);
   const std::string found = taken_text(port) + "; " + use + (is_status ? " live there" : " listens there");
+  if (is_of_coordinator && is_coordinator(facts) && !facts.machine.trainjob.empty()) {
+    return fail(name, found,
+                "end that program, or set spec.trainer.coordinatorPort of TrainJob " + facts.machine.trainjob);
+  }
   if (is_of_coordinator && is_coordinator(facts)) {
     return fail(name, found, "end that program, or give all nodes another port: --coordinator HOST:PORT");
   }
   if (is_of_coordinator) return skip(name, found + ", with several nodes");
+  if (is_status && !facts.machine.trainjob.empty()) {
+    return fail(name, found, "end that program, or set spec.trainer.statusPort of TrainJob " + facts.machine.trainjob);
+  }
   if (is_status && facts.machine.is_pod) {
     return fail(name, found, "probes and Prometheus expect it: end that program, or change the pod's port");
   }

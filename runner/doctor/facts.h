@@ -75,6 +75,7 @@ struct MachineFacts {
   int64_t program_time = 0;  // Unix seconds: when this program was written to disk
   bool is_container = false;
   bool is_pod = false;
+  std::string trainjob;  // in a pod of one: its name
 };
 
 inline constexpr int kTorchrunStorePort = 29500;

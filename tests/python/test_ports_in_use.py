@@ -65,6 +65,17 @@ def test_in_a_pod_the_default_status_port_must_be_free(train):
     assert done.returncode == 2 and f"port {DEFAULT_PORT} for the status page is taken" in done.stderr, done.stderr
 
 
+def test_in_a_trainjob_s_pod_the_field_of_the_port_is_named(train, taken_port):
+    pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "LOCKSTEP_JOB": "films", "LOCKSTEP_NAMESPACE": "team-a"}
+    done = train(LOCKSTEP_STATUS_PORT=str(taken_port), **pod)
+    assert done.returncode == 2 and f"port {taken_port} for the status page is taken" in done.stderr, done.stderr
+    assert "set spec.trainer.statusPort of TrainJob films" in done.stderr and "--status_port" not in done.stderr
+    done = train(LOCKSTEP_NODE_RANK="0", LOCKSTEP_NUM_NODES="2", LOCKSTEP_COORDINATOR=f"127.0.0.1:{taken_port}",
+                 LOCKSTEP_TOKEN="secret", **pod)
+    assert f"port {taken_port} for the other nodes" in done.stderr, done.stderr
+    assert "set spec.trainer.coordinatorPort of TrainJob films" in done.stderr and "--coordinator" not in done.stderr
+
+
 def test_a_taken_coordinator_port_ends_node_0_with_its_name(train, taken_port):
     done = train("--status_port", "0", "--nnodes", "2", "--node_rank", "0", "--coordinator", f"127.0.0.1:{taken_port}",
                  LOCKSTEP_TOKEN="secret")

@@ -63,6 +63,18 @@ TEST(JobFile, a_command_that_starts_no_agent_needs_another_launcher) {
   EXPECT_THAT(lines(job("  trainer: {image: i, command: [/bin/sh, -c, torchrun]}\n")), IsEmpty());
 }
 
+TEST(JobFile, the_status_port_is_a_field_and_no_argument) {
+  EXPECT_THAT(
+      lines(job("  trainer: {image: i, args: [run, sasrec, --status_port, '9090']}\n")),
+      ElementsAre("f:5:43: spec.trainer.args[2]: is --status_port 9090, but the probe, the Service and the operator "
+                  "use port 8080; remove it, and set spec.trainer.statusPort to another port"));
+  EXPECT_THAT(lines(job("  trainer: {image: i, args: [run, sasrec, --status-port=0], statusPort: 9090}\n")),
+              ElementsAre(HasSubstr("is --status-port=0, but the probe, the Service and the operator use port 9090")));
+  EXPECT_THAT(lines(job("  trainer: {image: i, args: [run, sasrec, --status_port, '9090'], statusPort: 9090}\n")),
+              IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: i, args: [--status_port, '9090'], launcher: None}\n")), IsEmpty());
+}
+
 TEST(JobFile, a_queue_is_named_as_queues_are_and_by_the_job) {
   const std::string queued =
       "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, labels: "

@@ -25,7 +25,7 @@ CoordinatorNews news(const std::string& address, const std::vector<std::string>&
 // Answers as the test sets it, and lets the test wait for what was sent.
 class Agents {
  public:
-  Status receive(const std::string& ip, const std::string& token, const std::string& address) {
+  Status receive(const std::string& ip, int, const std::string& token, const std::string& address) {
     std::unique_lock lock(mutex_);
     EXPECT_EQ(token, "secret");
     EXPECT_TRUE(busy_.insert(ip).second) << ip << " gets two requests at a time";
@@ -98,7 +98,7 @@ class CoordinatorAnnouncerTest : public testing::Test {
   Agents agents_;
   Lines warnings_;
   CoordinatorAnnouncer announcer_{
-      {.send = [this](const std::string& ip, const std::string& token,
+      {.send = [this](const std::string& ip, int, const std::string& token,
                       const std::string& address) { return agents_.receive(ip, token, address); },
        .threads = 1,
        .logger = Logger({.lowest = LogLevel::kWarning,
@@ -219,12 +219,13 @@ TEST(CoordinatorAnnouncer, tells_ten_thousand_pods) {
   std::mutex mutex;
   std::condition_variable changed;
   std::set<std::string> sent_to;
-  CoordinatorAnnouncer announcer({.send = [&](const std::string& ip, const std::string&, const std::string&) -> Status {
-    const std::lock_guard lock(mutex);
-    sent_to.insert(ip);
-    changed.notify_all();
-    return {};
-  }});
+  CoordinatorAnnouncer announcer(
+      {.send = [&](const std::string& ip, int, const std::string&, const std::string&) -> Status {
+        const std::lock_guard lock(mutex);
+        sent_to.insert(ip);
+        changed.notify_all();
+        return {};
+      }});
   std::vector<std::string> ips;
   for (int i = 0; i < kPods; ++i) ips.push_back("ip-" + std::to_string(i));
   const CoordinatorNews all = news("10.0.0.1", ips);
@@ -238,11 +239,12 @@ TEST(CoordinatorAnnouncer, ends_while_it_waits_for_the_next_try) {
   std::atomic<int> sent_to{0};
   const auto begin = std::chrono::steady_clock::now();
   {
-    CoordinatorAnnouncer announcer({.send = [&](const std::string&, const std::string&, const std::string&) -> Status {
-      ++sent_to;
-      sent_to.notify_all();
-      return Error{ErrorCode::kUnavailable, "nobody"};
-    }});
+    CoordinatorAnnouncer announcer(
+        {.send = [&](const std::string&, int, const std::string&, const std::string&) -> Status {
+          ++sent_to;
+          sent_to.notify_all();
+          return Error{ErrorCode::kUnavailable, "nobody"};
+        }});
     announcer.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
     sent_to.wait(0);
   }

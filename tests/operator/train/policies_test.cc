@@ -478,7 +478,32 @@ TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
   EXPECT_EQ(place->max_nodes, 5);
   EXPECT_EQ(place->wanted_nodes, 3);
   EXPECT_EQ(place->coordinator_host, "sasrec-0.sasrec.team-a.svc");
-  EXPECT_EQ(place->coordinator_port, kCoordinatorPort);
+  EXPECT_EQ(place->coordinator_port, 29400);
+}
+
+TEST(DesiredEnv, has_the_ports_of_the_job) {
+  api::TrainJob job;
+  job.meta = {.name = "sasrec", .ns = "team-a", .uid = "u"};
+  const auto value_of = [&job](std::string_view name) {
+    for (const Json& variable : desired_env(job, 1, "t")) {
+      if (variable["name"] == name) return variable["value"].get<std::string>();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(value_of(env::kStatusPort), "");
+  job.spec.trainer.status_port = 9090;
+  job.spec.trainer.coordinator_port = 9091;
+  EXPECT_EQ(value_of(env::kStatusPort), "9090");
+  EXPECT_EQ(value_of(env::kCoordinator), "sasrec-0.sasrec.team-a.svc:9091");
+}
+
+TEST(DesiredService, follows_the_ports_of_the_job) {
+  api::TrainJob job;
+  job.meta = {.name = "sasrec", .ns = "team-a", .uid = "u"};
+  const Json before = desired_service(job);
+  EXPECT_FALSE(service_differs(before, desired_service(job)));
+  job.spec.trainer.status_port = 9090;
+  EXPECT_TRUE(service_differs(before, desired_service(job)));
 }
 
 TEST(DesiredEnv, gives_a_job_that_was_made_again_a_higher_run_number) {

@@ -64,7 +64,7 @@ class Agent {
 class ProgressReaderTest : public testing::Test {
  protected:
   Agent agent_;
-  ProgressReader reader_{{.read = [this](const std::string& ip) { return agent_.read(ip); },
+  ProgressReader reader_{{.read = [this](const std::string& ip, int) { return agent_.read(ip); },
                           .on_report = [this](const api::ObjectKey&) { agent_.reported(); },
                           .wall = [] { return api::UnixSeconds{1000}; },
                           .threads = 2}};
@@ -176,7 +176,7 @@ TEST(ProgressReader, warns_once_of_an_answer_that_it_cannot_read) {
   std::vector<std::string> lines;  // the reader's one thread writes them, and has ended when they are looked at
   Agent agent;
   {
-    ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+    ProgressReader reader({.read = [&](const std::string& ip, int) { return agent.read(ip); },
                            .on_report = [&](const api::ObjectKey&) { agent.reported(); },
                            .threads = 1,
                            .logger = Logger({.sink = [&](const std::string& line) { lines.push_back(line); }})});
@@ -220,7 +220,7 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
   agent.set(Error{ErrorCode::kUnavailable, "nobody"});
   std::mutex mutex;
   std::vector<int> failures;
-  ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+  ProgressReader reader({.read = [&](const std::string& ip, int) { return agent.read(ip); },
                          .on_report = [&](const api::ObjectKey&) { agent.reported(); },
                          .period = [&](const ReadHistory& history) -> ProgressReader::Clock::duration {
                            const std::lock_guard lock(mutex);
@@ -237,7 +237,7 @@ TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
 
 TEST(ProgressReader, asks_pod_0_at_once_when_it_becomes_ready) {
   Agent agent;
-  ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+  ProgressReader reader({.read = [&](const std::string& ip, int) { return agent.read(ip); },
                          .on_report = [&](const api::ObjectKey&) { agent.reported(); },
                          .period = [](const ReadHistory&) { return std::chrono::hours(1); },
                          .threads = 1});
@@ -253,7 +253,7 @@ TEST(ProgressReader, asks_pod_0_at_once_when_it_becomes_ready) {
 
 TEST(ProgressReader, asks_pod_0_again_at_once_when_it_becomes_ready_while_it_is_asked) {
   Agent agent;
-  ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+  ProgressReader reader({.read = [&](const std::string& ip, int) { return agent.read(ip); },
                          .period = [](const ReadHistory&) { return std::chrono::hours(1); },
                          .threads = 1});
   agent.hold(true);
@@ -271,7 +271,7 @@ TEST(ProgressReader, tells_of_an_answer_that_says_something_new_only) {
   std::mutex mutex;
   std::vector<int> told_after;   // so many readings
   std::vector<int> repetitions;  // after each reading
-  ProgressReader reader({.read = [&](const std::string&) -> Result<std::string> {
+  ProgressReader reader({.read = [&](const std::string&, int) -> Result<std::string> {
                            const int number = ++reads;
                            reads.notify_all();
                            return std::string(number < 4 ? R"({"phase": "Starting"})" : R"({"phase": "Running"})");
@@ -305,7 +305,7 @@ TEST(ProgressReader, asks_those_who_do_not_answer_after_the_others) {
   const auto wait_until = [&](std::unique_lock<std::mutex>& lock, const auto& is_so) {
     return changed.wait_for(lock, std::chrono::seconds(30), is_so);
   };
-  ProgressReader reader({.read = [&](const std::string& ip) -> Result<std::string> {
+  ProgressReader reader({.read = [&](const std::string& ip, int) -> Result<std::string> {
                            std::unique_lock lock(mutex);
                            asked.push_back(ip);
                            const size_t number = asked.size();
@@ -350,7 +350,7 @@ TEST(ProgressReader, ends_while_it_waits_for_the_next_time) {
   const auto begin = std::chrono::steady_clock::now();
   {
     std::atomic<int> reads{0};
-    ProgressReader reader({.read = [&](const std::string&) -> Result<std::string> {
+    ProgressReader reader({.read = [&](const std::string&, int) -> Result<std::string> {
       ++reads;
       reads.notify_all();
       return Error{ErrorCode::kUnavailable, "nobody"};

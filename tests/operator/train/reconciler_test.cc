@@ -112,7 +112,8 @@ class ReconcilerFixture {
   void start_operator() {
     reconciler.reset();
     progress = std::make_unique<ProgressReader>(
-        ProgressReader::Options{.read = [this](const std::string&) -> Result<std::string> {
+        ProgressReader::Options{.read = [this](const std::string&, int port) -> Result<std::string> {
+                                  read_port = port;
                                   if (report.empty()) return Error{ErrorCode::kUnavailable, "nobody answers"};
                                   return report;
                                 },
@@ -123,19 +124,24 @@ class ReconcilerFixture {
                                     },
                                 .wall = [this] { return now.load(); },
                                 .threads = 1});
-    announcer = std::make_unique<CoordinatorAnnouncer>(CoordinatorAnnouncer::Options{
-        .send = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
-          const std::lock_guard lock(announced_mutex);
-          announced.push_back(ip + " " + token.substr(0, 4) + " " + address);
-          announced_changed.notify_all();
-          return {};
-        },
-        .threads = 1});
+    announcer = std::make_unique<CoordinatorAnnouncer>(
+        CoordinatorAnnouncer::Options{.send = [this](const std::string& ip, int port, const std::string& token,
+                                                     const std::string& address) -> Status {
+                                        const std::lock_guard lock(announced_mutex);
+                                        announced.push_back(ip + " " + token.substr(0, 4) + " " + address);
+                                        ports.insert(port);
+                                        announced_changed.notify_all();
+                                        return {};
+                                      },
+                                      .threads = 1});
     metrics = std::make_unique<JobMetrics>();
     Reconciler::Options options;
     options.settings.token_key = "key";
-    options.send_num_nodes = [this](const std::string& ip, const std::string& token, int num_nodes) -> Status {
+    options.send_num_nodes = [this](const std::string& ip, int port, const std::string& token,
+                                    int num_nodes) -> Status {
       sent_nums_of_nodes.push_back(ip + " " + token.substr(0, 4) + " " + std::to_string(num_nodes));
+      const std::lock_guard lock(announced_mutex);
+      ports.insert(port);
       return {};
     };
     options.now = [this] { return now.load(); };
@@ -246,6 +252,7 @@ class ReconcilerFixture {
   std::mutex announced_mutex;
   std::condition_variable announced_changed;
   std::vector<std::string> announced;  // "IP TOKEN ADDRESS", protected by announced_mutex
+  std::set<int> ports;                 // to which something was sent, likewise
   std::unique_ptr<CoordinatorAnnouncer> announcer;
   std::map<std::string, control::OptionalInformer*> optional;
   std::unique_ptr<Reconciler> reconciler;
@@ -253,6 +260,7 @@ class ReconcilerFixture {
   std::atomic<api::UnixSeconds> now{1'795'255'200};
   bool leads = true;
   std::vector<std::string> sent_nums_of_nodes;
+  std::atomic<int> read_port = 0;
   // Answers in the server's place; nothing: the server's own.
   std::function<std::optional<Result<kube::HttpResponse>>(const kube::HttpRequest&)> fault;
   std::optional<size_t> dies_after;  // so many writes
@@ -1313,6 +1321,21 @@ TEST_F(ReconcilerTest, a_claim_is_asked_for_by_its_name) {
   now += 10;
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+}
+
+TEST_F(ReconcilerTest, agents_are_asked_at_the_port_of_the_job) {
+  report = R"({"generation":1,"phase":"Running","nnodes":2,"wantedNodes":2,"progress":{"step":5}})";
+  make_job({{"elastic", {{"minNodes", 1}, {"maxNodes", 4}}}, {"trainer", {{"statusPort", 9090}}}});
+  settle();
+  all_ready();
+  settle();
+  reports.wait(0);
+  change_spec({{"trainer", {{"numNodes", 3}}}});
+  settle();
+  ASSERT_EQ(sent_nums_of_nodes.size(), 1U);
+  EXPECT_EQ(read_port, 9090);
+  const std::lock_guard lock(announced_mutex);
+  EXPECT_EQ(ports, std::set<int>{9090});
 }
 
 TEST_F(ReconcilerTest, num_nodes_is_sent_to_pod_0) {
