@@ -139,10 +139,11 @@ void Agent::answer_recoveries() {
   const auto at = std::chrono::steady_clock::now();
   OrderedJson recent = OrderedJson::array();
   for (const Recovery& recovery : job_.recent()) recent.push_back(to_json(recovery));
-  const OrderedJson all{{"ok", true},
-                        {"total", job_.recoveries_total()},
-                        {"ended", exit_code_.has_value()},
-                        {"recoveries", std::move(recent)}};
+  OrderedJson all{{"ok", true},
+                  {"total", job_.recoveries_total()},
+                  {"ended", exit_code_.has_value()},
+                  {"recoveries", std::move(recent)}};
+  if (exit_code_) all["exitCode"] = *exit_code_;
   for (auto it = recoveries_waiters_.begin(); it != recoveries_waiters_.end();) {
     const bool is_due = job_.recoveries_total() > it->after || it->timer.expiry() <= at || exit_code_;
     if (is_due) it->answer(all);

@@ -66,6 +66,9 @@ void DurationHistogram::observe(double seconds) {
 }
 
 void JobRecord::on_beats(const BeatSnapshot& rank_0) {
+  // Other activities are those of a rank that has left its group.
+  if (rank_0.activity == Activity::kTraining) is_aside_ = false;
+  if (rank_0.activity == Activity::kEvaluating || rank_0.activity == Activity::kCheckpointing) is_aside_ = true;
   if (rank_0.committed_ns > last_committed_ns_) {
     has_committed_ = true;
     last_committed_ns_ = rank_0.committed_ns;
@@ -87,10 +90,12 @@ void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
     // committed, on_resumed will follow and count it.)
     pending_->is_again_counted = pending_->placed && at_ns(last_committed_ns_) <= pending_->placed->at;
     pending_->is_published = false;
-    if (pending_->is_again_counted) goodput_.on_break(group_break.cause, group_break.at, /*step_in_flight=*/false);
+    if (pending_->is_again_counted) {
+      goodput_.on_break(group_break.cause, group_break.at, Goodput::Interrupted::kNothing);
+    }
     return;
   }
-  pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds, .redone_before = goodput_.redone_steps()};
+  pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds};
   // The worker had stopped before that was detected. The time since then counts as waiting, not as work that is redone.
   const auto silent = std::chrono::duration_cast<TimePoint::duration>(
       std::chrono::duration<double>(std::max(0.0, group_break.detection_seconds)));
@@ -98,12 +103,16 @@ void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
   pending_->committed_step = last_step_;
   if (last_committed_ns_ > 0 && group_break.step_in_flight) {
     pending_->in_flight_seconds = seconds_between(at_ns(last_committed_ns_), broke);
+    pending_->step_in_flight = !is_aside_;
   }
   if (first_commit_ && last_step_ > first_commit_->step) {
     pending_->step_seconds = seconds_between(first_commit_->at, at_ns(last_committed_ns_)) /
                              static_cast<double>(last_step_ - first_commit_->step);
   }
-  goodput_.on_break(group_break.cause, broke, group_break.step_in_flight);
+  goodput_.on_break(group_break.cause, broke,
+                    !group_break.step_in_flight ? Goodput::Interrupted::kNothing
+                    : is_aside_                 ? Goodput::Interrupted::kAside
+                                                : Goodput::Interrupted::kStep);
 }
 
 void JobRecord::on_cause(const CauseLearned& learned) {
@@ -139,6 +148,7 @@ void JobRecord::on_earlier_break(const GroupBreak& told, const Commit& newest, T
     known.step_in_flight = true;
     known.cause = told.cause;
   }
+  pending_->step_in_flight = known.step_in_flight;
   if (newest.step >= pending_->committed_step) {
     pending_->committed_step = newest.step;
     pending_->in_flight_seconds = known.step_in_flight ? std::max(0.0, seconds_between(newest.at, known.at)) : 0.0;
@@ -167,7 +177,7 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
       .detection_seconds = pending.first.detection_seconds,
       .sync_seconds = seconds_between_ns(resumed.formed_ns, resumed.synced_ns),
       .total_seconds = std::max(0.0, pending.first.detection_seconds) + seconds_between(pending.first.at, committed),
-      .redone_steps = goodput_.redone_steps() - pending.redone_before,
+      .redone_steps = redone_steps(pending, resumed.resumed_step),
       .lost_seconds = lost_seconds(pending, resumed.resumed_step),
       .step = resumed.step,
       .origin = resumed.origin,
@@ -192,6 +202,14 @@ double JobRecord::lost_seconds(const Pending& pending, int64_t resumed_step) {
   if (again == 0) return pending.in_flight_seconds;
   if (pending.step_seconds < 0) return -1.0;
   return pending.in_flight_seconds + static_cast<double>(again) * pending.step_seconds;
+}
+
+// Goodput counts each of these when it is committed again; this is known as soon as the group goes on. A lost rank may
+// have committed the step that was still in flight on the ranks that go on: that is one step, not two.
+int64_t JobRecord::redone_steps(const Pending& pending, int64_t resumed_step) {
+  const int64_t again = std::max<int64_t>(0, pending.committed_step - resumed_step);
+  if (!pending.step_in_flight) return again;
+  return again == 1 ? 1 : again + 1;
 }
 
 void JobRecord::remember(const Recovery& recovery) {

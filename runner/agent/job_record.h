@@ -103,7 +103,6 @@ class JobRecord {
   struct Pending {
     GroupBreak first;
     int64_t unix_seconds = 0;
-    int64_t redone_before = 0;
     std::optional<GroupPlaced> placed;  // the newest placement since the first break
     std::optional<GroupBreak> again;    // the newest further break since the first
     bool is_again_counted = false;      // goodput has counted `again`: its time is waiting with the cause of `again`
@@ -112,7 +111,8 @@ class JobRecord {
     double in_flight_seconds = 0.0;
     double step_seconds = -1.0;
     int64_t committed_step = 0;
-    bool is_published = false;  // the exported counters include the newest break; its cause is not corrected any more
+    bool step_in_flight = false;  // at the first break; it was lost, and had been committed nowhere
+    bool is_published = false;    // the exported counters include the newest break; its cause is not corrected any more
     int64_t again_unix_seconds = 0;
   };
   void remember(const Recovery& recovery);
@@ -121,6 +121,7 @@ class JobRecord {
   [[nodiscard]] const GroupBreak& newest_break() const { return pending_->again ? *pending_->again : pending_->first; }
   [[nodiscard]] bool may_learn_cause(TimePoint now) const;
   [[nodiscard]] static double lost_seconds(const Pending& pending, int64_t resumed_step);
+  [[nodiscard]] static int64_t redone_steps(const Pending& pending, int64_t resumed_step);
 
   TimePoint start_;
   std::chrono::milliseconds cause_timeout_;
@@ -128,6 +129,7 @@ class JobRecord {
   bool has_committed_ = false;
   int64_t last_committed_ns_ = 0;
   int64_t last_step_ = 0;
+  bool is_aside_ = false;               // rank 0 evaluates, or waits for a checkpoint: it is between two steps
   std::optional<Commit> first_commit_;  // the first commit that was seen of the newest group
   std::optional<Pending> pending_;
   int64_t recoveries_total_ = 0;

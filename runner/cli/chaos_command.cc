@@ -115,27 +115,89 @@ Result<int64_t> count_recoveries(const std::string& folder) {
   return answer.at("total").get<int64_t>();
 }
 
-// Waits for recoveries after the first `before` and returns them; empty when the time is up or the run has ended.
-Result<std::vector<Json>> await_recoveries(const std::string& folder, int64_t before, double seconds) {
-  TRY_ASSIGN(ControlClient client, ControlClient::connect(folder, 0));
+// What node 0's agent knows of the recoveries after the first `before`.
+struct News {
+  std::vector<Json> recoveries;
+  bool has_ended = false;
+  std::optional<int> exit_code;  // of the run, when it has ended; nullopt: not known
+};
+
+// Waits for `seconds` at most.
+Result<News> await_news(const std::string& folder, int64_t before, double seconds) {
   const Json request{{"command", "recoveries"}, {"after", before}, {"seconds", seconds}};
-  TRY_ASSIGN(const Json answer, client.ask(request, milliseconds_of(seconds + 10)));
-  const auto& all = answer.at("recoveries");
-  const auto fresh = std::min<int64_t>(answer.at("total").get<int64_t>() - before, std::ssize(all));
-  return std::vector<Json>(all.end() - static_cast<std::ptrdiff_t>(std::max<int64_t>(fresh, 0)), all.end());
+  Result<ControlClient> client = ControlClient::connect(folder, 0);
+  Result<Json> answer =
+      client.ok() ? client->ask(request, milliseconds_of(seconds + 10)) : Result<Json>(client.error());
+  const bool is_gone =
+      !answer.ok() && (answer.error().code == ErrorCode::kGone || answer.error().code == ErrorCode::kNotFound);
+  if (is_gone) return News{.recoveries = {}, .has_ended = true, .exit_code = {}};
+  if (!answer.ok()) return answer.error();
+  const auto& all = answer->at("recoveries");
+  const auto fresh = std::min<int64_t>(answer->at("total").get<int64_t>() - before, std::ssize(all));
+  News news{
+      .recoveries = std::vector<Json>(all.end() - static_cast<std::ptrdiff_t>(std::max<int64_t>(fresh, 0)), all.end()),
+      .has_ended = answer->at("ended"),
+      .exit_code = {}};
+  if (answer->contains("exitCode")) news.exit_code = answer->at("exitCode").get<int>();
+  return news;
 }
 
-Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_ns, bool is_certain,
-                       std::ostream& out) {
-  TRY_ASSIGN(const std::vector<Json> fresh, await_recoveries(options.folder, before, options.patience));
-  for (const Json& recovery : fresh) out << describe_recovery(recovery, hit_ns);
-  if (!fresh.empty()) return {};
-  if (!is_certain) {
+std::string since_fault(int64_t hit_ns) {
+  return exact_seconds(static_cast<double>(monotonic_ns() - hit_ns) / kNanosecondsPerSecond) + " after the fault";
+}
+
+// The run has ended and has reported no recovery: it was at its end already, or the fault has ended it.
+Status report_end(const News& news, int64_t hit_ns, std::ostream& out) {
+  if (news.exit_code.value_or(0) != 0) {
+    return Error{ErrorCode::kRetry, "the run did not recover: it ended with exit code " +
+                                        std::to_string(*news.exit_code) + " (" + exit_reason(*news.exit_code) + "), " +
+                                        since_fault(hit_ns)};
+  }
+  out << "  the run ended " << since_fault(hit_ns)
+      << (news.exit_code ? ", with exit code 0: it had nothing left to train\n" : "; its own last lines say how\n");
+  return {};
+}
+
+// The newest step of a run that trains; nothing: it does not train (yet).
+std::optional<int64_t> step_of_run(const std::string& folder) {
+  const Result<Json> answer = ask_node(folder, 0, {{"command", "status"}});
+  if (!answer.ok() || answer->at("status").at("phase") != "Running") return std::nullopt;
+  const Json& workers = answer->at("status").at("workers");
+  return workers.empty() ? std::nullopt : std::optional(workers.at(0).at("step").get<int64_t>());
+}
+
+// What a fault is judged by.
+struct Fault {
+  int64_t before = 0;  // recoveries so far
+  int64_t hit_ns = 0;
+  bool is_certain = true;     // it breaks a group that there is
+  bool had_no_group = false;  // the run was before its first step: a worker that dies there breaks no group
+};
+
+Status report_recovery(const ChaosOptions& options, const Fault& fault, std::ostream& out) {
+  constexpr double kSlice = 0.5;  // a run that was before its first step is looked at this often
+  const int64_t begin_ns = monotonic_ns();
+  while (true) {
+    const double left = options.patience - static_cast<double>(monotonic_ns() - begin_ns) / kNanosecondsPerSecond;
+    const double wait = std::max(0.0, fault.had_no_group ? std::min(kSlice, left) : left);
+    TRY_ASSIGN(const News news, await_news(options.folder, fault.before, wait));
+    for (const Json& recovery : news.recoveries) out << describe_recovery(recovery, fault.hit_ns);
+    if (!news.recoveries.empty()) return {};
+    if (news.has_ended) return report_end(news, fault.hit_ns, out);
+    if (const std::optional<int64_t> step = fault.had_no_group ? step_of_run(options.folder) : std::nullopt) {
+      out << "  no group had formed yet; the run trains, at step " << *step << " " << since_fault(fault.hit_ns) << "\n";
+      return {};
+    }
+    if (left <= 0) break;
+  }
+  if (!fault.is_certain) {
     out << "  the group did not break\n";
     return {};
   }
   return Error{ErrorCode::kRetry, "the run did not recover within " + exact_seconds(options.patience)};
 }
+
+bool has_no_group(const std::vector<RunningAgent>& agents) { return agents.front().status.at("phase") == "Starting"; }
 
 // For a new agent of node 0. It learns of the earlier group from the other nodes; if no other node was in that group,
 // it reports no recovery, and the only sign is that steps are committed again.
@@ -144,14 +206,18 @@ Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int6
   while (static_cast<double>(monotonic_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
     std::this_thread::sleep_for(kPollInterval);
     const Result<Json> answer = ask_node(options.folder, 0, {{"command", "status"}});
+    if (!answer.ok() && !find_agents(options.folder).ok()) return report_end({.has_ended = true}, hit_ns, out);
     if (!answer.ok() || answer->at("pid") == old_pid) continue;
     const Json& status = answer->at("status");
+    if (status.at("phase") == "Complete") {
+      return report_end({.has_ended = true, .exit_code = 0}, hit_ns, out);
+    }
     if (status.at("phase") != "Running" || status.at("workers").empty()) continue;
     const int64_t step = status.at("workers").at(0).at("step");
     if (!first_step) first_step = step;
     if (step <= *first_step) continue;
-    const Result<std::vector<Json>> recoveries = await_recoveries(options.folder, 0, 0.0);
-    if (recoveries.ok() && !recoveries->empty()) out << describe_recovery(recoveries->front(), hit_ns);
+    const Result<News> news = await_news(options.folder, 0, 0.0);
+    if (news.ok() && !news->recoveries.empty()) out << describe_recovery(news->recoveries.front(), hit_ns);
     out << "  training again at step " << step << " after "
         << exact_seconds(static_cast<double>(monotonic_ns() - hit_ns) / kNanosecondsPerSecond)
         << ", with a new agent of node 0 (pid " << answer->at("pid") << ")\n";
@@ -169,7 +235,8 @@ Status kill_rank(const ChaosOptions& options, std::ostream& out) {
   TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second, {{"command", "kill-rank"}, {"rank", found.first}}));
   out << "killed rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
       << hit.at("step") << std::endl;
-  return report_recovery(options, before, hit.at("nanoseconds"), true, out);
+  return report_recovery(
+      options, {.before = before, .hit_ns = hit.at("nanoseconds"), .had_no_group = has_no_group(agents)}, out);
 }
 
 Status stop_rank(const ChaosOptions& options, std::ostream& out) {
@@ -184,7 +251,12 @@ Status stop_rank(const ChaosOptions& options, std::ostream& out) {
   // A process that is continued before it was declared lost breaks nothing, so the wait is shorter.
   ChaosOptions shorter = options;
   if (seconds > 0) shorter.patience = std::min(options.patience, seconds + kPartitionSeconds);
-  return report_recovery(shorter, before, hit.at("nanoseconds"), seconds == 0, out);
+  return report_recovery(shorter,
+                         {.before = before,
+                          .hit_ns = hit.at("nanoseconds"),
+                          .is_certain = seconds == 0,
+                          .had_no_group = has_no_group(agents)},
+                         out);
 }
 
 Status kill_agent(const ChaosOptions& options, std::ostream& out) {
@@ -197,7 +269,7 @@ Status kill_agent(const ChaosOptions& options, std::ostream& out) {
   out << "killed the agent of node " << target.node << " (pid " << target.pid << ") with its workers at step "
       << hit.at("step") << std::endl;
   if (target.node == 0) return report_new_coordinator(options, target.pid, hit_ns, out);
-  return report_recovery(options, before, hit_ns, true, out);
+  return report_recovery(options, {.before = before, .hit_ns = hit_ns, .had_no_group = has_no_group(agents)}, out);
 }
 
 // The network namespace of another process; its descriptor, or -1 when it shares ours.
@@ -239,7 +311,8 @@ Status partition(const ChaosOptions& options, std::ostream& out) {
   ::close(namespace_fd);
   TRY(down);
   out << "  it is back" << std::endl;
-  return report_recovery(options, before, hit_ns, false, out);
+  return report_recovery(
+      options, {.before = before, .hit_ns = hit_ns, .is_certain = false, .had_no_group = has_no_group(agents)}, out);
 }
 
 Status fill_disk(const ChaosOptions& options, std::ostream& out) {

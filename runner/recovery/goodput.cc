@@ -82,13 +82,14 @@ void Goodput::redo(int64_t step, TimePoint when) {
   spend(running(), when);
 }
 
-void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_flight) {
+void Goodput::on_break(const std::string& cause, TimePoint when, Interrupted interrupted) {
   const bool in_a_step = state_ == State::kWorking || state_ == State::kRedoing;
-  in_flight_ = in_a_step && step_in_flight ? std::max(when - since_, Duration(0)) : Duration(0);
-  if (in_a_step && step_in_flight) {
+  const bool is_lost = in_a_step && interrupted != Interrupted::kNothing;
+  in_flight_ = is_lost ? std::max(when - since_, Duration(0)) : Duration(0);
+  if (is_lost) {
     spend({GoodputKind::kRedone, cause}, when);
-    ++redone_steps_;
-    has_step_in_flight_ = true;
+    has_step_in_flight_ = interrupted == Interrupted::kStep;
+    if (has_step_in_flight_) ++redone_steps_;
   } else if (!in_a_step) {
     spend(running(), when);
   }

@@ -33,9 +33,11 @@ class Goodput {
 
   // The newest commit: `step` at `when`. Called whenever it is read from rank 0, which is not after every step.
   void on_commit(int64_t step, TimePoint when);
-  // The group broke at `when`, in the step after the newest commit; `step_in_flight` is false when all left together
-  // at a step's end, so that nothing is lost.
-  void on_break(const std::string& cause, TimePoint when, bool step_in_flight = true);
+  // What a break interrupted. kNothing: all left together at a step's end. kAside: an evaluation or the wait for a
+  // checkpoint, whose time is lost, but no step.
+  enum class Interrupted { kStep, kAside, kNothing };
+  // The group broke at `when`, after the newest commit.
+  void on_break(const std::string& cause, TimePoint when, Interrupted interrupted = Interrupted::kStep);
   // A node reports at `when` that a group which had committed `step` broke before this agent started: from then on the
   // cause of the wait is this one and not "startup". Several nodes may report it. Has an effect only before the first
   // resume or commit.

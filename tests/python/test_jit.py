@@ -224,7 +224,7 @@ def test_each_evaluation_samples_from_the_same_noise(run, lockstep, tmp_path):
     (["--sample_images", "400", "--img_size", "512"], "has more than 256 MiB; give at most 341"),
     (["--warmup_steps", "3"], "--warmup_steps and --warmup_epochs both set the length of the warm-up"),
     (["--model", "JiT-S/4"], "JiT-B/4"),
-    (["--model", "3x65/4"], "DEPTHxWIDTH/PATCH"),
+    (["--model", "3x65/4"], "DEPTHxWIDTH/PATCH as 6x192/4, with a WIDTH that is a multiple of 64"),
     (["--data_path", "/nowhere/at/all"], "/nowhere/at/all"),
 ])
 def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, flags, said):

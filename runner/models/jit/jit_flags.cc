@@ -103,8 +103,10 @@ void add_jit_data_flags(FlagTableBuilder& table) {
 
 void add_jit_model_flags(FlagTableBuilder& table) {
   table.group("Model");
-  Flag& model = table.custom("model", kMaths, "JiT-B/4, JiT-L/4, JiT-H/4, or DEPTHxWIDTH/PATCH as 6x192/4",
-                             "the published sizes, or a smaller one, and the side of a patch in pixels");
+  Flag& model =
+      table.custom("model", kMaths,
+                   "JiT-B/4, JiT-L/4, JiT-H/4, or DEPTHxWIDTH/PATCH as 6x192/4, with a WIDTH that is a multiple of 64",
+                   "the published sizes, or a smaller one, and the side of a patch in pixels");
   model.set = [](std::string_view text, RunConfig& config) { return parse_size(text, jit_options(config).model); };
   model.get = [](const RunConfig& config) { return jit_options(config).model.name; };
   table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability in the middle half of the blocks")

@@ -275,6 +275,38 @@ TEST(JobRecord, says_how_much_work_a_return_to_a_checkpoint_has_lost) {
   EXPECT_LT(unknown->lost_seconds, 0.0) << "nobody has told how long its steps took";
 }
 
+// As known when the first of them has been committed again.
+TEST(JobRecord, counts_all_steps_that_a_group_has_to_redo) {
+  JobRecord job(at(0));
+  job.on_beats(committed(35, 5'000));
+  job.on_break(broke(5'100), 1'700'000'000);
+  const std::optional<Recovery> from_the_seed = job.on_resumed(resumed(1, 6'000));
+  ASSERT_TRUE(from_the_seed);
+  EXPECT_EQ(from_the_seed->redone_steps, 36);
+}
+
+TEST(JobRecord, counts_no_step_that_an_evaluation_interrupted) {
+  JobRecord job(at(0));
+  job.on_beats(committed(100, 10'000));
+  BeatSnapshot evaluates = committed(100, 10'000);
+  evaluates.activity = Activity::kEvaluating;
+  job.on_beats(evaluates);
+  evaluates.activity = Activity::kAwaiting;  // it has left the group
+  job.on_beats(evaluates);
+  job.on_break(broke(12'000), 1'700'000'000);
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(101, 13'000));
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->redone_steps, 0);
+  EXPECT_NEAR(recovery->lost_seconds, 1.992, 1e-9) << "the evaluation is made again";
+  EXPECT_EQ(job.redone_steps(), 0);
+
+  BeatSnapshot trains = committed(101, 13'000);
+  trains.activity = Activity::kTraining;
+  job.on_beats(trains);
+  job.on_break(broke(13'500, "SignalKILL", 2), 1'700'000'000);
+  EXPECT_EQ(job.on_resumed(resumed(102, 14'000, 3))->redone_steps, 1);
+}
+
 TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
   JobRecord job(at(0));
   GroupBreak silent = before(-300, 7);

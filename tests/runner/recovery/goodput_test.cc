@@ -81,7 +81,7 @@ TEST(Goodput, ignores_an_earlier_group_once_a_later_one_has_committed) {
   job.goodput.on_resume(100, Job::at(1));
   job.goodput.on_earlier_break("NodeLost", 500, true, Job::at(2));
   job.goodput.on_commit(101, Job::at(3));
-  job.goodput.on_break("SignalKILL", Job::at(4), /*step_in_flight=*/false);
+  job.goodput.on_break("SignalKILL", Job::at(4), Goodput::Interrupted::kNothing);
   job.goodput.on_earlier_break("NodeLost", 500, true, Job::at(5));
   EXPECT_DOUBLE_EQ(job.seconds(waiting("NodeLost"), 6), 0);
   EXPECT_EQ(job.goodput.furthest_step(), 101);
@@ -178,7 +178,7 @@ TEST(Goodput, startup_stays_startup_whatever_is_learnt) {
 TEST(Goodput, loses_nothing_when_all_left_together_at_the_end_of_a_step) {
   Job job;
   job.work(10);
-  job.goodput.on_break("Join", Job::at(14.25), false);
+  job.goodput.on_break("Join", Job::at(14.25), Goodput::Interrupted::kNothing);
   job.goodput.on_commit(11, Job::at(15));
   EXPECT_DOUBLE_EQ(job.seconds(redone("Join"), 15), 0);
   EXPECT_DOUBLE_EQ(job.seconds(waiting("Join"), 15), 1);
@@ -193,7 +193,7 @@ TEST(Goodput, counts_the_step_once_that_a_lost_rank_alone_had_committed) {
   job.goodput.on_commit(12, Job::at(18));
   EXPECT_EQ(job.goodput.redone_steps(), 1);
   EXPECT_NEAR(job.seconds(redone("SignalKILL"), 18), 0.1 + 1, 1e-9);
-  job.goodput.on_break("Join", Job::at(18), /*step_in_flight=*/false);
+  job.goodput.on_break("Join", Job::at(18), Goodput::Interrupted::kNothing);
   job.goodput.on_resume(11, Job::at(19));
   job.goodput.on_commit(12, Job::at(20));
   EXPECT_EQ(job.goodput.redone_steps(), 2) << "nothing was in flight";
@@ -221,7 +221,7 @@ TEST(Goodput, has_no_step_in_flight_any_more_when_one_was_committed_after_the_br
   job.work(10);  // until second 14
   job.goodput.on_break("SignalKILL", Job::at(14.1));
   job.goodput.on_commit(11, Job::at(16));
-  job.goodput.on_break("Join", Job::at(16), /*step_in_flight=*/false);
+  job.goodput.on_break("Join", Job::at(16), Goodput::Interrupted::kNothing);
   job.goodput.on_resume(10, Job::at(17));
   job.goodput.on_commit(11, Job::at(18));
   EXPECT_EQ(job.goodput.redone_steps(), 1 + 1);
@@ -301,14 +301,14 @@ TEST(Goodput, takes_a_commit_from_before_the_break_as_late_news) {
 
   Job together;
   together.work(2);
-  together.goodput.on_break("Join", Job::at(8), false);
+  together.goodput.on_break("Join", Job::at(8), Goodput::Interrupted::kNothing);
   together.goodput.on_commit(3, Job::at(7));
   EXPECT_DOUBLE_EQ(together.seconds(kWorkKey, 9), 2);
   EXPECT_DOUBLE_EQ(together.seconds(waiting("Join"), 9), 2);
 
   Job at_the_break;
   at_the_break.work(2);
-  at_the_break.goodput.on_break("Join", Job::at(8), false);
+  at_the_break.goodput.on_break("Join", Job::at(8), Goodput::Interrupted::kNothing);
   at_the_break.goodput.on_commit(3, Job::at(8));
   EXPECT_DOUBLE_EQ(at_the_break.seconds(kWorkKey, 9), 3);
   EXPECT_DOUBLE_EQ(at_the_break.seconds(waiting("Join"), 9), 1);
