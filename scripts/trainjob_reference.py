@@ -20,7 +20,7 @@ HEAD = """# TrainJob reference
 
 `{group}/{version}`, kind `{kind}`, short name `{short}`, categories {categories}. Generated from
 [manifests/base/crd.yaml](../manifests/base/crd.yaml) by `scripts/trainjob_reference.py`; a test compares the two. In a
-cluster `kubectl explain trainjob.spec` says the same. A job to begin with:
+cluster `kubectl explain tj.spec` says the same. A job to begin with:
 [manifests/examples/trainjob.yaml](../manifests/examples/trainjob.yaml).
 
 A field with a default may be left out. Where a rule is broken the API server refuses the object with the message given

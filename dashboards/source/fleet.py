@@ -51,9 +51,10 @@ JOBS = [
 ]
 
 FAILURES = [
-    graph("TrainJobs that failed, by reason", "Within the last hour, by the reason of their condition Failed. The alert "
-          "TrainJobFailed comes with each.", "locale",
-          [query(f"sum by (reason) ({within_an_hour('lockstep_trainjob_failures_total{<selector>}')})", "{{reason}}")],
+    graph("TrainJobs that ended, by reason", "Within the last hour: complete, or the reason of their condition Failed. "
+          "The alert TrainJobFailed comes with each of these.", "locale",
+          [query(f"sum by (reason) ({within_an_hour('lockstep_trainjob_failures_total{<selector>}')})", "{{reason}}"),
+           query(f"sum ({within_an_hour('lockstep_trainjob_completions_total{<selector>}')})", "complete")],
           width=6, thresholds=rising((1, RED)), minimum=0, decimals=0),
     graph("Pods and gangs started again, by reason", "By the operator, within the last hour: exit codes by their "
           "meaning, and what Kubernetes did to the pod. The alert PodRestartsHigh comes above twenty.", "locale",

@@ -635,7 +635,7 @@ Diagnosis of_missing_job(const Facts& facts) {
   const std::string nearest = nearest_name(facts.name, facts.jobs_there);
   if (!nearest.empty()) diagnosis.verdict += "; did you mean " + nearest + "?";
   if (nearest.empty() && facts.jobs_there.empty()) diagnosis.verdict += ", nor any other";
-  diagnosis.advice = {{"those of all namespaces:", "kubectl get trainjobs -A"}};
+  diagnosis.advice = {{"those of all namespaces:", "kubectl get tj -A"}};
   diagnosis.notes = facts.unread;
   return diagnosis;
 }

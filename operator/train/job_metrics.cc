@@ -53,6 +53,7 @@ struct JobMetrics::Impl {
   Impl()
       : jobs(family(prometheus::BuildGauge(), metric::kTrainJobs, registry)),
         failures(family(prometheus::BuildCounter(), metric::kTrainJobFailures, registry)),
+        completions(family(prometheus::BuildCounter(), metric::kTrainJobCompletions, registry)),
         histograms{
             {&metric::kTrainJobTimeToPodsReady,
              &family(prometheus::BuildHistogram(), metric::kTrainJobTimeToPodsReady, registry)},
@@ -61,6 +62,7 @@ struct JobMetrics::Impl {
             {&metric::kTrainJobRecovery, &family(prometheus::BuildHistogram(), metric::kTrainJobRecovery, registry)}} {
     for (const api::JobPhase phase : kPhases) gauge(phase).Set(0);
     // Those without labels are there from the start.
+    completions.Add({});
     histograms.at(&metric::kTrainJobTimeToPodsReady)->Add({}, kSeconds);
     histograms.at(&metric::kTrainJobTimeToFirstStep)->Add({}, kSeconds);
   }
@@ -76,6 +78,7 @@ struct JobMetrics::Impl {
   prometheus::Registry registry;
   prometheus::Family<prometheus::Gauge>& jobs;
   prometheus::Family<prometheus::Counter>& failures;
+  prometheus::Family<prometheus::Counter>& completions;
   std::map<const MetricName*, prometheus::Family<prometheus::Histogram>*> histograms;
   mutable std::mutex mutex;
   std::map<api::ObjectKey, Job> shown;  // protected by mutex
@@ -86,6 +89,7 @@ JobMetrics::~JobMetrics() = default;
 
 void JobMetrics::count(const api::ObjectKey& job, const Measurement& m) {
   if (m.metric == &metric::kTrainJobFailures) return impl_->failures.Add(m.labels).Increment(m.value);
+  if (m.metric == &metric::kTrainJobCompletions) return impl_->completions.Add({}).Increment(m.value);
   if (m.metric == &metric::kTrainJobRestarts) {
     const std::lock_guard lock(impl_->mutex);
     impl_->shown[job].restarts[m.labels] += m.value;

@@ -46,7 +46,10 @@ Success check_success(PlanState& state) {
       state.spec, {.pods = std::move(pods), .first_done_at = state.book.first_done_at, .now = state.now});
   if (success.complete && state.made_no_step)
     success.complete->append(" No step was left to make: " + state.book.origin + ".");
-  if (success.complete) state.end_job(api::condition::kComplete, {"AllDone", *success.complete});
+  if (success.complete) {
+    state.measure(metric::kTrainJobCompletions, {}, 1);
+    state.end_job(api::condition::kComplete, {"AllDone", *success.complete});
+  }
   if (success.look_again_at) state.look_again(*success.look_again_at);
   return success;
 }

@@ -152,6 +152,8 @@ inline constexpr MetricName kTrainJobRecovery{
 inline constexpr MetricName kTrainJobRestarts{
     "lockstep_trainjob_restarts_total", MetricType::kCounter, "trainjob_namespace,trainjob,scope,reason",
     "Pods and gangs of a TrainJob started again by the operator, by reason of their end; gone with the TrainJob."};
+inline constexpr MetricName kTrainJobCompletions{"lockstep_trainjob_completions_total", MetricType::kCounter, "",
+                                                 "TrainJobs that completed."};
 inline constexpr MetricName kTrainJobFailures{"lockstep_trainjob_failures_total", MetricType::kCounter, "reason",
                                               "TrainJobs that failed, by the reason of their condition Failed."};
 

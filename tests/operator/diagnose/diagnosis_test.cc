@@ -72,7 +72,7 @@ std::vector<VerdictCase> verdict_cases() {
          facts.jobs_there = {"other", "sasrec"};
          return facts;
        }(),
-       false, "there is no TrainJob sasrek in namespace team; did you mean sasrec?", "kubectl get trainjobs -A"},
+       false, "there is no TrainJob sasrek in namespace team; did you mean sasrec?", "kubectl get tj -A"},
       {"none_there", Facts{.ns = "team", .name = "a"}, false, "there is no TrainJob a in namespace team, nor any other",
        "-A"},
       {"managed_by_another", of(built().spec(R"({"managedBy": "kueue.x-k8s.io/multikueue"})")), true,

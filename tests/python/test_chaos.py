@@ -1,0 +1,38 @@
+"""`lockstep chaos` where there is no group to break: it says what happened, and does not wait for its time to be up."""
+import subprocess
+import time
+
+import pytest
+
+from programs import clean_environment, text, write_interactions
+from runs import SMALL_MODEL
+
+
+@pytest.fixture
+def loading_run(lockstep, tmp_path):
+    """A run of two ranks that reads its data for a second or more: its workers are there, but no group is."""
+    data = write_interactions(tmp_path / "data.txt", users=20_000, items=2_000)
+    line = [lockstep, "run", "sasrec", "--dataset", data, "--train_dir", tmp_path / "run", "--nproc", "2",
+            "--max_steps", "60", "--eval_every", "0", "--threads", "1", "--status_port", "0", *SMALL_MODEL]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=clean_environment()) as process:
+        yield process
+        process.kill()
+
+
+def chaos(lockstep, *words):
+    return subprocess.run([lockstep, "chaos", *map(str, words)], capture_output=True, text=True, check=False, timeout=120,
+                          env=clean_environment())
+
+
+def test_a_kill_before_the_first_step_is_judged_by_the_run_that_trains_then(lockstep, loading_run, tmp_path):
+    while True:  # until its workers are there
+        done = chaos(lockstep, "kill-rank", tmp_path / "run", "--rank", 1, "--patience", 90)
+        if "killed rank 1" in done.stdout:
+            break
+        assert loading_run.poll() is None and done.returncode == 2, text(done)
+        time.sleep(0.05)
+    assert done.returncode == 0, text(done)
+    # Where the machine was slow, the first group had formed.
+    assert "no group had formed yet; the run trains" in done.stdout or "next committed step" in done.stdout, text(done)
+    assert loading_run.wait(timeout=120) == 0, loading_run.stdout.read()
