@@ -394,7 +394,8 @@ def ended_status(pod, how):
     state = {"terminated": {"exitCode": how.code, "reason": reason, "message": how.message, "finishedAt": now(),
                             "startedAt": pod["status"].get("startTime") or now()}}
     why = "PodCompleted" if how.code == 0 else "PodFailed"
-    conditions = [pod_condition("ContainersReady", "False", why), pod_condition("Ready", "False", why)]
+    conditions = [pod_condition("PodReadyToStartContainers", "False"), pod_condition("ContainersReady", "False", why),
+                  pod_condition("Ready", "False", why)]
     if how.condition:
         kind, condition_reason, message = how.condition
         conditions.append(pod_condition(kind, "True", condition_reason, message))
