@@ -168,3 +168,29 @@ def test_the_example_is_accepted(api):
     done = api.kubectl("apply", "--dry-run=server", "-f", ROOT / "manifests/examples/trainjob.yaml")
     assert "trainjob.lockstep.dev/sasrec created" in done.stdout
     assert "Warning" not in done.stderr
+
+
+# As that project calls them.
+KUBEFLOW_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "trainjobs.trainer.kubeflow.org"},
+    "spec": {"group": "trainer.kubeflow.org", "scope": "Namespaced",
+             "names": {"kind": "TrainJob", "listKind": "TrainJobList", "plural": "trainjobs", "singular": "trainjob"},
+             "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                 "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+
+
+def test_beside_kubeflow_s_trainjobs_tj_is_ours_and_theirs_have_a_full_name(control_plane, namespace):
+    def names(kind):
+        return control_plane.kubectl("get", kind, "-o", "name", namespace=namespace).stdout.split()
+
+    control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(KUBEFLOW_CRD))
+    try:
+        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{KUBEFLOW_CRD['metadata']['name']}")
+        control_plane.kubectl("apply", "-f", "-", namespace=namespace, stdin=json.dumps(
+            {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "kf"}}))
+        theirs = "trainjob.trainer.kubeflow.org/kf"
+        assert names("trainjobs.trainer.kubeflow.org") == [theirs]
+        assert theirs not in names("tj") and theirs not in names("trainjobs")
+    finally:
+        control_plane.kubectl("delete", "crd", KUBEFLOW_CRD["metadata"]["name"])
