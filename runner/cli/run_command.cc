@@ -279,7 +279,7 @@ bool port_is_required(const Prepared& p) {
 // the operator.
 std::string port_advice(const Environment& environment, const char* trainjob_field, const char* flags) {
   const std::string job = variable(environment, env::kJob);
-  if (job.empty()) return flags;
+  if (job.empty() || !is_set(environment, env::kKubernetesServiceHost)) return flags;
   return std::string("set spec.trainer.") + trainjob_field + " of TrainJob " + job +
          " to a port that is free in its pods and, with hostNetwork, on their nodes";
 }

@@ -107,8 +107,8 @@ MachineFacts inspect_machine(const Environment& environment) {
   facts.now = std::time(nullptr);
   facts.program_time = time_of_own_program();
   std::error_code error;
-  facts.trainjob = variable(environment, env::kJob);
   facts.is_pod = environment.contains(std::string(env::kKubernetesServiceHost));
+  if (facts.is_pod) facts.trainjob = variable(environment, env::kJob);
   facts.is_container = facts.is_pod || fs::exists("/.dockerenv", error) || fs::exists("/run/.containerenv", error);
   return facts;
 }

@@ -259,6 +259,13 @@ const Case kCases[] = {
        f.machine.is_pod = true;
      },
      "port 8080", Verdict::kFail, "another user", "pod's port"},
+    {"status port taken in a TrainJob's pod", cpu_machine,
+     [](Facts& f) {
+       f.network.ports[0].problem = "in use";
+       f.machine.is_pod = true;
+       f.machine.trainjob = "films";
+     },
+     "port 8080", Verdict::kFail, "in use", "spec.trainer.statusPort of TrainJob films"},
     {"coordinator's port taken, alone", cpu_machine, [](Facts& f) { f.network.ports[1].problem = "in use"; },
      "port 29400", Verdict::kSkip, "", ""},
     {"coordinator's port taken on node 0", cpu_machine,
