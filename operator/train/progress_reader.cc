@@ -103,7 +103,7 @@ struct ProgressReader::Impl {
   }
 
   Result<RunReport> ask(const api::ObjectKey& key, const Target& target) const {
-    TRY_ASSIGN(const std::string body, options.read(target.ip));
+    TRY_ASSIGN(const std::string body, options.read(target.ip, target.port));
     TRY_ASSIGN(RunReport report, parse_run_report(body, target.num_nodes));
     TRY(check_job(report, key, target));
     report.pod_uid = target.pod_uid;
