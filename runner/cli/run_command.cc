@@ -322,8 +322,8 @@ int run_agent(Prepared prepared) {
       port_advice(prepared.environment, "coordinatorPort",
                   "choose another one with --coordinator HOST:PORT, the same on all nodes");
   Agent agent(std::move(prepared.agent), std::move(prepared.gpus));
-  if (Status opened = agent.open(); !opened.ok()) {
-    return fail({opened.error().code, opened.error().message + "; " + coordinator_advice});
+  if (const Status opened = agent.open(); !opened.ok()) {
+    return fail(Error{opened.error().code, opened.error().message + "; " + coordinator_advice});
   }
   std::unique_ptr<StatusServer> server;
   std::string port_problem;
@@ -333,7 +333,7 @@ int run_agent(Prepared prepared) {
     if (started.ok()) server = std::move(*started);
     if (!started.ok()) {
       port_problem = started.error().message + ": " + status_advice;
-      if (port_required) return fail({started.error().code, port_problem});
+      if (port_required) return fail(Error{started.error().code, port_problem});
       agent.go_without_page();
     }
   }
