@@ -91,7 +91,8 @@ std::optional<SlowStart> find_slow_start(const std::vector<const PodView*>& pods
   const PodView* slowest = nullptr;
   for (const PodView* const pod : pods) {
     if (!is_starting(pod) || pod->waiting) continue;
-    if (!is_late && since(*pod) + kNormalSeconds > o.now) continue;
+    const bool is_normal = since(*pod) == 0 || since(*pod) + kNormalSeconds > o.now;
+    if (is_normal && !is_late) continue;
     if (slowest == nullptr || stage_of(*pod) < stage_of(*slowest)) slowest = pod;
   }
   if (slowest == nullptr) return std::nullopt;

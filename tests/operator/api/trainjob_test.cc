@@ -33,6 +33,8 @@ spec:
     launcher: Torchrun
     numNodes: 3
     numProcPerNode: 2
+    statusPort: 9090
+    coordinatorPort: 9091
     resourcesPerNode: {limits: {nvidia.com/gpu: 2}}
     sharedMemory: None
     podTemplate: {spec: {priorityClassName: high}}
@@ -106,6 +108,8 @@ TEST(TrainJob, reads_every_field) {
   EXPECT_EQ(spec.trainer.args, (std::vector<std::string>{"b", "c"}));
   EXPECT_EQ(spec.trainer.launcher, Launcher::kTorchrun);
   EXPECT_EQ(spec.trainer.num_proc_per_node, 2);
+  EXPECT_EQ(spec.trainer.status_port, 9090);
+  EXPECT_EQ(spec.trainer.coordinator_port, 9091);
   EXPECT_EQ(spec.trainer.shared_memory, SharedMemory::kNone);
   EXPECT_EQ(spec.elastic->min_nodes, 2);
   EXPECT_EQ(spec.elastic->max_nodes, 4);

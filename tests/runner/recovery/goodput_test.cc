@@ -451,7 +451,7 @@ TEST(Goodput, adds_up_to_the_wall_clock_whatever_happens) {
       if (pick(20) == 0) job.goodput.on_earlier_break("c", step + pick(10), pick(2) == 0, when);
       switch (pick(6)) {
         case 0:
-          job.goodput.on_break(pick(2) == 0 ? "a" : "b", when, pick(2) == 0);
+          job.goodput.on_break(pick(2) == 0 ? "a" : "b", when, static_cast<Goodput::Interrupted>(pick(3)));
           break;
         case 1:
           step = std::max<int64_t>(0, step - pick(30));
