@@ -111,7 +111,9 @@ std::string hash_of_pods(const api::TrainJobSpec& spec) {
              {"numProcPerNode", t.num_proc_per_node.value_or(0)},
              {"resourcesPerNode", t.resources_per_node},
              {"podTemplate", t.pod_template}};
-  // Not with its default, so that hashes of operators that did not know the field stay valid.
+  // Not with their defaults, so that hashes of operators that did not know the fields stay valid.
+  if (t.status_port != api::Trainer().status_port) shape["statusPort"] = t.status_port;
+  if (t.coordinator_port != api::Trainer().coordinator_port) shape["coordinatorPort"] = t.coordinator_port;
   if (t.shared_memory != api::SharedMemory::kMemory) shape["sharedMemory"] = to_string(t.shared_memory);
   return sha256_hex(dump_line(shape)).substr(0, kDigits);
 }

@@ -329,6 +329,8 @@ class Localizer {
     add({"spec", "trainer", "image"}, "image");
     add({"spec", "trainer", "resourcesPerNode"}, "resourcesPerNode");
     add({"spec", "trainer", "sharedMemory"}, "sharedMemory");
+    add({"spec", "trainer", "statusPort"}, "statusPort");
+    add({"spec", "trainer", "coordinatorPort"}, "coordinatorPort");
     add({"spec", "trainer", "podTemplate"}, pod_mounts_.empty() ? "podTemplate" : "podTemplate (but for mounts, env)");
     add({"spec", "scheduling"}, "scheduling");
     add({"spec", "checkpoint", "volume"}, "checkpoint.volume");
