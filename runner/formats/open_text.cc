@@ -78,7 +78,7 @@ std::string utf8_of_utf16(std::string_view text, bool is_big_endian) {
   return out;
 }
 
-// Without a mark. Every second byte of a text of Latin letters in UTF-16 is 0.
+// Without a mark. Every second byte of a text of Latin letters in UTF-16 is 0, and no byte is a control character.
 bool looks_like_utf16(std::string_view text) {
   if (text.starts_with(kUtf16LittleMark) || text.starts_with(kUtf16BigMark)) return false;
   constexpr size_t kLookedAt = 256;
@@ -87,7 +87,11 @@ bool looks_like_utf16(std::string_view text) {
   std::array<size_t, 2> zeros{};
   for (size_t at = 0; at < head.size(); ++at) zeros[at % 2] += head[at] == '\0' ? 1 : 0;
   const size_t most = std::max(zeros[0], zeros[1]);
-  return head.size() >= kBytesMin && std::min(zeros[0], zeros[1]) == 0 && most * 4 >= head.size();
+  const bool has_other_controls = std::any_of(head.begin(), head.end(), [](char c) {
+    return c != '\0' && c != '\t' && c != '\n' && c != '\r' && static_cast<unsigned char>(c) < 0x20;
+  });
+  return head.size() >= kBytesMin && std::min(zeros[0], zeros[1]) == 0 && most * 4 >= head.size() &&
+         !has_other_controls;
 }
 
 enum class Unpacked { kWhole, kCut, kDamaged, kTooLarge };

@@ -88,6 +88,7 @@ TEST(OpenText, refuses_utf16_without_a_mark_and_utf32_by_name) {
     EXPECT_THAT(refused(utf16(u"1 2\n3 4\n", big)), HasSubstr("file looks like text in UTF-16 without a byte order"));
   }
   EXPECT_THAT(refused(std::string("\xFF\xFE\0\0a\0\0\0", 8)), HasSubstr("UTF-32"));
+  EXPECT_EQ(refused(std::string("\0\1\0\1\0\1\0\1\0\1\0\1", 12)), "") << "no text at all: its reader says so";
 }
 
 // One odd byte among titles in UTF-8 must not spoil the others.
