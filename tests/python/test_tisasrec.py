@@ -67,6 +67,23 @@ def test_weights_of_the_public_implementation_are_taken_over(run, lockstep, time
     assert equal_weights(weights(tmp_path / "run"), twin.state_dict())
 
 
+def test_rows_of_a_time_table_that_cannot_be_reached_are_left_out_and_counted(run, lockstep, timed_dataset, tmp_path):
+    """As in the published file, whose table of the keys has 3,417 rows and that of the values 257."""
+    twin = TiSASRec(ITEMS, maxlen=20, hidden_units=32, num_blocks=1, time_span=16)
+    state = dict(twin.state_dict())
+    state["time_matrix_K_emb.weight"] = torch.cat([state["time_matrix_K_emb.weight"], torch.rand(100, 32)])
+    path = tmp_path / "TiSASRec.epoch=20.pth"
+    torch.save(state, path)
+    output = train(run, lockstep, timed_dataset, tmp_path / "run", "--variant", "tisasrec", "--time_span", "16", "--lr", "0",
+                   "--num_epochs", "21", "--state_dict_path", path)
+    assert "time_matrix_K_emb.weight: the first 17 of 117 rows" in " ".join(output.split())
+    assert equal_weights(weights(tmp_path / "run"), twin.state_dict())
+    done = run([lockstep, "sasrec", "recommend", "--checkpoint", path, "--dataset", timed_dataset, "--variant", "tisasrec",
+                "--time_span", "16", "--maxlen", "20", "--hidden_units", "32", "--num_blocks", "1", "--num_heads", "1",
+                "--topk", "3"])
+    assert done.returncode == 0 and "the first 17 of 117 rows; the others cannot be reached" in done.stderr, done.stderr
+
+
 MHC = ["--no_mhc=false"]
 # What a flag is added to, and the flag.
 FLAGS = [([], ["--time_dropout", "pairwise"]), ([], ["--no_time"]), ([], ["--time_span", "16"]),
