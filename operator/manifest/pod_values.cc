@@ -164,8 +164,14 @@ void check_label_requirement(const Json& requirement, const Place& at) {
   check_values(requirement, at);
 }
 
-// matchFields has another key and is left to the API server.
 void check_node_selector_term(const Json& term, const Place& at) {
+  const Json& fields = list_field(term, {"matchFields"});
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const Place place = at.below("matchFields").below(i);
+    const std::string key = text_field(fields[i], {"key"});
+    if (key != "metadata.name") place.below("key").add("is " + as_json(Json(key)) + ", expected metadata.name");
+    if (list_field(fields[i], {"values"}).size() != 1) place.below("values").add("expected the name of one node");
+  }
   const Json& expressions = list_field(term, {"matchExpressions"});
   for (size_t i = 0; i < expressions.size(); ++i) {
     check_requirement(expressions[i], {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
@@ -187,7 +193,23 @@ void check_node_selector(const Json& selector, const Place& at) {
 
 void check_weighted(const Json& term, const Place& at) { check_number(term, "weight", 1, kWeightMax, at); }
 
+// Keys of the pod's own labels, which are added to the selector.
+void check_label_keys(const Json& object, const Place& at) {
+  for (const char* name : {"matchLabelKeys", "mismatchLabelKeys"}) {
+    if (list_field(object, {name}).empty() || has(object, "labelSelector")) continue;
+    at.below(name).add("needs a labelSelector beside it");
+  }
+}
+
 void check_pod_affinity_term(const Json& term, const Place& at) {
+  check_label_keys(term, at);
+  const Json& namespaces = list_field(term, {"namespaces"});
+  for (size_t i = 0; i < namespaces.size(); ++i) {
+    const std::string expected =
+        namespaces[i].is_string() ? api::dns_label_expected(namespaces[i].get_ref<const std::string&>()) : "";
+    if (!expected.empty())
+      at.below("namespaces").below(i).add("is " + as_json(namespaces[i]) + ", expected " + expected);
+  }
   if (text_field(term, {"topologyKey"}).empty()) return check_not_empty(term, "topologyKey", at);
   check_text(term, "topologyKey", api::qualified_name_expected, at);
 }
@@ -223,6 +245,7 @@ void check_topology_spread(const Json& constraint, const Place& at) {
     at.below("minDomains").add("goes only with whenUnsatisfiable: DoNotSchedule; remove it");
   }
   check_not_empty(constraint, "topologyKey", at);
+  check_label_keys(constraint, at);
 }
 
 // --- containers
@@ -278,6 +301,10 @@ void check_mount(const Json& mount, const Place& at) {
   check_not_empty(mount, "mountPath", at);
   check_relative(mount, "subPath", at);
   check_relative(mount, "subPathExpr", at);
+  const std::string recursive = text_field(mount, {"recursiveReadOnly"});
+  if (!recursive.empty() && recursive != "Disabled" && !bool_field(mount, {"readOnly"})) {
+    at.below("recursiveReadOnly").add("is " + as_json(Json(recursive)) + ", and needs readOnly: true beside it");
+  }
   if (!text_field(mount, {"subPath"}).empty() && !text_field(mount, {"subPathExpr"}).empty()) {
     at.below("subPathExpr").add("is given beside subPath; remove one of the two");
   }
@@ -301,6 +328,7 @@ void check_security(const Json& security, const Place& at) {
 void check_profile(const Json& profile, const Place& at) {
   const bool is_local = text_field(profile, {"type"}) == "Localhost";
   const bool has_file = !text_field(profile, {"localhostProfile"}).empty();
+  if (is_local) check_relative(profile, "localhostProfile", at);
   if (is_local && !has_file) at.below("localhostProfile").add("is missing, and type Localhost needs it");
   if (!is_local && has(profile, "localhostProfile")) {
     at.below("localhostProfile").add("goes only with type Localhost; remove it");
@@ -371,7 +399,12 @@ void check_object_name(const Json& reference, const Place& at) {
 }
 
 void check_key_of(const Json& selector, const Place& at) {
+  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
   check_not_empty(selector, "key", at);
+  const std::string key = text_field(selector, {"key"});
+  if (key.find_first_not_of(kLetters) != std::string::npos) {
+    at.below("key").add("is " + as_json(Json(key)) + ", expected letters, digits, '-', '_' and '.'");
+  }
   check_object_name(selector, at);
 }
 
@@ -436,6 +469,19 @@ void check_key_to_path(const Json& item, const Place& at) {
   check_not_empty(item, "path", at);
   check_relative(item, "path", at);
   check_number(item, "mode", 0, kModeMax, at);
+}
+
+void check_downward_file(const Json& file, const Place& at) {
+  check_one_of(file, std::array{"fieldRef", "resourceFieldRef"}, "source", at);
+  check_not_empty(file, "path", at);
+  check_relative(file, "path", at);
+  check_number(file, "mode", 0, kModeMax, at);
+}
+
+void check_csi(const Json& volume, const Place& at) { check_not_empty(volume, "driver", at); }
+
+void check_pod_claim(const Json& claim, const Place& at) {
+  check_one_of(claim, std::array{"resourceClaimName", "resourceClaimTemplateName"}, "source", at);
 }
 
 void check_claim(const Json& volume, const Place& at) { check_not_empty(volume, "claimName", at); }
@@ -549,6 +595,10 @@ void check_image(const std::string& image, const Place& at) {
 void check_container(const Json& container, const Place& at) {
   check_text(container, "name", api::dns_label_expected, at);
   check_image(text_field(container, {"image"}), at.below("image"));
+  const std::string restart = text_field(container, {"restartPolicy"});
+  if (!restart.empty() && restart != "Always" && restart != "OnFailure" && restart != "Never") {
+    at.below("restartPolicy").add("is " + as_json(Json(restart)) + ", expected Always, OnFailure or Never");
+  }
   check_unique(list_field(container, {"volumeMounts"}), "mountPath", at.below("volumeMounts"));
   check_unique(list_field(container, {"ports"}), "name", at.below("ports"));
   const Json& ports = list_field(container, {"ports"});
@@ -577,7 +627,13 @@ void check_pod_spec(const Json& pod_spec, const Place& at) {
   check_labels(pod_spec, "nodeSelector", at);
   check_text(pod_spec, "serviceAccountName", api::dns_subdomain_expected, at);
   check_text(pod_spec, "runtimeClassName", api::dns_subdomain_expected, at);
+  check_text(pod_spec, "nodeName", api::dns_subdomain_expected, at);
   check_unique(list_field(pod_spec, {"volumes"}), "name", at.below("volumes"));
+  check_unique(list_field(pod_spec, {"resourceClaims"}), "name", at.below("resourceClaims"));
+  if (!list_field(pod_spec, {"ephemeralContainers"}).empty()) {
+    at.below("ephemeralContainers")
+        .add("are added to a pod that runs (kubectl debug), and cannot be in a template; remove them");
+  }
   check_container_names(pod_spec, at);
   const bool is_host_network = bool_field(pod_spec, {"hostNetwork"});
   const Json& containers = list_field(pod_spec, {"containers"});
@@ -589,6 +645,9 @@ void check_pod_spec(const Json& pod_spec, const Place& at) {
   for (size_t i = 0; i < before.size(); ++i) check_init_container(before[i], at.below("initContainers").below(i));
   if (text_field(pod_spec, {"dnsPolicy"}) == "None" && list_field(pod_spec, {"dnsConfig", "nameservers"}).empty()) {
     at.below("dnsConfig").below("nameservers").add("is empty, and dnsPolicy None needs at least one");
+  }
+  if (is_host_network && has(pod_spec, "hostUsers") && !bool_field(pod_spec, {"hostUsers"})) {
+    at.below("hostUsers").add("is false, which does not go with hostNetwork; remove one of the two");
   }
   if (bool_field(pod_spec, {"shareProcessNamespace"}) && bool_field(pod_spec, {"hostPID"})) {
     at.below("shareProcessNamespace").add("does not go with hostPID; remove one of the two");
@@ -609,12 +668,14 @@ using Rule = void (*)(const Json& value, const Place& at);
 const std::map<std::string, Rule, std::less<>>& rules() {
   static const std::map<std::string, Rule, std::less<>> made = {
       {"AppArmorProfile", check_profile},
+      {"CSIVolumeSource", check_csi},
       {"ConfigMapEnvSource", check_object_name},
       {"ConfigMapKeySelector", check_key_of},
       {"ConfigMapProjection", check_named_source},
       {"ConfigMapVolumeSource", check_config_map},
       {"Container", check_container},
       {"ContainerPort", check_port},
+      {"DownwardAPIVolumeFile", check_downward_file},
       {"EmptyDirVolumeSource", check_empty_dir},
       {"EnvFromSource", check_env_from},
       {"EnvVar", check_env},
@@ -636,6 +697,7 @@ const std::map<std::string, Rule, std::less<>>& rules() {
       {"PersistentVolumeClaimVolumeSource", check_claim},
       {"PodAffinityTerm", check_pod_affinity_term},
       {"PodDNSConfig", check_dns},
+      {"PodResourceClaim", check_pod_claim},
       {"PodSecurityContext", check_pod_security},
       {"PodSpec", check_pod_spec},
       {"PreferredSchedulingTerm", check_weighted},
@@ -709,6 +771,12 @@ std::string resource_name_fault(const std::string& name) {
 void check_amount(const std::string& name, const Amount& amount, const Place& at) {
   if (const std::string fault = resource_name_fault(name); !fault.empty()) return at.add(fault);
   if (amount.nano() < 0) at.add("is " + as_json(amount.value) + ", expected at least 0");
+  if (is_huge_pages(name)) {
+    const long double page = api::nano_units(name.substr(std::string_view("hugepages-").size())).value_or(0);
+    if (page > 0 && (amount.nano() <= 0 || std::fmod(amount.nano(), page) != 0)) {
+      at.add("is " + as_json(amount.value) + ", expected a multiple of the page's size");
+    }
+  }
   if (is_extended(name) && std::fmod(amount.nano(), api::kNanoUnits) != 0) {
     at.add("is " + as_json(amount.value) + ", expected a whole number: " + name + " is not divided");
   }

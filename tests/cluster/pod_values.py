@@ -76,6 +76,7 @@ REFUSED = {
     "a memory request above the limit": (resources({"memory": "1Gi"}, {"memory": "1G"}), "requests.memory"),
     "a negative amount": (resources({"cpu": "-1"}), "requests.cpu"),
     "huge pages alone": (resources(limits={"hugepages-2Mi": "4Mi"}), "limits.hugepages-2Mi"),
+    "a part of a huge page": (resources(limits={"hugepages-2Mi": "3Mi", "cpu": 1}), "limits.hugepages-2Mi"),
     "huge pages without a limit": (resources({"hugepages-2Mi": "4Mi", "cpu": 1}), "requests.hugepages-2Mi"),
     "a sidecar's request above the limit": (sidecar(resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}),
                                             "containers[0].resources.requests.cpu"),
@@ -94,6 +95,15 @@ REFUSED = {
                                      "matchExpressions[0].values"),
     "a node affinity without terms": (template(affinity={"nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}), "nodeSelectorTerms"),
+    "a node's field": (template(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.labels", "operator": "In", "values": ["a"]}]}]}}}),
+        "matchFields[0].key"),
+    "two nodes": (template(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]}]}}}),
+        "matchFields[0].values"),
+    "a pod affinity's namespace": (pod_affinity(namespaces=["A b"]), "namespaces[0]"),
+    "a pod affinity's keys": (pod_affinity(matchLabelKeys=["a"]), "matchLabelKeys"),
+    "a spread's keys": (spread(matchLabelKeys=["a"]), "topologySpreadConstraints[0].matchLabelKeys"),
     "a preference's weight": (template(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 0, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}}), "weight"),
     "a pod affinity's selector": (pod_affinity(labelSelector={"matchLabels": {"a": "b c"}}), "matchLabels.a"),
@@ -119,6 +129,16 @@ REFUSED = {
     "an init container named trainer": (template(initContainers=[{"name": "trainer", "image": "busybox"}]),
                                         "initContainers[0].name"),
     "two init containers of a name": (template(initContainers=[{"name": "a", "image": "i"}] * 2), "initContainers[1].name"),
+    "a container's restarts": (sidecar(restartPolicy="Sometimes"), "containers[0].restartPolicy"),
+    "a container to debug": (template(ephemeralContainers=[{"name": "a", "image": "i"}]), "ephemeralContainers"),
+    "a node's name": (template(nodeName="A b"), "nodeName"),
+    "users on the host's network": (template(hostUsers=False, hostNetwork=True), "hostUsers"),
+    "a claim without a source": (template(resourceClaims=[{"name": "a"}]), "resourceClaims[0]"),
+    "a claim with two sources": (template(resourceClaims=[
+        {"name": "a", "resourceClaimName": "a", "resourceClaimTemplateName": "b"}]),
+        "resourceClaims[0].resourceClaimTemplateName"),
+    "two claims of a name": (template(resourceClaims=[{"name": "a", "resourceClaimName": "a"}] * 2),
+                             "resourceClaims[1].name"),
     "an image with a space": (template(containers=[{"name": "sidecar", "image": "i "}]), "containers[0].image"),
     "the trainer's image with a space": ({"image": " i"}, "spec.trainer.image"),
     "a port that is too high": (sidecar(ports=[{"containerPort": 65536}]), "ports[0].containerPort"),
@@ -140,6 +160,8 @@ REFUSED = {
         "env[0].valueFrom.secretKeyRef"),
     "a secret without a name": ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "b"}}}]},
                                 "secretKeyRef.name"),
+    "a key's name": ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b c"}}}]},
+                     "secretKeyRef.key"),
     "a secret's bad name": ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "A_b", "key": "k"}}}]},
                             "secretKeyRef.name"),
     "a field that no variable may be": (trainer(env=[{"name": "A", "valueFrom": {
@@ -156,6 +178,7 @@ REFUSED = {
     "a way out of the volume by a variable": (mounted("/data", subPathExpr="../$(A)"), "volumeMounts[0].subPathExpr"),
     "an absolute path in the volume": (mounted("/data", subPath="/a"), "volumeMounts[0].subPath"),
     "two paths in the volume": (mounted("/data", subPath="a", subPathExpr="b"), "volumeMounts[0].subPathExpr"),
+    "a mount that is written": (mounted("/data", recursiveReadOnly="Enabled"), "volumeMounts[0].recursiveReadOnly"),
     "mounts that spread": (mounted("/data", mountPropagation="Bidirectional"), "volumeMounts[0].mountPropagation"),
     "a volume's name": (template(volumes=[{"name": "a.b", "emptyDir": {}}]), "volumes[0].name"),
     "two volumes of a name": (template(volumes=[{"name": "a", "emptyDir": {}}] * 2), "volumes[1].name"),
@@ -170,6 +193,10 @@ REFUSED = {
     "an item's mode": (volume(configMap={"name": "a", "items": [{"key": "a", "path": "b", "mode": 512}]}), "items[0].mode"),
     "an item's path": (volume(configMap={"name": "a", "items": [{"key": "a", "path": "../b"}]}), "items[0].path"),
     "an item without a key": (volume(configMap={"name": "a", "items": [{"key": "", "path": "b"}]}), "items[0].key"),
+    "a field's file without a field": (volume(downwardAPI={"items": [{"path": "a"}]}), "downwardAPI.items[0]"),
+    "a field's file upwards": (volume(downwardAPI={"items": [
+        {"path": "../a", "fieldRef": {"fieldPath": "metadata.name"}}]}), "items[0].path"),
+    "a volume without its driver": (volume(csi={"driver": ""}), "csi.driver"),
     "a claim without a name": (volume(persistentVolumeClaim={"claimName": ""}), "claimName"),
     "a projection with two sources": (volume(projected={"sources": [{"secret": {"name": "a"},
                                                                      "configMap": {"name": "b"}}]}), "sources[0].secret"),
@@ -200,6 +227,8 @@ REFUSED = {
     "a negative group among others": (template(securityContext={"supplementalGroups": [1, -1]}), "supplementalGroups[1]"),
     "a profile without its file": (template(securityContext={"seccompProfile": {"type": "Localhost"}}),
                                    "seccompProfile.localhostProfile"),
+    "a profile's file upwards": (template(securityContext={"seccompProfile": {
+        "type": "Localhost", "localhostProfile": "../a"}}), "seccompProfile.localhostProfile"),
     "a file without its profile": (template(securityContext={"seccompProfile": {
         "type": "RuntimeDefault", "localhostProfile": "a"}}), "seccompProfile.localhostProfile"),
     "no name server": (template(dnsPolicy="None"), "dnsConfig.nameservers"),
@@ -265,6 +294,9 @@ ACCEPTED = {
         {"name": "f", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]),
     "a volume of no source": template(volumes=[{"name": "a"}]),
     "a new claim": claim(accessModes=["ReadWriteOnce"], resources=STORAGE),
+    "restarts of containers": sidecar(restartPolicy="Never"),
+    "keys of labels": spread(labelSelector={"matchLabels": {"a": "b"}}, matchLabelKeys=["c"]),
+    "a mount to read": mounted("/data", readOnly=True, recursiveReadOnly="IfPossible"),
     "a probe": probe(httpGet={"port": "http"}, initialDelaySeconds=0, successThreshold=1, timeoutSeconds=0),
     "a readiness probe": probe("readinessProbe", tcpSocket={"port": 1}, successThreshold=3),
     "hooks": sidecar(lifecycle={"postStart": {"exec": EXEC}, "preStop": {"sleep": {"seconds": 1}}}),
