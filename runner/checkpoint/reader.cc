@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kModulePrefix = "module.";
+constexpr std::string_view kLightningPrefix = "model.";
 
 Result<NamedTensors> load_tensors(FileSystem& fs, const CheckpointEntry& entry, const std::string& name) {
   TRY_ASSIGN(std::string bytes, read_checkpoint_file(fs, entry, name));
@@ -62,11 +62,32 @@ Result<ResumeResult> load_first(FileSystem& fs, const std::string& folder, const
   return result;
 }
 
-void remove_module_prefix(NamedTensors& tensors) {
-  const bool is_everywhere = std::all_of(tensors.begin(), tensors.end(),
-                                         [](const NamedTensor& t) { return t.name.starts_with(kModulePrefix); });
-  if (!is_everywhere) return;
-  for (NamedTensor& tensor : tensors) tensor.name.erase(0, kModulePrefix.size());
+std::vector<std::string_view> names_of(const NamedTensors& tensors) {
+  std::vector<std::string_view> names;
+  for (const NamedTensor& tensor : tensors) names.emplace_back(tensor.name);
+  return names;
+}
+
+void remove_wrappers(NamedTensors& tensors) {
+  const size_t bytes = bytes_of_wrappers(names_of(tensors));
+  for (NamedTensor& tensor : tensors) tensor.name.erase(0, bytes);
+}
+
+bool all_begin_with(const std::vector<std::string_view>& names, std::string_view prefix) {
+  return std::all_of(names.begin(), names.end(), [&](std::string_view name) { return name.starts_with(prefix); });
+}
+
+// What the names of a file of another model have in common: "; all its names begin with "net."". Empty when that is
+// nothing, or some wanted name begins so, too.
+std::string common_prefix_text(const std::vector<std::string_view>& names, const NamedTensors& wanted) {
+  if (names.size() < 2) return {};
+  const size_t dot = names.front().find('.');
+  if (dot == std::string_view::npos) return {};
+  const std::string_view prefix = names.front().substr(0, dot + 1);
+  const bool is_wanted = std::any_of(wanted.begin(), wanted.end(),
+                                     [&](const NamedTensor& tensor) { return tensor.name.starts_with(prefix); });
+  if (is_wanted || !all_begin_with(names, prefix)) return {};
+  return "; all its names begin with \"" + std::string(prefix) + "\": save it without that prefix";
 }
 
 Result<std::shared_ptr<const std::string>> bytes_of(FileSystem& fs, const std::string& path) {
@@ -107,7 +128,7 @@ Result<NamedTensors> load_weight_file(FileSystem& fs, const std::string& path) {
     TRY_ASSIGN(file, read_safetensors(bytes, path));
   }
   NamedTensors tensors = tensors_of(file.tensors);
-  remove_module_prefix(tensors);
+  remove_wrappers(tensors);
   return tensors;
 }
 
@@ -150,7 +171,7 @@ Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path) {
   TRY_ASSIGN(const FileInfo info, fs.stat(place));
   if (info.kind != FileKind::kDirectory) return load_weight_file(fs, place);
   TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, place));
-  remove_module_prefix(found.checkpoint->model);
+  remove_wrappers(found.checkpoint->model);
   return std::move(found.checkpoint->model);
 }
 
@@ -161,7 +182,7 @@ Result<TrainingFile> load_training_file(FileSystem& fs, const std::string& path)
   TRY_ASSIGN(training.file, read_torch_zip(bytes, path));
   TRY_ASSIGN(const TensorFile tensors, state_dict_of(training.file, path));
   training.model = tensors_of(tensors.tensors);
-  remove_module_prefix(training.model);
+  remove_wrappers(training.model);
   training.fields = Json::object();
   const PickleDict* optimizer = nullptr;
   for (const auto& [name, value] : std::get<PickleDict>(training.file.root.value)) {
@@ -179,11 +200,15 @@ Result<TrainingFile> load_training_file(FileSystem& fs, const std::string& path)
 Status copy_tensors(const NamedTensors& source, const NamedTensors& destination, const std::string& what) {
   std::map<std::string_view, const at::Tensor*> unused;
   for (const NamedTensor& tensor : source) unused.emplace(tensor.name, &tensor.tensor);
+  const std::vector<std::string_view> names = names_of(source);
+  // A model of a plugin whose own names begin with what is removed as Lightning's when weights are read.
+  const bool is_removed = !names.empty() && all_begin_with(names_of(destination), kLightningPrefix) &&
+                          !all_begin_with(names, kLightningPrefix);
   std::vector<std::string> missing;
   std::vector<std::string> mismatched;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const NamedTensor& wanted : destination) {
-    const auto found = unused.find(wanted.name);
+    const auto found = unused.find(std::string_view(wanted.name).substr(is_removed ? kLightningPrefix.size() : 0));
     if (found == unused.end()) {
       missing.push_back(quote(wanted.name));
       continue;
@@ -201,6 +226,7 @@ Status copy_tensors(const NamedTensors& source, const NamedTensors& destination,
   if (!missing.empty() || !unexpected.empty() || !mismatched.empty()) {
     return Error{ErrorCode::kInvalid, what + " is of another model" + first_of(missing, "missing") +
                                           first_of(unexpected, "unexpected") + first_of(mismatched, "mismatched") +
+                                          common_prefix_text(names, destination) +
                                           "; give the flags that it was trained with"};
   }
   const at::NoGradGuard no_grad;

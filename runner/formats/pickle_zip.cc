@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "runner/formats/open_text.h"
+#include "runner/formats/tensor_file.h"
 #include "runner/formats/unpickler.h"
 #include "runner/formats/zip_archive.h"
 
@@ -24,7 +26,6 @@ constexpr std::array<std::string_view, 6> kStateDictKeys = {"model",  "state_dic
                                                             "module", "net",        "weights"};
 
 constexpr std::string_view kPartEnding = "_state_dict";
-constexpr std::string_view kModulePrefix = "module.";  // of DistributedDataParallel
 
 bool is_contiguous(const PickleNode& tensor) {
   int64_t expected = 1;
@@ -358,6 +359,7 @@ Status write_torch_zip(const PickleDict& root, const ByteSink& sink, const Torch
 }
 
 Result<TorchFile> read_torch_zip(std::shared_ptr<const std::string> bytes, std::string_view what) {
+  if (const std::string stray = stray_file(*bytes); !stray.empty()) return invalid(std::string(what) + " " + stray);
   if (!bytes->starts_with("PK")) {
     const bool is_pickle = bytes->starts_with("\x80");
     return Error{is_pickle ? ErrorCode::kInvalid : ErrorCode::kCorrupt,
@@ -391,13 +393,14 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
       std::all_of(nested.begin(), nested.end(), [](const auto& part) { return part.first.ends_with(kPartEnding); })) {
     for (const auto& [name, dict] : nested) {
       const std::string prefix = name.substr(0, name.size() - kPartEnding.size()) + ".";
-      const bool is_wrapped = std::all_of(dict->begin(), dict->end(),
-                                          [](const auto& entry) { return entry.first.starts_with(kModulePrefix); });
+      std::vector<std::string_view> names;
+      for (const auto& [key, value] : *dict) names.emplace_back(key);
+      const size_t wrappers = bytes_of_wrappers(names);
       for (const auto& [key, value] : *dict) {
         const auto* tensor = std::get_if<TensorView>(&value.value);
         if (tensor == nullptr) continue;
         TensorView renamed = *tensor;
-        renamed.name = prefix + (is_wrapped ? key.substr(kModulePrefix.size()) : key);
+        renamed.name = prefix + key.substr(wrappers);
         joined.emplace_back(renamed.name, PickleValue{renamed});
       }
     }

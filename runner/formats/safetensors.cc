@@ -6,6 +6,7 @@
 
 #include "runner/base/json.h"
 #include "runner/formats/little_endian.h"
+#include "runner/formats/open_text.h"
 
 namespace lockstep {
 namespace {
@@ -177,6 +178,7 @@ Status write_safetensors(const std::vector<TensorView>& tensors, const std::map<
 }
 
 Result<TensorFile> read_safetensors(std::shared_ptr<const std::string> bytes, std::string_view what) {
+  if (const std::string stray = stray_file(*bytes); !stray.empty()) return invalid(std::string(what) + " " + stray);
   if (bytes->size() < kLengthBytes) return corrupt(what, "has " + std::to_string(bytes->size()) + " bytes; truncated");
   const uint64_t header_bytes = little_endian(std::string_view(*bytes).substr(0, kLengthBytes));
   if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > bytes->size() - kLengthBytes) {

@@ -1,5 +1,6 @@
 #include "runner/formats/tensor_file.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -43,6 +44,21 @@ std::optional<uint64_t> bytes_of(DType dtype, const std::vector<int64_t>& shape)
   }
   if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
   return bytes;
+}
+
+size_t bytes_of_wrappers(const std::vector<std::string_view>& names) {
+  constexpr std::array<std::string_view, 3> kWrappers = {"module.", "_orig_mod.", "model."};
+  size_t bytes = 0;
+  const auto all_begin_with = [&](std::string_view wrapper) {
+    return !names.empty() && std::all_of(names.begin(), names.end(), [&](std::string_view name) {
+      return name.substr(bytes).starts_with(wrapper);
+    });
+  };
+  for (;;) {
+    const auto* const found = std::find_if(kWrappers.begin(), kWrappers.end(), all_begin_with);
+    if (found == kWrappers.end()) return bytes;
+    bytes += found->size();
+  }
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

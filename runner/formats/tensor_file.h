@@ -40,6 +40,10 @@ struct TensorFile {
 // Elements × size; nullopt when a dimension is negative or the product overflows.
 std::optional<uint64_t> bytes_of(DType dtype, const std::vector<int64_t>& shape);
 
+// The length of what wrappers have put before all of these names: DistributedDataParallel "module.", torch.compile
+// "_orig_mod.", Lightning "model.", in any order and number. 0 when one of the names has none.
+size_t bytes_of_wrappers(const std::vector<std::string_view>& names);
+
 // "[3, 4]"
 std::string shape_text(const std::vector<int64_t>& shape);
 

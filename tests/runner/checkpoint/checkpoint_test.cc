@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/atomic_file.h"
 #include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
@@ -425,6 +426,38 @@ TEST_F(Checkpoints, weights_lose_a_module_prefix_that_all_have) {
   expect_equal(*load_weights(posix_, path), {{"a", at::ones({2})}, {"module.b", at::ones({1})}});
   ASSERT_TRUE(save_weights(posix_, path, {{"module.a", at::ones({2})}, {"b", at::ones({1})}}).ok());
   expect_equal(*load_weights(posix_, path), {{"module.a", at::ones({2})}, {"b", at::ones({1})}});
+}
+
+TEST_F(Checkpoints, weights_lose_what_torch_compile_and_lightning_put_before_all_names) {
+  for (const std::string prefix :
+       {"_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.", "model._orig_mod.", "_orig_mod.model."}) {
+    const std::string path = join_path(folder(), "w.safetensors");
+    ASSERT_TRUE(save_weights(posix_, path, {{prefix + "a", at::ones({2})}, {prefix + "net.b", at::ones({1})}}).ok());
+    expect_equal(*load_weights(posix_, path), {{"a", at::ones({2})}, {"net.b", at::ones({1})}});
+  }
+}
+
+TEST_F(Checkpoints, a_file_in_the_place_of_weights_is_named) {
+  for (const char* name : {"w.pth", "w.safetensors"}) {
+    const std::string path = join_path(folder(), name);
+    ASSERT_TRUE(
+        write_file_atomically(posix_, path, std::string("version https://git-lfs.github.com/spec/v1\noid x\n")).ok());
+    EXPECT_THAT(load_weights(posix_, path).error().message, HasSubstr(path + " is a Git LFS pointer"));
+    ASSERT_TRUE(write_file_atomically(posix_, path, std::string("<!DOCTYPE html><html>Sign in</html>")).ok());
+    EXPECT_THAT(load_weights(posix_, path).error().message, HasSubstr(path + " is a web page"));
+  }
+}
+
+TEST(CopyTensors, fits_names_that_begin_with_what_was_removed) {
+  const NamedTensors destination = {{"model.a", at::zeros({2})}, {"model.b", at::zeros({1})}};
+  ASSERT_TRUE(copy_tensors({{"a", at::ones({2})}, {"b", at::ones({1})}}, destination, "x").ok());
+  EXPECT_EQ(destination[0].tensor.sum().item<float>(), 2.0F);
+}
+
+TEST(CopyTensors, names_the_prefix_that_all_names_have) {
+  const NamedTensors source = {{"student.a", at::ones({2})}, {"student.b", at::ones({1})}};
+  const Status status = copy_tensors(source, {{"a", at::zeros({2})}, {"b", at::zeros({1})}}, "x");
+  EXPECT_THAT(status.error().message, HasSubstr("all its names begin with \"student.\""));
 }
 
 TEST(CopyTensors, names_what_is_missing_unexpected_and_mismatched_and_copies_nothing) {
