@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "runner/base/file_system.h"
@@ -16,6 +17,18 @@ namespace lockstep {
 std::string skipped_summary(const std::vector<SkippedFile>& skipped) {
   const SkippedFile& first = skipped.front();
   return std::to_string(skipped.size()) + " files that cannot be read, the first " + first.file + ": " + first.reason;
+}
+
+std::vector<std::pair<std::string, std::string>> rows_of_files(const std::string& label,
+                                                               const std::vector<SkippedFile>& files, bool show_all) {
+  constexpr size_t kRowsShown = 2;
+  std::vector<std::pair<std::string, std::string>> rows;
+  const size_t shown = show_all ? files.size() : std::min(kRowsShown, files.size());
+  for (size_t i = 0; i < shown; ++i) rows.emplace_back(label, files[i].file + ": " + files[i].reason);
+  if (shown < files.size()) {
+    rows.back().second += " (and " + std::to_string(files.size() - shown) + " more: --verbose)";
+  }
+  return rows;
 }
 
 Result<CacheBytes> map_cache_file(const std::string& path) {

@@ -8,13 +8,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runner/base/result.h"
 
 namespace lockstep {
 
-// A file that could not be read when the cache was made.
+// A file that could not be read when the cache was made. Also a remark about a file that was read: then `reason` says
+// what was done with it.
 struct SkippedFile {
   std::string file;
   std::string reason;
@@ -23,6 +25,10 @@ struct SkippedFile {
 
 // For messages: "2 files that cannot be read, the first b/4.png: cannot be decoded". `skipped` is not empty.
 std::string skipped_summary(const std::vector<SkippedFile>& skipped);
+// Rows of the start table under one label: "b/4.png: cannot be decoded" for each of the first two, the second with the
+// number of the others; with show_all for each.
+std::vector<std::pair<std::string, std::string>> rows_of_files(const std::string& label,
+                                                               const std::vector<SkippedFile>& files, bool show_all);
 
 struct CacheBytes {
   std::shared_ptr<const void> memory;  // keeps `bytes` alive: a mapping or a string

@@ -69,14 +69,16 @@ DataFormat likely_format(const FilesSeen& seen) {
 Status check_format(DataFormat format, const FilesSeen& seen, const std::string& path) {
   if (!seen.are_all) return {};
   if (format == DataFormat::kImages && seen.texts > 0 && seen.images == 0 && seen.others == 0) {
-    return Error{ErrorCode::kInvalid, "--data_format images: " + path + " holds " + to_text(seen) +
-                                          " (.txt, .json) and no image: give --data_format tokens to train on texts, "
-                                          "or a folder of JPEG and PNG files"};
+    return Error{ErrorCode::kInvalid,
+                 "--data_format images: " + path + " holds " + to_text(seen) +
+                     " (.txt, .json, .jsonl) and no image: give --data_format tokens to train on texts, "
+                     "or a folder of JPEG and PNG files"};
   }
   if (format == DataFormat::kTokens && seen.images > 0 && seen.texts == 0) {
-    return Error{ErrorCode::kInvalid, "--data_format tokens: " + path + " holds " + to_text(seen) +
-                                          " and no texts (.txt, .json): give --data_format images to train on images, "
-                                          "or a folder of texts"};
+    return Error{ErrorCode::kInvalid,
+                 "--data_format tokens: " + path + " holds " + to_text(seen) +
+                     " and no texts (.txt, .json, .jsonl): give --data_format images to train on images, "
+                     "or a folder of texts"};
   }
   return {};
 }

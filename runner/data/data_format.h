@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Numbers of files by the endings of their names: .jpg, .jpeg, .png; .txt, .json.
+// Numbers of files by the endings of their names: .jpg, .jpeg, .png; .txt, .json, .jsonl, .ndjson.
 struct FilesSeen {
   int64_t images = 0;
   int64_t texts = 0;

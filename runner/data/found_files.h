@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runner/base/result.h"
+#include "runner/data/cache_file.h"
 
 namespace lockstep {
 
@@ -28,9 +29,18 @@ Result<std::filesystem::file_status> status_of(const std::string& path, std::str
 // Errors: those of the disk; kInvalid when it is no regular file.
 Result<FoundFile> look_at(const std::string& path, std::string relative);
 
-// All files below a folder, sorted; without hidden ones and lost+found; links to folders are not followed. Errors:
-// kUnavailable. on_progress is called now and then.
-Result<std::vector<FoundFile>> files_below(const std::string& folder, const std::function<void()>& on_progress);
+// All files below a folder, sorted; without hidden ones and lost+found. Links are followed, to folders too. What is
+// left out of them, because a link leads nowhere or in a circle or because it is no regular file, is added to
+// `left_out`, under paths relative to the folder. Errors: kUnavailable. on_progress is called now and then.
+Result<std::vector<FoundFile>> files_below(const std::string& folder, const std::function<void()>& on_progress,
+                                           std::vector<SkippedFile>& left_out);
+
+// Why there is no file or folder at `path`: "is a link to /store/a.png, which does not exist". Empty: nothing is there,
+// not even a link.
+std::string why_not_there(const std::string& path);
+
+// For messages: "; left out 4, the first cat/a.png: is a link …"; empty for none.
+std::string left_out_text(const std::vector<SkippedFile>& left_out);
 
 // Changes when one of the files does.
 std::string fingerprint_of(const std::vector<FoundFile>& files);

@@ -16,8 +16,8 @@
 //   using Piece                                 what goes into the cache, one after the other
 //   static constexpr uint32_t kVersion          of the cache's file
 //   static constexpr const char* kMany          "structures": in the file's name and in messages
-//   source                                      reference with summary(), size(), name(i), fingerprint() and
-//                                               read(i) → Result<std::vector<Piece>>, from any thread
+//   source                                      reference with summary(), remarks(), size(), name(i), fingerprint()
+//                                               and read(i) → Result<std::vector<Piece>>, from any thread
 //   writer(pieces) const                        for about that many: add(piece), finish(skipped) → a cache's bytes
 //   write_cache(parts, sink) const              → Status: one cache of all parts
 #pragma once
@@ -55,9 +55,10 @@ struct PrepareOptions {
 template <typename Cache>
 struct Prepared {
   Cache cache;
-  std::string path;        // of the cache's file; empty when it is in memory
-  std::string summary;     // what was found, for messages
-  bool was_there = false;  // the cache already existed, so the source was not read
+  std::string path;                  // of the cache's file; empty when it is in memory
+  std::string summary;               // what was found, for messages
+  std::vector<SkippedFile> remarks;  // the source's: what it left out without reading it
+  bool was_there = false;            // the cache already existed, so the source was not read
 };
 
 // The part that does not depend on the Kind.
@@ -259,6 +260,7 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
   using Cache = typename Kind::Cache;
   Prepared<Cache> prepared;
   prepared.summary = kind.source.summary();
+  prepared.remarks = kind.source.remarks();
   if (!cache_folder.empty()) {
     prepared.path = preparation::cache_path(cache_folder, Kind::kMany, Kind::kVersion, kind.source.fingerprint());
     Result<Cache> there = Cache::open(prepared.path);

@@ -82,7 +82,8 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
   // Rank r evaluates the batches r, r + world_size, r + 2 * world_size, ...
   const int64_t steps = source->steps(0);
   for (int64_t index = shard.rank; index < steps && shard.goes_on(); index += shard.world_size) {
-    const BatchShare share{.seed = shard.seed,
+    const BatchShare share{.split = Split::kValidation,
+                           .seed = shard.seed,
                            .step = index,
                            .epoch = 0,
                            .phase = shard.phase,

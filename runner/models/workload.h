@@ -94,6 +94,7 @@ struct BatchOptions {
 
 // The samples of one global batch that one rank computes in one forward: one micro-batch.
 struct BatchShare {
+  Split split = Split::kTrain;  // what the batch is for
   uint64_t seed = 0;
   int64_t step = 0;              // optimizer step, from 0
   int64_t epoch = 0;             // from 0
@@ -190,7 +191,7 @@ class Workload {
   // Lines for the start table: label, value ("users", "943").
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
 
-  // `fetch` is told the number of a sample, not its split: different samples need different numbers.
+  // Different samples need different numbers, also in different splits.
   // Errors (kInvalid): no batch can be made of the split, or not of that size.
   [[nodiscard]] virtual Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const = 0;
   // Reads the samples of `share`, which has at least one. The result depends on nothing but the share. An error ends

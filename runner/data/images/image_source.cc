@@ -30,6 +30,7 @@ class ImageFolder final : public ImageSource {
     std::vector<FoundFile> files;
     std::vector<int64_t> labels;  // label of each file; -1: the file is beside the class folders, in none of them
     std::vector<std::string> classes;
+    std::vector<SkippedFile> left_out;
   };
   ImageFolder(FileSystem& fs, Listing listing, int64_t side) : fs_(fs), listing_(std::move(listing)), side_(side) {}
 
@@ -39,6 +40,7 @@ class ImageFolder final : public ImageSource {
     return plural(listing_.files.size(), "file") + in_classes + " (" +
            counts_by_ending(listing_.files, ending_of_image) + ")";
   }
+  [[nodiscard]] std::vector<SkippedFile> remarks() const override { return listing_.left_out; }
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(listing_.files.size()); }
   [[nodiscard]] std::string name(int64_t i) const override { return file(i).relative; }
   [[nodiscard]] Result<std::vector<LabelledImage>> read(int64_t i) const override {
@@ -96,11 +98,17 @@ class GeneratedImages final : public ImageSource {
 // The folder of the images may be that of their caches, too (prepare_images.h).
 bool is_cache_name(const std::string& name) { return name.starts_with("images-") && name.ends_with(".cache"); }
 
-// Names in a folder, sorted: first its folders and links to folders, then its files. Hidden ones are left out, and so
-// are caches.
-Result<std::pair<std::vector<std::string>, std::vector<std::string>>> names_in(const std::string& folder) {
+struct NamesIn {
   std::vector<std::string> folders;
   std::vector<std::string> files;
+  std::vector<SkippedFile> left_out;
+};
+
+// Names in a folder, sorted: its folders and links to folders, its files, and links that lead nowhere. Hidden ones are
+// left out, and so are caches.
+Result<NamesIn> names_in(const std::string& folder) {
+  NamesIn names;
+  auto& [folders, files, left_out] = names;
   std::error_code error;
   std::filesystem::directory_iterator entries(folder, error);
   for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
@@ -111,12 +119,16 @@ Result<std::pair<std::vector<std::string>, std::vector<std::string>>> names_in(c
       folders.push_back(name);
     } else if (entries->is_regular_file(ignored) && !is_cache_name(name)) {
       files.push_back(name);
+    } else if (std::string why = why_not_there(entries->path().string()); !why.empty()) {
+      left_out.push_back({name, std::move(why)});
     }
   }
   if (error) return Error{ErrorCode::kUnavailable, "cannot read the folder " + folder + ": " + error.message()};
   std::sort(folders.begin(), folders.end());
   std::sort(files.begin(), files.end());
-  return std::pair(std::move(folders), std::move(files));
+  std::sort(left_out.begin(), left_out.end(),
+            [](const SkippedFile& a, const SkippedFile& b) { return a.file < b.file; });
+  return names;
 }
 
 bool holds_train_alone(const std::vector<std::string>& folders) {
@@ -126,12 +138,17 @@ bool holds_train_alone(const std::vector<std::string>& folders) {
 }
 
 // The files of `root`, with class folders or without. Names are relative to the source: prefix + name.
-Result<ImageFolder::Listing> list_images(const std::string& root, const std::string& prefix,
-                                         const std::vector<std::string>& folders, const std::vector<std::string>& files,
+Result<ImageFolder::Listing> list_images(const std::string& root, const std::string& prefix, const NamesIn& names,
                                          const std::function<void()>& on_progress) {
+  const auto& [folders, files, links] = names;
   ImageFolder::Listing listing;
+  for (const SkippedFile& link : links) listing.left_out.push_back({prefix + link.file, link.reason});
   for (const std::string& folder : folders) {
-    TRY_ASSIGN(std::vector<FoundFile> found, files_below(join_path(root, folder), on_progress));
+    std::vector<SkippedFile> in_folder;
+    TRY_ASSIGN(std::vector<FoundFile> found, files_below(join_path(root, folder), on_progress, in_folder));
+    for (const SkippedFile& file : in_folder) {
+      listing.left_out.push_back({prefix + join_path(folder, file.file), file.reason});
+    }
     for (FoundFile& file : found) {
       file.relative = prefix + join_path(folder, file.relative);
       listing.files.push_back(std::move(file));
@@ -165,17 +182,17 @@ Result<std::unique_ptr<ImageSource>> find_images(FileSystem& fs, const std::stri
   TRY_ASSIGN(auto names, names_in(path));
   std::string root = path;
   std::string prefix;
-  if (holds_train_alone(names.first)) {
+  if (holds_train_alone(names.folders)) {
     root = join_path(path, "train");
     prefix = "train/";
     TRY_ASSIGN(names, names_in(root));
   }
-  TRY_ASSIGN(ImageFolder::Listing listing, list_images(root, prefix, names.first, names.second, on_progress));
+  TRY_ASSIGN(ImageFolder::Listing listing, list_images(root, prefix, names, on_progress));
   if (listing.files.empty()) {
     return Error{ErrorCode::kInvalid,
                  "no images in " + root + ": found " +
-                     (names.first.empty() ? "no files" : plural(names.first.size(), "folder") + " without files") +
-                     ", " + std::string(kExpectedImages)};
+                     (names.folders.empty() ? "no files" : plural(names.folders.size(), "folder") + " without files") +
+                     left_out_text(listing.left_out) + ", " + std::string(kExpectedImages)};
   }
   return std::unique_ptr<ImageSource>(std::make_unique<ImageFolder>(fs, std::move(listing), side));
 }

@@ -19,6 +19,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
+#include "runner/data/cache_file.h"
 
 namespace lockstep {
 
@@ -33,6 +34,8 @@ class ImageSource {
 
   // For messages: "3786 files in 10 classes (.png 3786)".
   [[nodiscard]] virtual std::string summary() const = 0;
+  // What is left out without being read: links that lead nowhere.
+  [[nodiscard]] virtual std::vector<SkippedFile> remarks() const { return {}; }
   // Pieces to read, at least 1; sorted, the same on every machine that sees the same files.
   [[nodiscard]] virtual int64_t size() const = 0;
   // The name of piece i for messages: a path relative to the source.

@@ -25,7 +25,8 @@ struct ImageKind {
 };
 
 // Refuses a class without images: a model would learn nothing about it, but sampling would still offer it.
-Status check_classes(const ImageCache& cache, const std::string& path) {
+Status check_classes(const PreparedImages& prepared, const std::string& path) {
+  const ImageCache& cache = prepared.cache;
   std::vector<bool> has_images(cache.classes().size());
   for (int64_t i = 0; i < cache.size() && !has_images.empty(); ++i) {
     has_images[static_cast<size_t>(cache.label(i))] = true;
@@ -34,7 +35,9 @@ Status check_classes(const ImageCache& cache, const std::string& path) {
     if (has_images[label]) continue;
     const std::string& name = cache.classes()[label];
     std::string reason = "it has no files";
-    for (const SkippedFile& file : cache.skipped()) {
+    std::vector<SkippedFile> left_out = cache.skipped();
+    left_out.insert(left_out.end(), prepared.remarks.begin(), prepared.remarks.end());
+    for (const SkippedFile& file : left_out) {
       if (!file.file.starts_with(name + "/") && !file.file.starts_with("train/" + name + "/")) continue;
       reason = "such as " + file.file + ": " + file.reason;
       break;
@@ -53,8 +56,22 @@ Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, i
              find_images(fs, path, side, [&] { static_cast<void>(options.progress(0, 0)); }));
   // Generated images need no cache file: making them again is as fast as reading one.
   TRY_ASSIGN(PreparedImages prepared, prepare_images(fs, *source, is_generated(path) ? "" : cache_folder, options));
-  TRY(check_classes(prepared.cache, path));
+  TRY(check_classes(prepared, path));
   return prepared;
+}
+
+std::vector<std::pair<std::string, std::string>> rows_of_left_out(const PreparedImages& prepared, bool show_all) {
+  constexpr const char* kLabel = "left out";
+  const std::vector<SkippedFile>& skipped = prepared.cache.skipped();
+  std::vector<std::pair<std::string, std::string>> rows;
+  if (show_all) {
+    rows = rows_of_files(kLabel, skipped, true);
+  } else if (!skipped.empty()) {
+    rows.emplace_back(kLabel, skipped_summary(skipped));
+  }
+  const auto more = rows_of_files(kLabel, prepared.remarks, show_all);
+  rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
 }
 
 Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
@@ -26,5 +28,9 @@ Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, i
 // The same for a given source, without the check that each class has images.
 Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,
                                       const PrepareOptions& options);
+
+// Rows of the start table for what is not among the images: the number of files that cannot be read and the first of
+// them, and links that lead nowhere. With show_all a row for each.
+std::vector<std::pair<std::string, std::string>> rows_of_left_out(const PreparedImages& prepared, bool show_all);
 
 }  // namespace lockstep

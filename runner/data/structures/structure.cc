@@ -14,6 +14,19 @@ constexpr std::array<std::string_view, 20> kStandardNames = {"ALA", "CYS", "ASP"
                                                              "ILE", "LYS", "LEU", "MET", "ASN", "PRO", "GLN",
                                                              "ARG", "SER", "THR", "VAL", "TRP", "TYR"};
 
+// Names of protonation states by AMBER, CHARMM, GROMACS and Schrödinger's programs.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kProtonationStates = {
+    {{"HID", "HIS"},  {"HIE", "HIS"},  {"HIP", "HIS"},  {"HSD", "HIS"}, {"HSE", "HIS"},  {"HSP", "HIS"},
+     {"HISD", "HIS"}, {"HISE", "HIS"}, {"HISH", "HIS"}, {"CYX", "CYS"}, {"CYM", "CYS"},  {"CYS2", "CYS"},
+     {"ASH", "ASP"},  {"ASPH", "ASP"}, {"ASPP", "ASP"}, {"GLH", "GLU"}, {"GLUH", "GLU"}, {"GLUP", "GLU"},
+     {"LYN", "LYS"},  {"LSN", "LYS"},  {"ARN", "ARG"},  {"TYM", "TYR"}}};
+
+std::string_view without_protonation(std::string_view name) {
+  const auto found = std::find_if(kProtonationStates.begin(), kProtonationStates.end(),
+                                  [&](const auto& state) { return state.first == name; });
+  return found == kProtonationStates.end() ? name : found->second;
+}
+
 Vector3 minus(const Atom& a, const Atom& b) {
   return {double{a[0]} - double{b[0]}, double{a[1]} - double{b[1]}, double{a[2]} - double{b[2]}};
 }
@@ -48,7 +61,7 @@ bool same_sequence(const std::map<std::pair<int32_t, char>, uint8_t>& a,
 
 uint8_t residue_type_of(std::string_view three_letters) {
   if (three_letters == "MSE") three_letters = "MET";
-  const auto found = std::find(kStandardNames.begin(), kStandardNames.end(), three_letters);
+  const auto found = std::find(kStandardNames.begin(), kStandardNames.end(), without_protonation(three_letters));
   return static_cast<uint8_t>(found - kStandardNames.begin());  // X follows the last name
 }
 
@@ -58,7 +71,8 @@ uint8_t residue_type_of(char letter) {
 }
 
 bool is_standard_residue(std::string_view three_letters) {
-  return std::find(kStandardNames.begin(), kStandardNames.end(), three_letters) != kStandardNames.end();
+  return std::find(kStandardNames.begin(), kStandardNames.end(), without_protonation(three_letters)) !=
+         kStandardNames.end();
 }
 
 bool is_amino_acid(const Backbone& backbone) {

@@ -20,11 +20,12 @@ namespace lockstep {
 inline constexpr std::string_view kResidueAlphabet = "ACDEFGHIKLMNPQRSTVWYX";
 inline constexpr uint8_t kUnknownResidue = 20;
 
-// "ALA" → 0. MSE is M, as all structure programs read it; every other name is X.
+// "ALA" → 0. MSE is M, as all structure programs read it; protonation states (HID, CYX, ASH …) are what they are states
+// of; every other name is X.
 uint8_t residue_type_of(std::string_view three_letters);
 // 'A' → 0, case counts; '-' and everything else is X.
 uint8_t residue_type_of(char letter);
-// Is it one of the twenty amino acids of the genetic code? (MSE is not.)
+// Is it one of the twenty amino acids of the genetic code, in any protonation state? (MSE is not.)
 bool is_standard_residue(std::string_view three_letters);
 
 inline constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
@@ -74,6 +75,8 @@ struct StructureChain {
 struct Structure {
   std::string name;
   std::vector<StructureChain> chains;  // in the order of the file
+  // What the user should know of how it was read: chains that were divided, residues that were left out. At most a few.
+  std::vector<std::string> remarks = {};
 };
 
 // The dihedral angle of four atoms in radians, in [-π, π]; NaN when one is missing or three lie on a line.

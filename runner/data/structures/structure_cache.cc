@@ -27,7 +27,7 @@ struct Header {
   uint64_t file_bytes = 0;
   uint64_t num_structures = 0;
   uint64_t index_offset = 0;    // num_structures IndexEntry
-  uint64_t skipped_offset = 0;  // JSON: [[file, reason], …]
+  uint64_t skipped_offset = 0;  // two lines of JSON, [[file, reason], …]: files that were skipped, and remarks
   uint64_t skipped_bytes = 0;
   std::array<char, kHexDigest> digest = {};  // SHA-256 of the index
 };
@@ -132,6 +132,10 @@ std::string encode(const Structure& structure, IndexEntry& entry) {
   return out;
 }
 
+std::string text_of(const std::vector<SkippedFile>& skipped, const std::vector<SkippedFile>& remarks) {
+  return skipped_text(skipped) + "\n" + skipped_text(remarks);
+}
+
 std::string_view bytes_of_index(const std::vector<IndexEntry>& index) {
   return {reinterpret_cast<const char*>(index.data()), index.size() * sizeof(IndexEntry)};
 }
@@ -159,7 +163,11 @@ std::string structure_cache_bytes(const std::vector<Structure>& structures, cons
     index.back().offset = out.size();
     out += encode(structure, index.back());
   }
-  const std::string text = skipped_text(skipped);
+  std::vector<SkippedFile> remarks;
+  for (const Structure& structure : structures) {
+    for (const std::string& remark : structure.remarks) remarks.push_back({structure.name, remark});
+  }
+  const std::string text = text_of(skipped, remarks);
   const Header header = header_of(index, out.size(), text.size());
   std::memcpy(out.data(), &header, sizeof(Header));
   out += bytes_of_index(index);
@@ -170,16 +178,18 @@ std::string structure_cache_bytes(const std::vector<Structure>& structures, cons
 Status write_structure_cache(const std::vector<const StructureCache*>& parts, const ByteSink& sink) {
   std::vector<IndexEntry> index;
   std::vector<SkippedFile> skipped;
+  std::vector<SkippedFile> remarks;
   uint64_t offset = sizeof(Header);
   for (const StructureCache* part : parts) {
     skipped.insert(skipped.end(), part->skipped_.begin(), part->skipped_.end());
+    remarks.insert(remarks.end(), part->remarks_.begin(), part->remarks_.end());
     for (int64_t i = 0; i < part->num_structures_; ++i) {
       index.push_back(entry_of(part->bytes_, part->index_offset_, i));
       index.back().offset = offset;
       offset += index.back().bytes;
     }
   }
-  const std::string text = skipped_text(skipped);
+  const std::string text = text_of(skipped, remarks);
   const Header header = header_of(index, offset, text.size());
   TRY(sink(&header, sizeof(Header)));
   for (const StructureCache* part : parts) {
@@ -258,9 +268,15 @@ Status StructureCache::check() {
       return corrupt("has a damaged index (structure " + std::to_string(i) + ")");
     }
   }
-  Result<std::vector<SkippedFile>> skipped = parse_skipped(bytes_.substr(header.skipped_offset));
+  const std::string_view lists = bytes_.substr(header.skipped_offset);
+  const size_t end = lists.find('\n');
+  if (end == std::string_view::npos) return corrupt("has a damaged list of skipped files");
+  Result<std::vector<SkippedFile>> skipped = parse_skipped(lists.substr(0, end));
   if (!skipped.ok()) return corrupt(skipped.error().message);
   skipped_ = std::move(*skipped);
+  Result<std::vector<SkippedFile>> remarks = parse_skipped(lists.substr(end + 1));
+  if (!remarks.ok()) return corrupt(remarks.error().message);
+  remarks_ = std::move(*remarks);
   return {};
 }
 

@@ -2,10 +2,10 @@
 //
 // Role: training, scoring and design read structures from it; prepare_structures.h makes it.
 // Threads: const methods from any thread. Ownership: views borrow from the cache and live no longer than it.
-// The file (little-endian; structure_cache.cc): a header, the structures one after the other, their index, the list of
-// files that could not be read. The file is not trusted: header, index and the index's checksum are checked when it is
-// opened, a structure and its checksum when it is read, so a truncated or forged file is refused. Truncating the file
-// while it is mapped ends the process (SIGBUS), as with every mapped file.
+// The file (little-endian; structure_cache.cc): a header, the structures one after the other, their index, the lists of
+// files that could not be read and of remarks. The file is not trusted: header, index and the index's checksum are
+// checked when it is opened, a structure and its checksum when it is read, so a truncated or forged file is refused.
+// Truncating the file while it is mapped ends the process (SIGBUS), as with every mapped file.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 namespace lockstep {
 
 // Raised with every change of the file format or of what the readers put into it; older caches are then made anew.
-inline constexpr uint32_t kStructureCacheVersion = 1;
+inline constexpr uint32_t kStructureCacheVersion = 2;
 
 // As StructureChain; its positions are [begin, end) of the structure's.
 struct ChainView {
@@ -68,6 +68,8 @@ class StructureCache {
   [[nodiscard]] Result<StructureView> structure(int64_t i) const;
   // Files that could not be read when the cache was made, in the order of their names.
   [[nodiscard]] const std::vector<SkippedFile>& skipped() const { return skipped_; }
+  // Structure::remarks of the structures, by their names.
+  [[nodiscard]] const std::vector<SkippedFile>& remarks() const { return remarks_; }
   // SHA-256 of the index, which holds the checksums of all structures: the same for the same data, independent of
   // paths.
   [[nodiscard]] const std::string& digest() const { return digest_; }
@@ -84,6 +86,7 @@ class StructureCache {
   int64_t num_structures_ = 0;
   uint64_t index_offset_ = 0;
   std::vector<SkippedFile> skipped_;
+  std::vector<SkippedFile> remarks_;
   std::string digest_;
 };
 

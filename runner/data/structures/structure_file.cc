@@ -7,15 +7,19 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runner/base/one_line.h"
+#include "runner/base/plural.h"
 #include "runner/data/structures/gemmi_atoms.h"
 #include "runner/data/take_line.h"
+#include "runner/formats/open_text.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +29,8 @@ constexpr uint64_t kStructureFileBytesMax = uint64_t{1} << 30;  // inflated; the
 constexpr std::array<std::string_view, 4> kEndings = {".pdb", ".ent", ".cif", ".mmcif"};
 constexpr std::array<std::string_view, 3> kWaters = {"HOH", "WAT", "DOD"};
 constexpr std::array<const char*, 4> kBackboneAtoms = {"N", "CA", "C", "O"};
+// Atoms by which two residues of one number are told apart.
+constexpr std::array<std::string_view, 5> kPlacedAtoms = {"N", "CA", "C", "O", "P"};
 constexpr std::array<const char*, 5> kGammaAtoms = {"CG", "CG1", "OG", "OG1", "SG"};
 
 std::string lower(std::string_view text) {
@@ -48,20 +54,52 @@ bool is_coordinate(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+bool is_residue_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") ==
+                              std::string_view::npos;
+}
+
+// What a PDB file holds of its first model.
+struct PdbRecords {
+  std::string lines;      // for gemmi
+  int64_t num_atoms = 0;  // ATOM, and HETATM of MSE
+  int64_t further_models = 0;
+};
+
+// Is the record one of N, CA or C of an amino acid that is written as HETATM? Such residues are not read, but counted.
+bool is_backbone_of_hetatm(std::string_view line) {
+  if (!line.starts_with("HETATM") || line.size() < 54) return false;
+  const std::string_view name = line.substr(12, 4);
+  const std::string_view number = without_spaces(line.substr(22, 4));
+  return (name == " N  " || name == " CA " || name == " C  ") && is_residue_number(number) &&
+         is_coordinate(line.substr(30, 8)) && is_coordinate(line.substr(38, 8)) && is_coordinate(line.substr(46, 8));
+}
+
 // The ATOM records of the first model. Checks each of them, because gemmi reads an invalid coordinate as 0.
-Result<std::string> atoms_of_first_model(std::string_view text) {
-  std::string atoms;
+Result<PdbRecords> atoms_of_first_model(std::string_view text) {
+  PdbRecords records;
   size_t line_number = 0;
+  SegmentCounter segments;
+  std::string_view last_segment;
+  bool has_ended = false;
   const auto wrong = [&](const std::string& message, std::string_view line) {
     return invalid("line " + std::to_string(line_number) + ": " + message + ": \"" + printable(line) + "\"");
   };
   while (!text.empty()) {
     ++line_number;
     const std::string_view line = take_line(text);
-    if (line.starts_with("data_") && atoms.empty()) return invalid("is mmCIF, but its name ends with .pdb or .ent");
-    if (line.starts_with("ENDMDL") && !atoms.empty()) break;
-    const bool is_atom = line.starts_with("ATOM");
-    if (!is_atom && !(line.starts_with("HETATM") && line.size() >= 20 && line.substr(17, 3) == "MSE")) continue;
+    if (line.starts_with("data_") && records.lines.empty()) {
+      return invalid("is mmCIF, but its name ends with .pdb or .ent");
+    }
+    has_ended = has_ended || (line.starts_with("ENDMDL") && !records.lines.empty());
+    if (has_ended) {
+      if (line.starts_with("MODEL ")) ++records.further_models;
+      continue;
+    }
+    if (line.starts_with("TER")) segments.begin_next();
+    const bool is_read =
+        line.starts_with("ATOM") || (line.starts_with("HETATM") && line.size() >= 20 && line.substr(17, 3) == "MSE");
+    if (!is_read && !is_backbone_of_hetatm(line)) continue;
     if (line.size() < 54) return wrong("an atom's record ends before column 54, where its coordinates end", line);
     for (const auto& [column, name] : {std::pair<size_t, char>{30, 'x'}, {38, 'y'}, {46, 'z'}}) {
       if (!is_coordinate(line.substr(column, 8))) {
@@ -70,45 +108,116 @@ Result<std::string> atoms_of_first_model(std::string_view text) {
                      line);
       }
     }
-    const std::string_view number = without_spaces(line.substr(22, 4));
-    if (number.empty() || number.find_first_not_of("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") !=
-                              std::string_view::npos) {
+    if (!is_residue_number(without_spaces(line.substr(22, 4)))) {
       return wrong("the residue number (columns 23-26) is no number", line);
     }
-    // Columns after 80 are not part of the format. Short lines are padded, because gemmi requires more columns than
-    // those of the coordinates.
-    atoms.append(line.substr(0, 80));
-    if (line.size() < 60) atoms.append(60 - line.size(), ' ');
-    atoms.push_back('\n');
+    records.num_atoms += is_read ? 1 : 0;
+    // What follows column 76 is not needed: element and charge, or in files of before 1996 the number of the line.
+    constexpr size_t kSegmentColumn = 72;
+    const std::string_view segment =
+        line.size() > kSegmentColumn ? without_spaces(line.substr(kSegmentColumn, 4)) : std::string_view();
+    if (segment != last_segment) segments.begin_next();
+    last_segment = segment;
+    records.lines.append(line.substr(0, kSegmentColumn));
+    if (line.size() < kSegmentColumn) records.lines.append(kSegmentColumn - line.size(), ' ');
+    records.lines += segment_text(segments.of(line.substr(20, 7), line.substr(12, 4), line[16] != ' '));
+    records.lines.push_back('\n');
   }
-  return atoms;
+  return records;
 }
 
-using AtomPositions = std::map<std::string, Atom>;
+struct ReadAtom {
+  Atom position = kMissingAtom;
+  bool is_alternative = false;
+};
+using AtomPositions = std::map<std::string, ReadAtom>;
 
 struct ReadResidue {
   std::string name;     // of the first residue with this number
   AtomPositions atoms;  // the first atom of each name
 };
-using ReadChain = std::map<std::pair<int, char>, ReadResidue>;  // by number and insertion code
+
+// A residue of the same number at another place, because of which a chain was divided.
+struct SameNumber {
+  int number = 0;
+  double distance = 0;  // Å
+};
+
+// The residues of one molecule.
+struct ReadChain {
+  using OfNumber = std::vector<std::pair<char, ReadResidue>>;  // by insertion code, in the order of the file
+  std::string id;
+  std::map<int, OfNumber> residues;
+  std::optional<SameNumber> divided_at;             // the molecule has the id and a number of one that came before
+  std::optional<int> last;                          // the number before, HETATM left out
+  std::optional<std::pair<int, int>> out_of_order;  // the first two numbers that stand in another order in the file
+
+  [[nodiscard]] const ReadResidue* find(int number, char code) const {
+    const auto of_number = residues.find(number);
+    if (of_number == residues.end()) return nullptr;
+    for (const auto& [of_code, residue] : of_number->second) {
+      if (of_code == code) return &residue;
+    }
+    return nullptr;
+  }
+  ReadResidue& at(int number, char code) {
+    OfNumber& of_number = residues[number];
+    for (auto& [of_code, residue] : of_number) {
+      if (of_code == code) return residue;
+    }
+    return of_number.emplace_back(code, ReadResidue()).second;
+  }
+};
 
 bool counts(const ParsedResidue& residue) { return !residue.is_hetatm || residue.name == "MSE"; }
 
+bool has_backbone(const ParsedResidue& residue) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(residue.atoms.begin(), residue.atoms.end(),
+                       [&](const ParsedAtom& atom) { return atom.name == name; });
+  };
+  return has("N") && has("CA") && has("C");
+}
+
 // Some programs write waters as ATOM.
 bool is_only_water(const ReadChain& chain) {
-  return std::all_of(chain.begin(), chain.end(), [](const auto& residue) {
-    return std::find(kWaters.begin(), kWaters.end(), residue.second.name) != kWaters.end();
+  return std::all_of(chain.residues.begin(), chain.residues.end(), [](const auto& of_number) {
+    return std::all_of(of_number.second.begin(), of_number.second.end(), [](const auto& residue) {
+      return std::find(kWaters.begin(), kWaters.end(), residue.second.name) != kWaters.end();
+    });
   });
+}
+
+// Whether an atom of the residue is farther from the chain's atom of the same name and number than two models of one
+// atom would be. Alternative locations are one residue whatever their distance.
+std::optional<SameNumber> same_number(const ParsedResidue& residue, const ReadChain& chain) {
+  constexpr double kSamePlaceMax = 2.0;  // Å
+  const ReadResidue* const known = residue.number ? chain.find(*residue.number, residue.insertion_code) : nullptr;
+  if (known == nullptr) return std::nullopt;
+  for (const ParsedAtom& atom : residue.atoms) {
+    const bool is_compared = std::find(kPlacedAtoms.begin(), kPlacedAtoms.end(), atom.name) != kPlacedAtoms.end();
+    const auto there = known->atoms.find(atom.name);
+    if (!is_compared || atom.altloc != '\0' || there == known->atoms.end() || there->second.is_alternative) continue;
+    const Atom& at = there->second.position;
+    const double distance = std::hypot(atom.x - double{at[0]}, atom.y - double{at[1]}, atom.z - double{at[2]});
+    if (distance > kSamePlaceMax) return SameNumber{.number = *residue.number, .distance = distance};  // NaN is not
+  }
+  return std::nullopt;
 }
 
 Status add_residue(const ParsedResidue& residue, ReadChain& chain) {
   if (!residue.number) return invalid("an atom of residue " + printable(residue.name) + " has no number");
-  ReadResidue& read = chain[{*residue.number, residue.insertion_code}];
+  const int number = *residue.number;
+  if (!residue.is_hetatm && chain.find(number, residue.insertion_code) == nullptr) {
+    if (chain.last && number < *chain.last && !chain.out_of_order) chain.out_of_order = std::pair(*chain.last, number);
+    chain.last = number;
+  }
+  ReadResidue& read = chain.at(number, residue.insertion_code);
   if (read.name.empty()) read.name = residue.name;
   for (const ParsedAtom& atom : residue.atoms) {
     for (const double value : {atom.x, atom.y, atom.z}) {
       if (std::isfinite(value) && std::abs(value) > kCoordinateMax) {
-        return invalid("atom " + printable(atom.name) + " of residue " + std::to_string(*residue.number) +
+        return invalid("atom " + printable(atom.name) + " of residue " + std::to_string(number) +
                        " is more than a million Å from the origin");
       }
     }
@@ -118,14 +227,16 @@ Status add_residue(const ParsedResidue& residue, ReadChain& chain) {
     }
     // When two residues share a number (microheterogeneity), only the first one's side chain is kept.
     const bool is_backbone = std::find(kBackboneAtoms.begin(), kBackboneAtoms.end(), atom.name) != kBackboneAtoms.end();
-    if (is_backbone || residue.name == read.name) read.atoms.emplace(atom.name, position);
+    if (is_backbone || residue.name == read.name) {
+      read.atoms.emplace(atom.name, ReadAtom{.position = position, .is_alternative = atom.altloc != '\0'});
+    }
   }
   return {};
 }
 
 Atom atom_of(const AtomPositions& atoms, const char* name) {
   const auto found = atoms.find(name);
-  return found == atoms.end() ? kMissingAtom : found->second;
+  return found == atoms.end() ? kMissingAtom : found->second.position;
 }
 
 float chi1_of(const AtomPositions& atoms) {
@@ -136,11 +247,17 @@ float chi1_of(const AtomPositions& atoms) {
   return kMissing;
 }
 
-Position position_of(const std::pair<int, char>& number, const ReadResidue& residue) {
+Position position_of(int number, char code, const ReadResidue& residue) {
   Position position;
   for (size_t i = 0; i < kBackboneAtoms.size(); ++i) position.backbone[i] = atom_of(residue.atoms, kBackboneAtoms[i]);
-  position.number = number.first;
-  position.insertion_code = number.second;
+  // Programs of molecular dynamics have other names for the oxygens at the end of a chain.
+  for (const char* const end : {"OT1", "OC1", "O1"}) {
+    if (is_missing(position.backbone[3]) && is_amino_acid(position.backbone)) {
+      position.backbone[3] = atom_of(residue.atoms, end);
+    }
+  }
+  position.number = number;
+  position.insertion_code = code;
   position.chi1 = chi1_of(residue.atoms);
   position.type = residue_type_of(residue.name);
   position.flags = kInFile;
@@ -148,9 +265,11 @@ Position position_of(const std::pair<int, char>& number, const ReadResidue& resi
   return position;
 }
 
-Result<StructureChain> chain_of(const std::string& id, const ReadChain& read, int64_t positions_left) {
-  const int64_t first = read.begin()->first.first;
-  const int64_t last = read.rbegin()->first.first;
+// Residues of one number stay in the order of the file: IMGT numbers a loop 111, 111A, 112B, 112A, 112. In a chain
+// whose numbers are not in order either, they are sorted by their codes.
+Result<StructureChain> chain_of(const std::string& id, ReadChain& read, int64_t positions_left) {
+  const int64_t first = read.residues.begin()->first;
+  const int64_t last = read.residues.rbegin()->first;
   if (last - first >= positions_left) {
     return invalid("chain " + printable(id) + " has residue numbers from " + std::to_string(first) + " to " +
                    std::to_string(last) + "; gaps are filled up to " + std::to_string(kPositionsMax) +
@@ -160,44 +279,161 @@ Result<StructureChain> chain_of(const std::string& id, const ReadChain& read, in
   chain.id = id;
   chain.is_protein = false;
   int64_t next = first;
-  for (const auto& [number, residue] : read) {
-    for (; next < number.first; ++next) {
+  for (auto& [number, residues] : read.residues) {
+    for (; next < number; ++next) {
       chain.positions.emplace_back();
       chain.positions.back().number = static_cast<int32_t>(next);
     }
-    chain.positions.push_back(position_of(number, residue));
-    chain.is_protein = chain.is_protein || is_amino_acid(chain.positions.back().backbone);
-    next = int64_t{number.first} + 1;
+    if (read.out_of_order) {
+      std::stable_sort(residues.begin(), residues.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
+    }
+    for (const auto& [code, residue] : residues) {
+      chain.positions.push_back(position_of(number, code, residue));
+      chain.is_protein = chain.is_protein || is_amino_acid(chain.positions.back().backbone);
+    }
+    next = int64_t{number} + 1;
   }
   return chain;
 }
 
-// The id for a chain without one: the first letter that is not taken.
-std::string free_letter(const std::set<std::string>& taken) {
-  for (char letter = 'A'; letter <= 'Z'; ++letter) {
-    if (!taken.contains(std::string(1, letter))) return {letter};
+// The id for a chain without one: the first letter, digit or number that is not taken.
+std::string free_id(const std::set<std::string>& taken) {
+  for (const char id : std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")) {
+    if (!taken.contains(std::string(1, id))) return {id};
   }
-  return "_";
+  int number = 10;
+  while (taken.contains(std::to_string(number))) ++number;
+  return std::to_string(number);
 }
 
-Result<Structure> structure_of(const std::vector<ParsedResidue>& residues) {
-  std::vector<std::pair<std::string, ReadChain>> chains;  // in the order of the file
-  std::map<std::string, size_t> by_id;
+// The molecules of a file, in its order. Segments with one chain id are one molecule, unless a residue of one has the
+// number of another's and is at another place: programs join molecules without giving them chains of their own.
+class Molecules {
+ public:
+  // `residues`: those of one segment and chain id that count; at least one.
+  Status add(const std::vector<const ParsedResidue*>& residues) {
+    const std::string& id = residues.front()->chain;
+    std::vector<size_t>& with_id = by_id_[id];
+    std::optional<size_t> found;
+    std::optional<SameNumber> same;
+    // The newest ones alone, so that the time does not grow with the square of a hostile file.
+    constexpr size_t kLookedAt = 64;
+    const size_t oldest = with_id.size() - std::min(with_id.size(), kLookedAt);
+    for (size_t i = with_id.size(); i-- > oldest && !found;) {
+      same = conflict(residues, chains_[with_id[i]]);
+      if (!same) found = with_id[i];
+    }
+    if (!found) {
+      found = chains_.size();
+      if (*found == kChainsMax) return invalid("has more than " + std::to_string(kChainsMax) + " chains");
+      with_id.push_back(*found);
+      chains_.emplace_back();
+      chains_.back().id = id;
+      chains_.back().divided_at = same;
+    }
+    for (const ParsedResidue* const residue : residues) TRY(add_residue(*residue, chains_[*found]));
+    return {};
+  }
+  std::vector<ReadChain> take() && { return std::move(chains_); }
+
+ private:
+  static std::optional<SameNumber> conflict(const std::vector<const ParsedResidue*>& residues, const ReadChain& chain) {
+    for (const ParsedResidue* const residue : residues) {
+      if (auto same = same_number(*residue, chain)) return same;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<ReadChain> chains_;
+  std::map<std::string, std::vector<size_t>> by_id_;
+};
+
+Result<std::vector<ReadChain>> molecules_of(const std::vector<ParsedResidue>& residues) {
+  Molecules molecules;
+  std::vector<const ParsedResidue*> segment;
   for (const ParsedResidue& residue : residues) {
     if (!counts(residue)) continue;
-    const auto [found, fresh] = by_id.emplace(residue.chain, chains.size());
-    if (fresh) chains.emplace_back(residue.chain, ReadChain());
-    TRY(add_residue(residue, chains[found->second].second));
+    if (!segment.empty() && (segment.front()->segment != residue.segment || segment.front()->chain != residue.chain)) {
+      TRY(molecules.add(segment));
+      segment.clear();
+    }
+    segment.push_back(&residue);
   }
-  std::erase_if(chains, [](const auto& chain) { return is_only_water(chain.second); });
+  if (!segment.empty()) TRY(molecules.add(segment));
+  std::vector<ReadChain> chains = std::move(molecules).take();
+  std::erase_if(chains, is_only_water);
+  return chains;
+}
+
+// "2 amino acids are written as HETATM and left out, as by the public code (SEP 1, TPO 1)"
+std::string hetatm_remark(const std::vector<ParsedResidue>& residues) {
+  std::map<std::string, int64_t> counted;
+  int64_t sum = 0;
+  for (const ParsedResidue& residue : residues) {
+    if (counts(residue) || !has_backbone(residue)) continue;
+    ++counted[residue.name];
+    ++sum;
+  }
+  if (sum == 0) return {};
+  constexpr size_t kNamesShown = 5;
+  std::string names;
+  size_t shown = 0;
+  for (const auto& [name, count] : counted) {
+    if (shown++ == kNamesShown) {
+      names += " …";
+      break;
+    }
+    names += (names.empty() ? "" : ", ") + printable(name) + " " + std::to_string(count);
+  }
+  return plural(sum, "amino acid") + " written as HETATM " + (sum == 1 ? "is" : "are") + " left out (" + names + ")";
+}
+
+std::string with_one_digit(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f", value);
+  return text.data();
+}
+
+// What is told of a chain that was not read as it stands in the file; `id`: in the structure.
+void add_remarks(const ReadChain& read, const std::string& id, std::vector<std::string>& remarks) {
+  const std::string in_file = read.id.empty() ? "without an id" : printable(read.id);
+  if (read.divided_at) {
+    remarks.push_back("residue " + std::to_string(read.divided_at->number) + " of the chain " + in_file +
+                      " is there again, " + with_one_digit(read.divided_at->distance) +
+                      " Å away: it and what follows is read as chain " + id);
+  }
+  if (read.out_of_order) {
+    remarks.push_back("chain " + printable(id) + " goes from residue " + std::to_string(read.out_of_order->first) +
+                      " to " + std::to_string(read.out_of_order->second) +
+                      "; its residues are read in the order of their numbers");
+  }
+}
+
+Result<Structure> structure_of(const ParsedAtoms& atoms) {
+  TRY_ASSIGN(std::vector<ReadChain> chains, molecules_of(atoms.residues));
   std::set<std::string> ids;
-  for (const auto& [id, chain] : chains) ids.insert(id);
+  for (const ReadChain& chain : chains) ids.insert(chain.id);
   Structure structure;
   int64_t positions_left = kPositionsMax;
-  for (const auto& [id, read] : chains) {
-    TRY_ASSIGN(StructureChain chain, chain_of(id.empty() ? free_letter(ids) : id, read, positions_left));
+  for (ReadChain& read : chains) {
+    const std::string id = read.id.empty() || read.divided_at ? free_id(ids) : read.id;
+    ids.insert(id);
+    TRY_ASSIGN(StructureChain chain, chain_of(id, read, positions_left));
     positions_left -= static_cast<int64_t>(chain.positions.size());
     structure.chains.push_back(std::move(chain));
+    add_remarks(read, id, structure.remarks);
+  }
+  if (std::string remark = hetatm_remark(atoms.residues); !remark.empty()) structure.remarks.push_back(remark);
+  if (atoms.further_models > 0) {
+    structure.remarks.push_back("only the first of " + std::to_string(atoms.further_models + 1) + " models is read");
+  }
+  // A file of thousands of copies has thousands of remarks.
+  constexpr size_t kRemarksMax = 4;
+  if (structure.remarks.size() > kRemarksMax) {
+    const size_t more = structure.remarks.size() - kRemarksMax + 1;
+    structure.remarks.resize(kRemarksMax - 1);
+    structure.remarks.push_back("and " + std::to_string(more) + " more remarks");
   }
   return structure;
 }
@@ -221,17 +457,20 @@ std::optional<StructureFormat> structure_format_of(std::string_view file_name) {
 }
 
 Result<Structure> parse_structure(std::string_view text, StructureFormat format) {
-  Result<std::vector<ParsedResidue>> residues = std::vector<ParsedResidue>();
+  ParsedAtoms atoms;
   if (format == StructureFormat::kPdb) {
-    TRY_ASSIGN(const std::string records, atoms_of_first_model(text));
-    if (records.empty()) return invalid("has no ATOM record");
-    residues = parse_pdb_atoms(records);
+    TRY_ASSIGN(const PdbRecords records, atoms_of_first_model(text));
+    if (records.num_atoms == 0) return invalid("has no ATOM record");
+    Result<std::vector<ParsedResidue>> residues = parse_pdb_atoms(records.lines);
+    if (!residues.ok()) return invalid(printable(residues.error().message));
+    atoms = {.residues = std::move(*residues), .further_models = records.further_models};
   } else {
-    residues = parse_mmcif_atoms(text);
+    Result<ParsedAtoms> parsed = parse_mmcif_atoms(text);
+    if (!parsed.ok()) return invalid(printable(parsed.error().message));
+    atoms = std::move(*parsed);
+    if (atoms.residues.empty()) return invalid("has no atoms (_atom_site)");
   }
-  if (!residues.ok()) return invalid(printable(residues.error().message));
-  if (residues->empty()) return invalid("has no atoms (_atom_site)");
-  TRY_ASSIGN(Structure structure, structure_of(*residues));
+  TRY_ASSIGN(Structure structure, structure_of(atoms));
   TRY(check_structure(structure));
   group_chains(structure);
   return structure;
@@ -280,8 +519,11 @@ Result<Structure> read_structure_file(FileSystem& fs, const std::string& path) {
   if (structure_ending_of(path).ends_with(".gz")) {
     TRY_ASSIGN(text, inflate_gzip(text, kStructureFileBytesMax));
   }
-  if (text.empty()) return invalid("is empty");
-  return parse_structure(text, *format);
+  TRY_ASSIGN(OpenedText opened, decode_text(std::move(text), "the file", kStructureFileBytesMax));
+  if (opened.text.empty()) return invalid("is empty");
+  TRY_ASSIGN(Structure structure, parse_structure(opened.text, *format));
+  if (std::string note = encoding_note(opened); !note.empty()) structure.remarks.push_back(std::move(note));
+  return structure;
 }
 
 }  // namespace lockstep

@@ -16,13 +16,17 @@ bool has_chi1(uint8_t type) {
   return type != kUnknownResidue && kResidueAlphabet[type] != 'G' && kResidueAlphabet[type] != 'A';
 }
 
-// Sets χ1 from `bins`, which has one value for each residue or one for each residue that has a χ1; with any other
-// number of values no χ1 is set.
-void set_chi1(const std::vector<float>& bins, std::vector<Position>& positions) {
+// Sets χ1 from `bins`, which has one value for each residue or one for each residue that has a χ1. With any other
+// number of values no χ1 is set, and the remark says so; else it is empty.
+std::string set_chi1(const std::vector<float>& bins, std::vector<Position>& positions) {
   const auto with_chi1 = std::count_if(positions.begin(), positions.end(),
                                        [](const Position& position) { return has_chi1(position.type); });
   const bool of_each = bins.size() == positions.size();
-  if (!of_each && bins.size() != static_cast<size_t>(with_chi1)) return;
+  if (!of_each && bins.size() != static_cast<size_t>(with_chi1)) {
+    return std::string(kWrongTorsions) + " has " + std::to_string(bins.size()) + " values; expected " +
+           std::to_string(positions.size()) + ", one for each residue, or " + std::to_string(with_chi1) +
+           ", one for each that has a side chain with a torsion angle: its torsion angles are not used";
+  }
   size_t next = 0;
   for (Position& position : positions) {
     if (!of_each && !has_chi1(position.type)) continue;
@@ -31,6 +35,7 @@ void set_chi1(const std::vector<float>& bins, std::vector<Position>& positions) 
       position.chi1 = chi1_of_bin(static_cast<int64_t>(bin));
     }
   }
+  return {};
 }
 
 }  // namespace
@@ -71,7 +76,7 @@ Result<Structure> read_structure_tensors(FileSystem& fs, const std::string& path
   if (find_value(dict, "torsion_bins") != nullptr) {
     TRY_ASSIGN(const TensorView bins, tensor_at(dict, "torsion_bins"));
     TRY_ASSIGN(const std::vector<float> values, floats_of(bins));
-    set_chi1(values, chain.positions);
+    if (std::string remark = set_chi1(values, chain.positions); !remark.empty()) structure.remarks.push_back(remark);
   }
   TRY(check_structure(structure));
   return structure;

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// How the remark of a structure begins whose "torsion_bins" fit it not, so that it has no torsion angles.
+inline constexpr std::string_view kWrongTorsions = "torsion_bins";
+
 // The name of the structure is left empty. Errors: those of the disk and of check_structure; kCorrupt; kInvalid for
 // what is missing or of another shape.
 Result<Structure> read_structure_tensors(FileSystem& fs, const std::string& path);

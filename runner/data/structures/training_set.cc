@@ -13,6 +13,7 @@
 #include "runner/data/structures/structure_tensors.h"
 #include "runner/data/structures/torch_values.h"
 #include "runner/data/take_line.h"
+#include "runner/formats/open_text.h"
 
 namespace lockstep {
 namespace {
@@ -50,9 +51,11 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 // Empty when there is no such file.
 Result<std::string> read_list(FileSystem& fs, const std::string& path) {
-  Result<std::string> text = read_file(fs, path, kListBytesMax);
-  if (!text.ok() && text.error().code == ErrorCode::kNotFound) return std::string();
-  return text;
+  Result<std::string> bytes = read_file(fs, path, kListBytesMax);
+  if (!bytes.ok() && bytes.error().code == ErrorCode::kNotFound) return std::string();
+  if (!bytes.ok()) return bytes;
+  TRY_ASSIGN(OpenedText opened, decode_text(std::move(*bytes), path, kListBytesMax));
+  return std::move(opened.text);
 }
 
 std::set<int64_t> clusters_in(std::string_view text) {
@@ -338,7 +341,7 @@ class TrainingSet final : public StructureSource {
 
 Result<std::unique_ptr<StructureSource>> open_training_set(FileSystem& fs, const std::string& folder) {
   const std::string path = join_path(folder, "list.csv");
-  TRY_ASSIGN(const std::string list, read_file(fs, path, kListBytesMax));
+  TRY_ASSIGN(const std::string list, read_list(fs, path));
   TRY_ASSIGN(const std::string valid, read_list(fs, join_path(folder, "valid_clusters.txt")));
   TRY_ASSIGN(const std::string test, read_list(fs, join_path(folder, "test_clusters.txt")));
   std::vector<Entry> entries = entries_in(list, clusters_in(valid), clusters_in(test));

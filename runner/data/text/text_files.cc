@@ -8,13 +8,16 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
+#include "runner/base/one_line.h"
 #include "runner/base/plural.h"
+#include "runner/formats/open_text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kExpectedTexts =
-    "expected a folder of .txt files (a text in each line) and .json files (a list of texts), or one such file";
+    "expected a folder of .txt files (a text in each line), .json files (a list of texts) and .jsonl files (a text in "
+    "JSON in each line), or one such file";
 // About 50 short texts. Each becomes a picture, and up to 256 pieces are in memory at once (prepare_cache.cc).
 constexpr int64_t kTextPieceBytes = int64_t{4} << 10;
 // Largest .json file that is parsed as a whole, because it cannot be split into records.
@@ -27,6 +30,11 @@ std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+std::string_view without_mark(std::string_view line) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  return line.starts_with(kByteOrderMark) ? line.substr(kByteOrderMark.size()) : line;
 }
 
 Error no_text(const std::string& why) {
@@ -57,10 +65,12 @@ Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin
   std::vector<std::string> texts;
   std::string line;
   while (at < end && read_line(file, line)) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    const bool has_mark = at == 0 && line.starts_with(kByteOrderMark);
+    const bool is_first = at == 0;
     at += static_cast<int64_t>(line.size()) + 1;
-    if (has_mark) line.erase(0, kByteOrderMark.size());
+    if (is_first) {
+      line = std::string(without_mark(line));
+      if (const std::string stray = stray_text(line); !stray.empty()) return Error{ErrorCode::kInvalid, stray};
+    }
     if (line.size() > kLineBytesMax) {
       return no_text("a line of more than " + std::to_string(kLineBytesMax >> 20) + " MiB");
     }
@@ -158,11 +168,26 @@ Result<std::string> json_list(const std::string& path, const TextFiles::Span& sp
   return "[" + bytes + "]";
 }
 
+constexpr std::string_view kExpectedRecord =
+    "expected \"…\", {\"text\": \"…\"}, or {\"prompt\": \"…\", \"answer\": \"…\"}";
+
+std::optional<std::string> text_of_record(const Json& record) {
+  const auto field = [&](const char* key) -> const std::string* {
+    const auto found = record.find(key);
+    return found == record.end() ? nullptr : found->get_ptr<const std::string*>();
+  };
+  if (record.is_string()) return record.get<std::string>();
+  if (!record.is_object()) return std::nullopt;
+  if (field("text") != nullptr) return *field("text");
+  if (field("prompt") != nullptr && field("answer") != nullptr) return *field("prompt") + "\n" + *field("answer");
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool is_text_name(const std::string& name) {
   const std::string ending = lower_ending(name);
-  return ending == ".txt" || ending == ".json";
+  return ending == ".txt" || ending == ".json" || ending == ".jsonl" || ending == ".ndjson";
 }
 
 Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name, int64_t first_record) {
@@ -174,49 +199,82 @@ Result<std::vector<std::string>> texts_of_json(std::string_view text, const std:
   }
   std::vector<std::string> texts;
   for (size_t i = 0; i < list.size(); ++i) {
-    const Json& record = list[i];
-    const auto field = [&](const char* key) -> const std::string* {
-      const auto found = record.find(key);
-      return found == record.end() ? nullptr : found->get_ptr<const std::string*>();
-    };
-    std::string found;
-    if (record.is_string()) {
-      found = record.get<std::string>();
-    } else if (record.is_object() && field("text") != nullptr) {
-      found = *field("text");
-    } else if (record.is_object() && field("prompt") != nullptr && field("answer") != nullptr) {
-      found = *field("prompt") + "\n" + *field("answer");
-    } else {
+    const std::optional<std::string> found = text_of_record(list[i]);
+    if (!found) {
       return Error{ErrorCode::kInvalid, "record " + std::to_string(first_record + static_cast<int64_t>(i) + 1) +
-                                            " is no text: expected \"…\", {\"text\": \"…\"}, or {\"prompt\": \"…\", "
-                                            "\"answer\": \"…\"}"};
+                                            " is no text: " + std::string(kExpectedRecord)};
     }
-    if (!trimmed(found).empty()) texts.emplace_back(trimmed(found));
+    if (!trimmed(*found).empty()) texts.emplace_back(trimmed(*found));
   }
   return texts;
 }
 
+Result<std::vector<std::string>> texts_of_json_lines(const std::vector<std::string>& lines) {
+  constexpr size_t kShown = 60;  // bytes of a line in a message
+  std::vector<std::string> texts;
+  for (const std::string& line : lines) {
+    const auto shown = [&] { return "the line " + printable(std::string_view(line).substr(0, kShown)); };
+    const Result<Json> record = parse_json(line, "the line");
+    if (!record.ok()) {
+      return Error{ErrorCode::kInvalid,
+                   shown() + " is no JSON; expected one text in JSON in each line: " + std::string(kExpectedRecord)};
+    }
+    const std::optional<std::string> found = text_of_record(*record);
+    if (!found) return Error{ErrorCode::kInvalid, shown() + " is no text: " + std::string(kExpectedRecord)};
+    if (!trimmed(*found).empty()) texts.emplace_back(trimmed(*found));
+  }
+  return texts;
+}
+
+// By the ending; a .json file whose first line is an object or a text by itself, and not the last line, is JSON lines.
+TextFiles::Form TextFiles::form_of(const FoundFile& file) {
+  const std::string ending = lower_ending(file.relative);
+  if (ending == ".jsonl" || ending == ".ndjson") return Form::kJsonLines;
+  if (ending != ".json") return Form::kLines;
+  std::ifstream in(file.path, std::ios::binary);
+  std::string line;
+  while (trimmed(without_mark(line)).empty()) {
+    if (!read_line(in, line)) return Form::kJson;
+  }
+  const std::string_view first = trimmed(without_mark(line));
+  if (!first.starts_with('{') && !first.starts_with('"')) return Form::kJson;
+  if (!parse_json(first, "the first line").ok()) return Form::kJson;
+  while (read_line(in, line)) {
+    if (!trimmed(line).empty()) return Form::kJsonLines;
+  }
+  return Form::kJson;
+}
+
 Result<TextFiles> TextFiles::find(const std::string& path, const std::function<void()>& on_progress) {
   TRY_ASSIGN(const std::filesystem::file_status status, status_of(path, kExpectedTexts));
+  TextFiles texts;
   std::vector<FoundFile> all;
   if (std::filesystem::is_directory(status)) {
-    TRY_ASSIGN(all, files_below(path, on_progress));
+    TRY_ASSIGN(all, files_below(path, on_progress, texts.left_out_));
   } else {
     TRY_ASSIGN(FoundFile file, look_at(path, base_name(path)));
     all.push_back(std::move(file));
   }
-  TextFiles texts;
   std::copy_if(all.begin(), all.end(), std::back_inserter(texts.files_),
                [](const FoundFile& file) { return is_text_name(file.relative); });
+  std::vector<FoundFile> others;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(others), [](const FoundFile& file) {
+    return !is_text_name(file.relative) && !file.relative.ends_with(".cache");
+  });
+  if (!others.empty()) {
+    texts.others_ = "; " + plural(others.size(), "other file") + " (" + counts_by_ending(others, lower_ending) + ") " +
+                    (others.size() == 1 ? "is" : "are") + " not read";
+  }
   if (texts.files_.empty()) {
     return Error{ErrorCode::kInvalid, "no texts in " + path + ": found " +
-                                          (all.empty() ? "no files" : counts_by_ending(all, lower_ending)) + ", " +
-                                          std::string(kExpectedTexts)};
+                                          (all.empty() ? "no files" : counts_by_ending(all, lower_ending)) +
+                                          left_out_text(texts.left_out_) + ", " + std::string(kExpectedTexts)};
   }
   for (size_t i = 0; i < texts.files_.size(); ++i) {
     const FoundFile& file = texts.files_[i];
     std::vector<Span> spans;
-    if (lower_ending(file.relative) == ".json") {
+    const Form form = form_of(file);
+    if (form == Form::kJson) {
       if (file.bytes > kTextPieceBytes) spans = json_spans(file, on_progress);
     } else {
       for (int64_t begin = 0; begin < file.bytes; begin += kTextPieceBytes) {
@@ -227,14 +285,14 @@ Result<TextFiles> TextFiles::find(const std::string& path, const std::function<v
     const auto count = std::ssize(spans);
     for (int64_t number = 0; number < count; ++number) {
       texts.pieces_.push_back(
-          {.file = i, .number = number, .count = count, .span = spans[static_cast<size_t>(number)]});
+          {.file = i, .form = form, .number = number, .count = count, .span = spans[static_cast<size_t>(number)]});
     }
   }
   return texts;
 }
 
 std::string TextFiles::summary() const {
-  return plural(files_.size(), "file") + " of texts (" + counts_by_ending(files_, lower_ending) + ")";
+  return plural(files_.size(), "file") + " of texts (" + counts_by_ending(files_, lower_ending) + ")" + others_;
 }
 
 std::string TextFiles::name(int64_t piece) const {
@@ -246,14 +304,18 @@ std::string TextFiles::name(int64_t piece) const {
 Result<std::vector<std::string>> TextFiles::read(int64_t piece) const {
   const Piece& p = pieces_[static_cast<size_t>(piece)];
   const FoundFile& file = files_[p.file];
-  if (lower_ending(file.relative) != ".json") return lines_of(file.path, p.span.begin, p.span.end);
+  if (p.form != Form::kJson) {
+    TRY_ASSIGN(std::vector<std::string> lines, lines_of(file.path, p.span.begin, p.span.end));
+    return p.form == Form::kLines ? std::move(lines) : texts_of_json_lines(lines);
+  }
   if (p.span.begin > 0) {  // a piece of a list: records begin after the list's opening bracket
     TRY_ASSIGN(const std::string list, json_list(file.path, p.span));
     return texts_of_json(list, file.relative, p.span.first_record);
   }
   PosixFileSystem fs;
-  TRY_ASSIGN(const std::string bytes, read_file(fs, file.path, kJsonBytesMax));
-  return texts_of_json(bytes, file.relative, 0);
+  TRY_ASSIGN(std::string bytes, read_file(fs, file.path, kJsonBytesMax));
+  TRY_ASSIGN(const OpenedText opened, decode_text(std::move(bytes), "the file", kJsonBytesMax));
+  return texts_of_json(opened.text, file.relative, 0);
 }
 
 }  // namespace lockstep

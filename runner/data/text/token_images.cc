@@ -14,6 +14,7 @@ class TokenImages final : public ImageSource {
       : texts_(std::move(texts)), side_(side), tokens_max_(tokens_max), tokenizer_(std::move(tokenizer)) {}
 
   [[nodiscard]] std::string summary() const override { return texts_.summary(); }
+  [[nodiscard]] std::vector<SkippedFile> remarks() const override { return texts_.left_out(); }
   [[nodiscard]] int64_t size() const override { return texts_.size(); }
   [[nodiscard]] std::string name(int64_t i) const override { return texts_.name(i); }
   [[nodiscard]] Result<std::vector<LabelledImage>> read(int64_t i) const override {

@@ -21,8 +21,14 @@ struct ImageBatch {
   at::Tensor noise_BCHH;   // fp32, standard normals; depends only on (seed, epoch, image)
 };
 
+// What the random numbers of an image follow from, beside its number.
+struct NoiseKey {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+};
+
 // `images`: numbers in the cache. `pinned`: in pinned memory, for the copy to a device. Errors: those of the cache.
-Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t> images, const BatchShare& share,
+Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t> images, const NoiseKey& key,
                                bool pinned);
 
 // The patches of P × P pixels, row by row: [B, S, C · P · P].

@@ -23,7 +23,12 @@ class ImageSplit {
   // number in the cache.
   [[nodiscard]] int64_t image_of(int64_t sample) const { return order_[static_cast<size_t>(sample)]; }
   [[nodiscard]] std::vector<int64_t> images_of(const std::vector<int64_t>& samples) const;
-  [[nodiscard]] bool trains(int64_t sample) const { return sample < num_train_; }
+  // The epoch that the random numbers of a batch follow from: the batch's own, or for validation on training images one
+  // that training never reaches, so that they are not validated with the noise that they were trained with.
+  [[nodiscard]] int64_t epoch_of_draws(const BatchShare& share) const {
+    constexpr int64_t kOfNoTraining = 0xFFFFFFFF;
+    return share.split == Split::kValidation && num_valid() == 0 ? kOfNoTraining : share.epoch;
+  }
 
   // As Workload::batches. Training leaves out the samples of an incomplete last batch, unless there is no other batch.
   // Without validation images, validation uses some of the training images.

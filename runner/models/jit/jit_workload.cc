@@ -129,13 +129,17 @@ std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
       {"classes", cache.classes().empty()
                       ? std::string("none")
                       : std::to_string(cache.classes().size()) + ": " + class_names(cache.classes())}};
-  if (!cache.skipped().empty()) rows.emplace_back("left out", skipped_summary(cache.skipped()));
+  const auto left_out = rows_of_left_out(images_, training_.verbose);
+  rows.insert(rows.end(), left_out.begin(), left_out.end());
   return rows;
 }
 
 Result<HostBatch> JitWorkload::fetch(const BatchShare& share) const {
   const bool is_pinned = !device_.is_cpu();
-  TRY_ASSIGN(const ImageBatch images, image_batch(images_.cache, split_.images_of(share.samples), share, is_pinned));
+  const bool trains = share.split == Split::kTrain;
+  const int64_t epoch = split_.epoch_of_draws(share);
+  TRY_ASSIGN(const ImageBatch images, image_batch(images_.cache, split_.images_of(share.samples),
+                                                  {.seed = share.seed, .epoch = epoch}, is_pinned));
   const auto b = static_cast<int64_t>(share.samples.size());
   const auto of_type = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
   const at::Tensor is_mirrored_B = at::zeros({b}, of_type(at::kBool));
@@ -144,8 +148,7 @@ Result<HostBatch> JitWorkload::fetch(const BatchShare& share) const {
   for (int64_t i = 0; i < b; ++i) {
     const int64_t sample = share.samples[static_cast<size_t>(i)];
     const int64_t image = split_.image_of(sample);
-    const bool trains = split_.trains(sample);
-    const ImageDraws draws = draws_of(share.seed, share.epoch, image);
+    const ImageDraws draws = draws_of(share.seed, epoch, image);
     is_mirrored_B.mutable_data_ptr<bool>()[i] = trains && options_.flip && draws.is_mirrored;
     const bool has_class = !trains || draws.class_draw >= options_.class_dropout;
     classes_B.mutable_data_ptr<int64_t>()[i] = has_class ? images_.cache.label(image) : model_.shape().num_classes;

@@ -87,7 +87,6 @@ double PixelDlmWorkload::flops_per_sample() const {
 std::string PixelDlmWorkload::memory_advice() const { return jit_memory_advice(options_, training_.use_amp); }
 
 std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() const {
-  const ImageCache& cache = pictures_.cache;
   const int64_t side = options_.image_size;
   const int64_t patch = options_.model.patch_size;
   std::vector<std::pair<std::string, std::string>> rows = {
@@ -99,21 +98,24 @@ std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() co
       {"texts", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) +
                     " validate, each a picture of " + std::to_string(side) + " x " + std::to_string(side) +
                     " tokens at most"}};
-  if (!cache.skipped().empty()) rows.emplace_back("left out", skipped_summary(cache.skipped()));
+  const auto left_out = rows_of_left_out(pictures_, training_.verbose);
+  rows.insert(rows.end(), left_out.begin(), left_out.end());
   return rows;
 }
 
 Result<HostBatch> PixelDlmWorkload::fetch(const BatchShare& share) const {
   const bool is_pinned = !device_.is_cpu();
   const std::vector<int64_t> numbers = split_.images_of(share.samples);
-  TRY_ASSIGN(const ImageBatch pictures, image_batch(pictures_.cache, numbers, share, is_pinned));
+  const int64_t epoch = split_.epoch_of_draws(share);
+  TRY_ASSIGN(const ImageBatch pictures,
+             image_batch(pictures_.cache, numbers, {.seed = share.seed, .epoch = epoch}, is_pinned));
   const at::Tensor t_B = at::empty({std::ssize(numbers)}, at::TensorOptions(at::kLong).pinned_memory(is_pinned));
   int64_t tokens = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
     TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures_.cache.pixels(numbers[i]));
     tokens += tokens_in(pixels);
-    const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPlace::kDiffusion),
-                              static_cast<uint32_t>(share.epoch), static_cast<uint32_t>(numbers[i])};
+    const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPlace::kDiffusion), static_cast<uint32_t>(epoch),
+                              static_cast<uint32_t>(numbers[i])};
     t_B.mutable_data_ptr<int64_t>()[i] = stream.below(0, kTimes);
   }
   return HostBatch{

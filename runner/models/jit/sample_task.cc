@@ -36,9 +36,20 @@
 namespace lockstep {
 namespace {
 
+// Whether a number can only be the name of a class: where folders are called 1, 2 and 4, class 1 is the folder 1.
+bool has_numbers_as_names(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    int64_t number = 0;
+    return parse_whole(name, number);
+  });
+}
+
 Error invalid_class(const std::string& name, int64_t num_classes, const std::vector<std::string>& names) {
-  std::string known = "a number from 0 to " + std::to_string(num_classes - 1);
-  for (size_t i = 0; i < names.size(); ++i) known += (i == 0 ? ", or one of " : ", ") + names[i];
+  const std::string first = has_numbers_as_names(names) ? "" : "a number from 0 to " + std::to_string(num_classes - 1);
+  std::string known = first;
+  for (size_t i = 0; i < names.size(); ++i) {
+    known += (i > 0 ? ", " : first.empty() ? "the name of a class: " : ", or one of ") + names[i];
+  }
   return Error{ErrorCode::kInvalid, "--classes: found \"" + name + "\", expected " + known};
 }
 
@@ -51,7 +62,8 @@ std::vector<std::string> classes_trained_on(const Json& progress) {
   return names;
 }
 
-// Parses "2,cat" into class numbers; an empty text means all classes.
+// Parses "2,cat" into class numbers; an empty text means all classes. Where a class is named by a number, numbers are
+// names alone.
 Result<std::vector<int64_t>> classes_of(const std::string& text, int64_t num_classes,
                                         const std::vector<std::string>& names) {
   std::vector<int64_t> classes;
@@ -61,7 +73,9 @@ Result<std::vector<int64_t>> classes_of(const std::string& text, int64_t num_cla
     begin = end + 1;
     const auto found = std::find(names.begin(), names.end(), name);
     int64_t number = found - names.begin();
-    if (found == names.end() && !parse_whole(name, number)) return invalid_class(name, num_classes, names);
+    if (found == names.end() && (has_numbers_as_names(names) || !parse_whole(name, number))) {
+      return invalid_class(name, num_classes, names);
+    }
     if (number < 0 || number >= num_classes) return invalid_class(name, num_classes, names);
     classes.push_back(number);
   }

@@ -1,5 +1,6 @@
 #include "runner/data/data_format.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,6 +13,8 @@
 
 namespace lockstep {
 namespace {
+
+using testing::HasSubstr;
 
 void touch(const std::string& path) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -95,6 +98,33 @@ TEST(TextFiles, give_each_record_of_a_list_once_in_small_pieces) {
   EXPECT_GT(texts.size(), 5);
   EXPECT_LT(texts.read(1)->size(), 150U);
   EXPECT_EQ(all_texts(texts), records);
+}
+
+TEST(TextFiles, read_one_json_text_in_each_line) {
+  const TemporaryFolder folder;
+  std::string lines;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 500; ++i) {
+    const std::string number = std::to_string(i);
+    lines +=
+        i % 2 == 0 ? R"({"text": "text )" + number + "\"}\n" : R"({"prompt": "text", "answer": ")" + number + "\"}\r\n";
+    expected.push_back((i % 2 == 0 ? "text " : "text\n") + number);
+  }
+  for (const char* name : {"lines.json", "lines.jsonl", "lines.NDJSON"}) {
+    for (const char* mark : {"", "\xEF\xBB\xBF"}) {
+      const std::string path = folder.write(name, mark + lines);
+      const Result<TextFiles> texts = TextFiles::find(path, [] {});
+      ASSERT_TRUE(texts.ok()) << texts.error().message;
+      EXPECT_GT(texts->size(), 1) << "a large file is read in pieces";
+      EXPECT_EQ(all_texts(*texts), expected) << name;
+    }
+  }
+  const std::string bad = folder.write("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
+  EXPECT_THAT(TextFiles::find(bad, [] {})->read(0).error().message, HasSubstr("the line {\"text\": is no JSON"));
+  const std::string other = folder.write("other.jsonl", "{\"words\": \"a\"}\n");
+  EXPECT_THAT(TextFiles::find(other, [] {})->read(0).error().message, HasSubstr("is no text: expected"));
+  const std::string pretty = folder.write("pretty.json", "{\n  \"text\": \"one\"\n}\n");
+  EXPECT_EQ(all_texts(*TextFiles::find(pretty, [] {})), std::vector<std::string>{"one"});
 }
 
 TEST(TextFiles, name_the_record_of_a_long_list_that_is_no_text) {

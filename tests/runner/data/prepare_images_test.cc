@@ -264,6 +264,39 @@ TEST_F(PrepareImages, class_folders_may_be_links) {
   EXPECT_THAT(prepared->cache.classes(), ElementsAre("cat"));
 }
 
+TEST_F(PrepareImages, links_that_lead_nowhere_are_named_and_those_to_folders_are_followed) {
+  for (const char* name : {"a", "b", "c", "d"}) folder_.write(std::string("store/") + name + ".png", test_png(20, 20));
+  folder_.write("images/cat/one.png", test_png(20, 20));
+  folder_.write("images/dog/two.png", test_png(20, 20));
+  std::filesystem::create_directory_symlink(folder_.file("store"), folder_.file("images/cat/more"));
+  std::filesystem::create_symlink("/store/gone.png", folder_.file("images/cat/gone.png"));
+  std::filesystem::create_symlink("/store/bird", folder_.file("images/bird"));
+  std::filesystem::create_directory_symlink(folder_.file("images/dog"), folder_.file("images/dog/itself"));
+  const Result<PreparedImages> prepared = prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->cache.size(), 6);
+  EXPECT_THAT(prepared->cache.classes(), ElementsAre("cat", "dog"));
+  EXPECT_THAT(prepared->remarks,
+              ElementsAre(SkippedFile{"bird", "is a link to /store/bird, which does not exist"},
+                          SkippedFile{"cat/gone.png", "is a link to /store/gone.png, which does not exist"},
+                          SkippedFile{"dog/itself", "is a link to a folder that it is in"}));
+  const auto rows = rows_of_left_out(*prepared, false);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1].second, "cat/gone.png: is a link to /store/gone.png, which does not exist (and 1 more: --verbose)");
+  EXPECT_EQ(rows_of_left_out(*prepared, true).size(), 3U);
+  EXPECT_EQ(rows_of_left_out(*prepared, true)[2].first, "left out");
+}
+
+TEST_F(PrepareImages, a_folder_of_links_that_all_lead_nowhere_says_so) {
+  std::filesystem::create_directories(folder_.file("images/cat"));
+  std::filesystem::create_symlink("/store/gone.png", folder_.file("images/cat/gone.png"));
+  EXPECT_THAT(message_of(folder_.file("images")),
+              HasSubstr("found 1 folder without files; left out 1, the first cat/gone.png: is a link to "
+                        "/store/gone.png, which does not exist, expected a folder"));
+  std::filesystem::create_symlink("/nowhere", folder_.file("link"));
+  EXPECT_THAT(message_of(folder_.file("link")), HasSubstr("link is a link to /nowhere, which does not exist"));
+}
+
 TEST_F(PrepareImages, names_do_not_say_what_a_file_is) {
   folder_.write("images/cat/really-a-png.jpg", test_png(20, 20));
   folder_.write("images/cat/really-a-jpeg", test_jpeg(20, 20));

@@ -142,8 +142,11 @@ TEST_F(PrepareStructures, a_listing_of_the_folder_that_is_also_the_caches_leaves
   FillingDisk filling(fs_, 10);
   ASSERT_FALSE(prepare_structures(filling, folder_.file("pdbs"), folder_.file("pdbs"), {.threads = 1}).ok());
   ASSERT_GT(files_in(folder_.file("pdbs")).size(), kFiles + 10U);
-  const Result<std::vector<FoundFile>> listed = files_below(folder_.file("pdbs"), [] {});
+  std::vector<SkippedFile> left_out;
+  const Result<std::vector<FoundFile>> listed = files_below(
+      folder_.file("pdbs"), [] {}, left_out);
   ASSERT_TRUE(listed.ok());
+  EXPECT_TRUE(left_out.empty());
   EXPECT_EQ(listed->size(), static_cast<size_t>(kFiles));
 }
 
@@ -223,6 +226,45 @@ TEST_F(PrepareStructures, lists_divide_the_structures_where_that_is_asked_for) {
   folder_.write("pdbs/test.txt", "1abc.A\n");
   EXPECT_THAT(prepare_structures(fs_, folder_.file("pdbs"), "", {}, SplitLists::kUsed).error().message,
               HasSubstr("lists 1abc.A, and so does another of train.txt"));
+}
+
+TEST_F(PrepareStructures, names_in_lists_may_have_spaces_and_those_that_fit_nothing_are_named) {
+  for (const char* name : {"alpha one.pdb", "beta two.pdb", "gamma.pdb", "delta.pdb"}) {
+    folder_.write(std::string("pdbs/") + name, pdb_chain(2));
+  }
+  folder_.write("pdbs/train.txt",
+                "\xEF\xBB\xBF"
+                "alpha one\r\n  gamma.pdb \r\n\r\nomega\r\n");
+  folder_.write("pdbs/val.txt", "beta two.pdb\n");
+  folder_.write("pdbs/notes.md", "x");
+  const auto prepared = prepare_structures(fs_, folder_.file("pdbs"), "", {}, SplitLists::kUsed);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->summary,
+            "4 structure files (.pdb 4), divided by train.txt, val.txt; 1 other file (.md 1) is not read");
+  EXPECT_EQ(splits_in(prepared->cache), (std::vector<ChainSplit>{ChainSplit::kTrain, ChainSplit::kValidation,
+                                                                 ChainSplit::kTest, ChainSplit::kTrain}));
+  EXPECT_THAT(
+      prepared->remarks,
+      testing::ElementsAre(SkippedFile{"train.txt", "1 name in it fits no structure here: omega"},
+                           SkippedFile{"train.txt, val.txt", "1 structure that no list names is not used: delta"}));
+}
+
+TEST_F(PrepareStructures, remarks_of_the_readers_are_kept_in_the_cache) {
+  folder_.write("pdbs/a.pdb", pdb_chain(2));
+  folder_.write("pdbs/b.pdb",
+                "MODEL        1\n" + pdb_chain(2) + "ENDMDL\nMODEL        2\n" + pdb_chain(2) + "ENDMDL\n");
+  folder_.write("pdbs/c.pdb", "END\n");
+  std::filesystem::create_symlink("/nowhere/d.pdb", folder_.file("pdbs/d.pdb"));
+  for (const bool was_there : {false, true}) {
+    const Result<PreparedStructures> prepared = prepare();
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+    EXPECT_EQ(prepared->was_there, was_there);
+    EXPECT_THAT(prepared->cache.remarks(),
+                testing::ElementsAre(SkippedFile{"b", "only the first of 2 models is read"}));
+    EXPECT_EQ(prepared->cache.skipped().size(), 1U);
+    EXPECT_THAT(prepared->remarks,
+                testing::ElementsAre(SkippedFile{"d.pdb", "is a link to /nowhere/d.pdb, which does not exist"}));
+  }
 }
 
 TEST_F(PrepareStructures, lists_that_are_not_asked_for_are_not_read_and_the_summary_says_so) {

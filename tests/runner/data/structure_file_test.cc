@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/runner/data/pdb_text.h"
 #include "tests/support/temporary_folder.h"
@@ -13,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 Structure parsed(const std::string& text, StructureFormat format = StructureFormat::kPdb) {
@@ -120,14 +127,145 @@ TEST(StructureFile, gaps_between_numbers_are_filled_with_unknown_positions) {
   EXPECT_TRUE(is_missing(chain.positions[1].backbone[0]));
 }
 
-TEST(StructureFile, insertion_codes_stand_in_their_order_after_the_bare_number) {
-  const Structure structure = parsed(pdb_residue({.name = "CYS", .number = 5, .insertion_code = 'B'}) +
-                                     pdb_residue({.name = "GLU", .number = 5, .insertion_code = 'A'}) +
-                                     pdb_residue({.name = "ASP", .number = 5}) + pdb_residue({.number = 6}));
+TEST(StructureFile, insertion_codes_stand_in_the_order_of_the_file) {
+  const Structure structure = parsed(
+      pdb_residue({.name = "CYS", .number = 5}) + pdb_residue({.name = "GLU", .number = 5, .insertion_code = 'A'}) +
+      pdb_residue({.name = "ASP", .number = 5, .insertion_code = 'B'}) + pdb_residue({.number = 6}));
   const StructureChain& chain = structure.chains[0];
-  EXPECT_EQ(sequence(chain), "DECA");
+  EXPECT_EQ(sequence(chain), "CEDA");
   EXPECT_EQ(chain.positions[1].insertion_code, 'A');
   EXPECT_EQ(chain.positions[0].insertion_code, ' ');
+}
+
+// IMGT numbers the second half of a loop backwards.
+TEST(StructureFile, imgt_insertions_that_are_counted_backwards_stay_in_the_order_of_the_file) {
+  std::string text;
+  const std::string names[] = {"PRO", "THR", "ASN", "SER", "VAL", "TRP"};
+  const std::pair<int, char> numbers[] = {{111, ' '}, {111, 'A'}, {112, 'B'}, {112, 'A'}, {112, ' '}, {113, ' '}};
+  for (size_t i = 0; i < 6; ++i) {
+    text += pdb_residue({.name = names[i], .number = numbers[i].first, .insertion_code = numbers[i].second});
+  }
+  const Structure structure = parsed(text);
+  EXPECT_EQ(sequence(structure.chains[0]), "PTNSVW");
+  EXPECT_TRUE(structure.remarks.empty());
+}
+
+TEST(StructureFile, numbers_that_go_backwards_are_sorted_with_a_remark) {
+  std::string text;
+  for (const int number : {1, 2, 101, 102, 3, 4}) text += pdb_residue({.number = number});
+  text += pdb_residue({.name = "GLU", .number = 5, .insertion_code = 'A'}) + pdb_residue({.name = "ASP", .number = 5});
+  const Structure structure = parsed(text);
+  EXPECT_EQ(structure.chains[0].positions[2].number, 3);
+  EXPECT_EQ(sequence(structure.chains[0]).substr(0, 6), "AAAADE");
+  EXPECT_THAT(structure.remarks, ElementsAre("chain A goes from residue 102 to 3; its residues are read in the order "
+                                             "of their numbers"));
+}
+
+// The coordinates of another molecule, for a residue of the same number.
+std::string moved(std::string text, double by) {
+  for (size_t line = 0; line < text.size(); line = text.find('\n', line) + 1) {
+    if (text.compare(line, 4, "ATOM") != 0) continue;
+    std::array<char, 16> x = {};
+    std::snprintf(x.data(), x.size(), "%8.3f", std::stod(text.substr(line + 30, 8)) + by);
+    text.replace(line + 30, 8, x.data());
+  }
+  return text;
+}
+
+std::string in_segment(std::string text, const std::string& segment) {
+  for (size_t line = 0; line < text.size(); line = text.find('\n', line) + 1) text.replace(line + 72, 4, segment);
+  return text;
+}
+
+TEST(StructureFile, two_molecules_with_the_same_chain_and_numbers_are_two_chains) {
+  const std::string second = moved(pdb_chain(12, 'A', "TRP"), 500);
+  for (const std::string& text : {pdb_chain(12) + "TER\n" + second + "TER\n",  // as joined by a program
+                                  pdb_chain(12) + second,                      // the same without TER
+                                  in_segment(pdb_chain(12), "PROA") + in_segment(second, "PROB")}) {
+    const Structure structure = parsed(text);
+    ASSERT_EQ(structure.chains.size(), 2U);
+    EXPECT_EQ(structure.chains[0].id, "A");
+    EXPECT_EQ(sequence(structure.chains[0]), std::string(12, 'A'));
+    EXPECT_EQ(structure.chains[1].id, "B");
+    EXPECT_EQ(sequence(structure.chains[1]), std::string(12, 'W'));
+    EXPECT_THAT(structure.remarks, ElementsAre("residue 1 of the chain A is there again, 500.0 Å away: it and what "
+                                               "follows is read as chain B"));
+  }
+  const Structure unnamed = parsed(pdb_chain(12, ' ') + "TER\n" + moved(pdb_chain(12, ' '), 25));
+  ASSERT_EQ(unnamed.chains.size(), 2U);
+  EXPECT_EQ(unnamed.chains[1].id, "B");
+  EXPECT_THAT(unnamed.remarks, ElementsAre(HasSubstr("chain without an id is there again, 25.0 Å away")));
+}
+
+TEST(StructureFile, the_residues_after_a_ter_that_are_no_others_stay_in_their_chain) {
+  const Structure structure =
+      parsed(pdb_chain(3) + "TER\n" + pdb_residue({.name = "MSE", .number = 4, .record = "HETATM"}) + pdb_chain(3));
+  ASSERT_EQ(structure.chains.size(), 1U);
+  EXPECT_EQ(sequence(structure.chains[0]), "AAAM");
+  EXPECT_TRUE(structure.remarks.empty());
+}
+
+TEST(StructureFile, alternative_locations_are_one_residue_however_far_they_are_apart) {
+  std::string text = pdb_chain(2);
+  for (const char altloc : {'A', 'B'}) {
+    for (const char* atom : {"N", "CA", "C", "O"}) {
+      text += pdb_line({.name = atom, .number = 3, .x = altloc == 'A' ? 9.0 : 15.0, .altloc = altloc});
+    }
+  }
+  const Structure structure = parsed(text);
+  ASSERT_EQ(structure.chains.size(), 1U);
+  EXPECT_EQ(structure.chains[0].positions.size(), 3U);
+  EXPECT_EQ(structure.chains[0].positions[2].backbone[1][0], 9.0F);
+}
+
+TEST(StructureFile, waters_that_are_numbered_from_1_again_and_again_are_no_chains) {
+  std::string text = pdb_chain(3, ' ');
+  for (int round = 0; round < 5; ++round) {
+    for (int number = 1; number <= 3; ++number) {
+      text += pdb_line({.name = "O", .residue = "HOH", .chain = ' ', .number = number, .x = 100.0 + 30 * round});
+    }
+  }
+  const Structure structure = parsed(text);
+  ASSERT_EQ(structure.chains.size(), 1U);
+  EXPECT_EQ(sequence(structure.chains[0]), "AAA");
+  EXPECT_TRUE(structure.remarks.empty());
+}
+
+TEST(StructureFile, protonation_states_are_the_residues_that_they_are_states_of) {
+  std::string text;
+  int number = 0;
+  for (const char* name : {"HID", "HIE", "HIP", "HSD", "HSE", "HSP", "CYX", "CYM", "ASH", "GLH", "LYN"}) {
+    text += pdb_residue({.name = name, .number = ++number});
+  }
+  const StructureChain chain = parsed(text).chains[0];
+  EXPECT_EQ(sequence(chain), "HHHHHHCCDEK");
+  EXPECT_EQ(chain.positions[0].flags, kInFile | kStandardResidue);
+}
+
+// Before 1996: no element, the id of the entry and the number of the line at the end, chain ids blank, hydrogens "1HB
+// ".
+TEST(StructureFile, files_of_before_1996_are_read) {
+  const std::string text =
+      "ATOM      1  N   VAL     1      -2.900  17.600  15.500  1.00  0.00      2MHB  72\n"
+      "ATOM      2  CA  VAL     1      -3.600  16.400  15.300  1.00  0.00      2MHB  73\n"
+      "ATOM      3  C   VAL     1      -3.000  15.300  16.200  1.00  0.00      2MHB  74\n"
+      "ATOM      4  O   VAL     1      -3.700  14.700  17.000  1.00  0.00      2MHB  75\n"
+      "ATOM      5 1HB  VAL     1      -5.100  16.600  15.500  1.00  0.00      2MHB  76\n"
+      "ATOM      6  N   LEU     2      -1.700  15.100  16.000  1.00  0.00      2MHB  77\n"
+      "ATOM      7  CA  LEU     2      -0.900  14.100  16.700  1.00  0.00      2MHB  78\n"
+      "ATOM      8  C   LEU     2      -1.000  13.900  18.300  1.00  0.00      2MHB  79\n"
+      "ATOM      9  O   LEU     2      -0.900  14.900  19.000  1.00  0.00      2MHB  80\n";
+  const Structure structure = parsed(text);
+  ASSERT_EQ(structure.chains.size(), 1U);
+  EXPECT_EQ(structure.chains[0].id, "A");
+  EXPECT_EQ(sequence(structure.chains[0]), "VL");
+  EXPECT_TRUE(is_complete(structure.chains[0].positions[1].backbone));
+}
+
+TEST(StructureFile, the_oxygen_at_the_end_of_a_chain_may_have_the_name_of_another_program) {
+  const std::string text = pdb_chain(1) + pdb_residue({.number = 2, .without = "O"}) +
+                           pdb_line({.name = "OT1", .number = 2, .x = 7}) + pdb_line({.name = "OT2", .number = 2});
+  EXPECT_EQ(parsed(text).chains[0].positions[1].backbone[3][0], 7.0F);
 }
 
 TEST(StructureFile, the_first_alternative_location_in_the_file_wins) {
@@ -150,6 +288,7 @@ TEST(StructureFile, selenomethionine_is_m_and_other_modified_residues_are_x) {
   EXPECT_EQ(chain.positions[1].flags, 0);        // HETATM is not read
   EXPECT_EQ(chain.positions[2].flags, kInFile);  // an ATOM of another name is there, and unknown
   EXPECT_TRUE(is_complete(chain.positions[2].backbone));
+  EXPECT_THAT(structure.remarks, ElementsAre("1 amino acid written as HETATM is left out (SEP 1)"));
 }
 
 TEST(StructureFile, ligands_and_chains_of_waters_are_left_out) {
@@ -174,6 +313,7 @@ TEST(StructureFile, only_the_first_model_is_read) {
   const std::string models =
       "MODEL        1\n" + pdb_chain(2) + "ENDMDL\nMODEL        2\n" + pdb_chain(3, 'B') + "ENDMDL\n";
   EXPECT_EQ(parsed(models).chains.size(), 1U);
+  EXPECT_THAT(parsed(models).remarks, ElementsAre("only the first of 2 models is read"));
 }
 
 TEST(StructureFile, a_chain_without_an_id_gets_a_free_letter) {
@@ -211,6 +351,78 @@ TEST(StructureFile, mmcif_says_the_same_as_pdb_with_longer_chain_ids) {
   EXPECT_EQ(sequence(structure.chains[0]), "GXWV");
   EXPECT_EQ(structure.chains[0].positions[3].insertion_code, 'A');
   EXPECT_EQ(structure.chains[0].positions[2].backbone[1], (Atom{3.5F, 2.0F, 0.25F}));
+}
+
+// mmCIF of which some columns are missing.
+std::string mmcif_without(std::string text, const std::vector<std::string>& columns) {
+  std::vector<std::string> tags;
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(text);
+  std::string out = "data_test\nloop_\n";
+  std::vector<bool> kept;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word;
+    if (line.starts_with("_atom_site.")) {
+      kept.push_back(std::find(columns.begin(), columns.end(), line.substr(11)) == columns.end());
+      if (kept.back()) out += line + "\n";
+    } else if (line.starts_with("ATOM")) {
+      for (size_t i = 0; words >> word; ++i) out += kept[i] ? word + " " : "";
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+TEST(StructureFile, mmcif_may_lack_each_column_that_is_not_needed) {
+  std::string text = mmcif(mmcif_residue("GLY", "A", 1) + mmcif_residue("TRP", "A", 2) + mmcif_residue("VAL", "B", 1));
+  for (const char* column : {"group_PDB", "id", "type_symbol", "label_alt_id", "label_asym_id", "pdbx_PDB_ins_code",
+                             "occupancy", "B_iso_or_equiv", "pdbx_PDB_model_num"}) {
+    const Structure structure = parsed(mmcif_without(text, {column}), StructureFormat::kMmcif);
+    ASSERT_EQ(structure.chains.size(), 2U) << column;
+    EXPECT_EQ(structure.chains[0].id, "A");
+    EXPECT_EQ(sequence(structure.chains[0]), "GW");
+    EXPECT_EQ(sequence(structure.chains[1]), "V");
+  }
+  for (const char* column : {"Cartn_x", "Cartn_y", "Cartn_z"}) {
+    EXPECT_THAT(refusal(mmcif_without(text, {column}), StructureFormat::kMmcif),
+                HasSubstr(std::string("_atom_site has no column ") + column));
+  }
+  EXPECT_THAT(refusal(mmcif_without(text, {"auth_seq_id"}), StructureFormat::kMmcif),
+              HasSubstr("_atom_site has no column auth_seq_id, nor label_seq_id"));
+  EXPECT_THAT(refusal(mmcif_without(text, {"auth_atom_id"}), StructureFormat::kMmcif),
+              HasSubstr("no column auth_atom_id, nor label_atom_id"));
+}
+
+// As PyMOL saves it.
+TEST(StructureFile, mmcif_with_label_seq_id_in_place_of_the_authors_numbers_is_read) {
+  std::string text = mmcif(mmcif_residue("GLY", "A", 1) + mmcif_residue("TRP", "A", 3));
+  text.replace(text.find("auth_seq_id"), 11, "label_seq_id");
+  EXPECT_EQ(sequence(parsed(text, StructureFormat::kMmcif).chains[0]), "GXW");
+}
+
+TEST(StructureFile, a_coordinate_of_mmcif_that_is_no_number_is_named) {
+  std::string text = mmcif(mmcif_residue("GLY", "A", 1));
+  text.replace(text.find(" 1.5 "), 5, " 1,5 ");
+  EXPECT_THAT(refusal(text, StructureFormat::kMmcif), HasSubstr("row 1 of _atom_site: Cartn_x is no number: 1,5"));
+}
+
+TEST(StructureFile, a_byte_order_mark_and_other_encodings_change_nothing) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  const std::string pdb = pdb_chain(3);
+  for (const auto& [name, text] : {std::pair<std::string, std::string>("a.pdb", "\xEF\xBB\xBF" + pdb),
+                                   {"b.pdb", gzipped(pdb)},
+                                   {"c.cif", "\xEF\xBB\xBF" + mmcif(mmcif_residue("ALA", "A", 1))}}) {
+    const Result<Structure> read = read_structure_file(fs, folder.write(name, text));
+    ASSERT_TRUE(read.ok()) << name << read.error().message;
+    EXPECT_TRUE(is_complete(read->chains[0].positions[0].backbone)) << name;
+  }
+  EXPECT_THAT(
+      read_structure_file(fs, folder.write("d.pdb", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"))
+          .error()
+          .message,
+      HasSubstr("Git LFS pointer"));
 }
 
 TEST(StructureFile, gzip_is_read_and_a_cut_off_one_is_refused) {

@@ -45,6 +45,24 @@ int64_t parameters_in(const JitModel& model) {
                          [](int64_t sum, const NamedTensor& p) { return sum + p.tensor.numel(); });
 }
 
+TEST(Jit, validation_on_training_images_has_no_flips_no_drops_and_noise_of_its_own) {
+  const auto workload =
+      jit_workload(jit_config({"--data_path", "generated:40:4", "--valid_images", "0", "--label_drop_prob", "0.9"}));
+  BatchShare share{.split = Split::kTrain, .seed = 1, .epoch = 0, .samples = {}};
+  for (int64_t sample = 0; sample < 40; ++sample) share.samples.push_back(sample);
+  const DeviceBatch trained{.share = {}, .tensors = workload->fetch(share)->tensors};
+  EXPECT_TRUE(trained["is_mirrored_B"].any().item<bool>());
+  EXPECT_TRUE((trained["classes_B"] == 4).any().item<bool>());
+  share.split = Split::kValidation;
+  const DeviceBatch validated{.share = {}, .tensors = workload->fetch(share)->tensors};
+  EXPECT_FALSE(validated["is_mirrored_B"].any().item<bool>());
+  EXPECT_FALSE((validated["classes_B"] == 4).any().item<bool>());
+  EXPECT_FALSE(at::allclose(validated["noise_BCHH"], trained["noise_BCHH"]));
+  EXPECT_FALSE(at::allclose(validated["t_B"], trained["t_B"]));
+  EXPECT_TRUE(at::equal(validated["noise_BCHH"], workload->fetch(share)->tensors.back().tensor))
+      << "the same each time";
+}
+
 TEST(Jit, has_the_published_size) {
   const RunConfig config = *parse_run_config({"jit", "--data_path", "generated"}, all_workload_flags());
   const JitModel model(jit_shape(jit_options(config), 10), at::kMeta);
@@ -159,7 +177,7 @@ TEST(Jit, mirrors_and_drops_classes_in_training_alone) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:200:2", "--label_drop_prob", "0.5"}));
   const auto batch_of = [&](Split split) {
     const auto source = *workload->batches({.split = split, .seed = 7, .global_batch = 20});
-    const BatchShare share{.seed = 7, .samples = source->batch(0, 0)};
+    const BatchShare share{.split = split, .seed = 7, .samples = source->batch(0, 0)};
     return DeviceBatch{.share = share, .tensors = workload->fetch(share)->tensors};
   };
   const DeviceBatch training = batch_of(Split::kTrain);
