@@ -117,10 +117,11 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
       prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare,
                          options.use_predefined_split ? SplitLists::kUsed : SplitLists::kIgnored);
   if (!prepared.ok()) return data_failure(prepared.error().message);
+  SourceNotes notes{.found = prepared->summary, .remarks = prepared->remarks};
   if (options.variant == ProteinVariant::kMdm) {
-    return workload_or_failure(MdmWorkload::create(config, std::move(prepared->cache), device, prepared->summary));
+    return workload_or_failure(MdmWorkload::create(config, std::move(prepared->cache), device, std::move(notes)));
   }
-  return workload_or_failure(MpnnWorkload::create(config, std::move(prepared->cache), device, prepared->summary));
+  return workload_or_failure(MpnnWorkload::create(config, std::move(prepared->cache), device, std::move(notes)));
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ HELPS = [words.split() for words in (
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
 # Torchrun's, shown beside ours; podman's, helm's, Kubernetes' and ProteinMPNN's; those of examples/plugin.
 THEIRS = {"text", "prompt", "bytes", "no_python", "use_env", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions",
-          "take_ownership", "runtime_config", "previous_checkpoint"}
+          "take_ownership", "runtime_config", "previous_checkpoint", "pssm_jsonl", "conditional_probs_only",
+          "unconditional_probs_only", "ca_only"}
 
 
 # --- links

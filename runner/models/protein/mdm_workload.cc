@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -14,8 +15,10 @@
 #include "runner/base/philox.h"
 #include "runner/data/sampler.h"
 #include "runner/data/structures/fragments.h"
+#include "runner/data/structures/structure_tensors.h"
 #include "runner/models/adam_state_dict.h"
 #include "runner/models/protein/sample_split.h"
+#include "runner/models/protein/sequence_groups.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +58,18 @@ std::vector<size_t> residues_of(const StructureView& view) {
     if ((view.flags[i] & kWanted) == kWanted && is_complete(view.backbone[i])) places.push_back(i);
   }
   return places;
+}
+
+// Whether a first torsion angle of these residues is known, or there is none that could be.
+bool has_torsions(const StructureView& view, const std::vector<size_t>& residues) {
+  bool any_possible = false;
+  for (const size_t place : residues) {
+    const char letter = kResidueAlphabet[view.types[place]];
+    if (letter == 'G' || letter == 'A') continue;
+    any_possible = true;
+    if (!std::isnan(view.chi1[place])) return true;
+  }
+  return !any_possible;
 }
 
 int64_t tokens_of(const StructureView& view, const std::vector<size_t>& residues) {
@@ -162,16 +177,16 @@ std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, ui
 }
 
 Result<std::unique_ptr<MdmWorkload>> MdmWorkload::create(const RunConfig& config, StructureCache structures,
-                                                         at::Device device, const std::string& found) {
+                                                         at::Device device, SourceNotes notes) {
   std::unique_ptr<MdmWorkload> workload(new MdmWorkload(config, std::move(structures), device));
-  workload->found_ = found;
+  workload->notes_ = std::move(notes);
   TRY(workload->choose_examples(config));
   return workload;
 }
 
 MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at::Device device)
     : info_({.name = "protein",
-             .version = 1,
+             .version = 2,
              .loss_terms = {{.name = "fragment"}, {.name = "torsion"}},
              .best = {.name = "valid_loss", .direction = Direction::kLower}}),
       options_(protein_options(config)),
@@ -181,10 +196,12 @@ MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at:
       model_(mdm_shape(options_), device) {}
 
 // Splits the structures into training and validation samples: by the data set's own lists where it has any, else at
-// random with the run's seed.
+// random with the run's seed, by groups of similar sequences.
 Status MdmWorkload::choose_examples(const RunConfig& config) {
   std::vector<Example> all;
   std::vector<SampleToSplit> to_split;
+  std::vector<size_t> unclustered;                  // samples
+  std::vector<std::vector<std::string>> sequences;  // of these
   bool has_clusters = false;
   for (int64_t i = 0; i < structures_.size(); ++i) {
     TRY_ASSIGN(const StructureView view, structures_.structure(i));
@@ -197,12 +214,23 @@ Status MdmWorkload::choose_examples(const RunConfig& config) {
     }
     const ChainView& chain = *first_protein(view);
     all.push_back(example);
+    further_chains_ +=
+        std::count_if(view.chains.begin(), view.chains.end(), [](const ChainView& other) { return other.is_protein; }) -
+        1;
+    if (!has_torsions(view, residues)) ++without_torsions_;
     const bool is_clustered = chain.cluster >= 0;
+    if (!is_clustered) {
+      unclustered.push_back(to_split.size());
+      sequences.push_back(protein_sequences(view));
+    }
     has_clusters = has_clusters || is_clustered;
     to_split.push_back(
         {.listed = is_clustered || options_.use_predefined_split ? std::optional(chain.split) : std::nullopt,
          .cluster = is_clustered ? chain.cluster : -1 - i});
   }
+  const std::vector<int64_t> groups = sequence_groups(sequences);
+  for (size_t i = 0; i < groups.size(); ++i) to_split[unclustered[i]].cluster = -1 - groups[i];
+  TRY(check_torsions(std::ssize(all)));
   const double drawn_share = options_.use_predefined_split ? 0.0 : options_.val_split;
   const SampleSplit split = split_samples(to_split, drawn_share, config.training.seed);
   if (options_.use_predefined_split && split.validation.empty()) {
@@ -216,7 +244,26 @@ Status MdmWorkload::choose_examples(const RunConfig& config) {
                      " of them have no side chain of a standard residue with N, CA, C and O in their first chain"};
   }
   num_train_ = static_cast<int64_t>(examples_.size());
+  const Relatives relatives = relatives_of(to_split, split);
+  std::vector<std::string> names;
+  for (const int64_t sample : relatives.validation) {
+    TRY_ASSIGN(const StructureView view, structures_.structure(all[static_cast<size_t>(sample)].structure));
+    names.emplace_back(view.name);
+  }
+  held_out_text_ = held_out_text(split, relatives, has_clusters ? relatives.groups : std::ssize(to_split), names);
   for (const int64_t sample : split.validation) examples_.push_back(all[static_cast<size_t>(sample)]);
+  return {};
+}
+
+// A cache whose torsion_bins fit no structure would train without torsion angles, unnoticed.
+Status MdmWorkload::check_torsions(int64_t num_usable) const {
+  if (num_usable == 0 || without_torsions_ < num_usable) return {};
+  for (const SkippedFile& remark : structures_.remarks()) {
+    if (!remark.reason.starts_with(kWrongTorsions)) continue;
+    return Error{ErrorCode::kInvalid, "none of the " + std::to_string(num_usable) + " structures in " +
+                                          options_.pdb_path + " has a torsion angle that can be learnt, as in " +
+                                          remark.file + ": " + remark.reason + "; make the cache again"};
+  }
   return {};
 }
 
@@ -266,13 +313,16 @@ std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
       {"variant", "mdm"},
       {"parameters", text(count_elements(all)) + ": encoder " + text(count_elements(part_of(all, kEncoderPrefix))) +
                          ", decoder " + text(count_elements(part_of(all, kDecoderPrefix)))},
-      {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
-                         (unusable_ > 0 ? ", " + text(unusable_) + " without side chains" : "")},
+      {"structures",
+       text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
+           (unusable_ > 0 ? ", " + text(unusable_) + " without side chains" : "") +
+           (without_torsions_ > 0 ? ", " + text(without_torsions_) + " without torsion angles" : "") +
+           (further_chains_ > 0 ? ", the first chain of each (" + text(further_chains_) + " more are not used)" : "")},
       {"trained on", text(num_train_)},
       {"validated on",
-       num_validation > 0 ? text(num_validation) : std::string("the same: nothing is held out (--val_split)")},
+       num_validation > 0 ? held_out_text_ : std::string("the same: nothing is held out (--val_split)")},
       {"masked", is_block ? "three runs of five fragments" : hidden.data()}};
-  const auto more = lines_on_source(structures_, found_);
+  const auto more = lines_on_source(structures_, notes_, training_.verbose);
   lines.insert(lines.end(), more.begin(), more.end());
   return lines;
 }

@@ -16,6 +16,7 @@
 #include "runner/data/structures/structure_cache.h"
 #include "runner/models/protein/mdm_model.h"
 #include "runner/models/protein/protein_flags.h"
+#include "runner/models/protein/sample_split.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -28,11 +29,11 @@ std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, ui
 
 class MdmWorkload final : public Workload {
  public:
-  // `found`: what was found at --pdb_path, a line of the start table.
+  // `notes`: for the start table.
   // Errors: kInvalid: no structure to train on, or --use_predefined_split finds none to validate on. kCorrupt: the
   // cache is damaged.
   static Result<std::unique_ptr<MdmWorkload>> create(const RunConfig& config, StructureCache structures,
-                                                     at::Device device, const std::string& found = "");
+                                                     at::Device device, SourceNotes notes = {});
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
@@ -73,16 +74,20 @@ class MdmWorkload final : public Workload {
 
   MdmWorkload(const RunConfig& config, StructureCache structures, at::Device device);
   Status choose_examples(const RunConfig& config);
+  [[nodiscard]] Status check_torsions(int64_t num_usable) const;
 
   WorkloadInfo info_;
   ProteinOptions options_;
   TrainingOptions training_;
   at::Device device_;
   StructureCache structures_;
-  std::string found_;
+  SourceNotes notes_;
   MdmModel model_;
   std::vector<Example> examples_;
-  int64_t num_train_ = 0;             // the first ones in examples_; validated on, too, when no others follow
+  int64_t num_train_ = 0;  // the first ones in examples_; validated on, too, when no others follow
+  std::string held_out_text_;
+  int64_t further_chains_ = 0;        // proteins after the first of their structure, which are not used
+  int64_t without_torsions_ = 0;      // structures with side chains, none of whose first torsion angles is known
   int64_t unusable_ = 0;              // structures without any side chain of a complete standard residue
   std::vector<double> val_losses_;    // one per evaluation so far
   std::vector<double> train_losses_;  // one per evaluation: mean over the steps since the evaluation before

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "runner/formats/open_text.h"
 #include "runner/models/protein/mpnn_positions.h"
 
 namespace lockstep {
@@ -21,10 +22,12 @@ Error wrong(const std::string& where, const std::string& message) {
 
 // Joins the objects of all lines; where keys repeat, the later line wins.
 Result<Json> read_object(FileSystem& fs, const std::string& path, const std::string& flag) {
-  const Result<std::string> text = read_file(fs, path, kHelperFileBytesMax);
-  if (!text.ok()) return wrong(flag, text.error().message);
+  Result<std::string> bytes = read_file(fs, path, kHelperFileBytesMax);
+  if (!bytes.ok()) return wrong(flag, bytes.error().message);
+  const Result<OpenedText> opened = decode_text(std::move(*bytes), "the file", kHelperFileBytesMax);
+  if (!opened.ok()) return wrong(flag, opened.error().message);
   Json joined = Json::object();
-  std::istringstream lines(*text);
+  std::istringstream lines(opened->text);
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Result<Json> object = parse_json(line, flag);

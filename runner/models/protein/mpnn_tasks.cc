@@ -25,7 +25,8 @@
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/structures/prepare_structures.h"
-#include "runner/data/take_line.h"
+#include "runner/data/structures/structure_source.h"
+#include "runner/formats/open_text.h"
 #include "runner/models/protein/mpnn_helper_files.h"
 #include "runner/models/protein/mpnn_model.h"
 #include "runner/models/protein/mpnn_sampling.h"
@@ -42,6 +43,8 @@ namespace {
 // batch. They take little memory compared with a batch: their tensors, and their results until those of earlier
 // structures are written.
 constexpr size_t kStructuresAhead = 256;
+
+constexpr size_t kUnknownShown = 3;  // of a list, in a message
 
 std::string with_digits(double value, int digits) {
   std::array<char, 64> text{};
@@ -150,7 +153,7 @@ class ResultsInOrder {
   int64_t next_ = 0;                    // the first structure whose result is not complete
 };
 
-using Names = std::set<std::string, std::less<>>;
+using Names = std::map<std::string, bool>;  // whether a structure has it
 
 // The most sequences (for scores: decoding orders) that are computed at once.
 struct AtOnce {
@@ -177,23 +180,25 @@ class MpnnTask {
     const Result<HelperFiles> files = HelperFiles::read(fs, options_);
     if (!files.ok()) return usage_failure(files.error().message);
     bias_ = files->bias();
-    const Status ready = read_inputs(fs);
+    const Status ready = read_inputs();
     if (!ready.ok()) return usage_failure(ready.error().message);
-    const Result<Names> only = names_of_only(fs);
+    Result<Names> only = names_of_only();
     if (!only.ok()) return usage_failure(only.error().message);
     const std::string& path = protein_options(input_.config).pdb_path;
     const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", with_progress());
     if (!prepared.ok()) return data_failure(prepared.error().message);
     const StructureCache& cache = prepared->cache;
     for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
+    for (const SkippedFile& file : prepared->remarks) input_.log("left out " + file.file + ": " + file.reason);
 
     std::vector<StructureView> views;
     for (int64_t i = 0; i < cache.size(); ++i) {
       auto view = cache.structure(i);
       if (!view.ok()) return data_failure(view.error().message);
-      if (options_.only.empty() || only->contains(view->name)) views.push_back(std::move(*view));
+      if (options_.only.empty() || is_named(view->name, *only)) views.push_back(std::move(*view));
     }
     if (views.empty()) return usage_failure("--only " + options_.only + " names no structure of " + path);
+    log_remarks(cache, views, *only);
     total_ = static_cast<int64_t>(views.size());
     for (size_t begin = 0; begin < views.size(); begin += kStructuresAhead) {
       const size_t count = std::min(kStructuresAhead, views.size() - begin);
@@ -207,7 +212,7 @@ class MpnnTask {
 
  protected:
   // Called before the first structure. Its errors end the task as usage errors.
-  virtual Status read_inputs(FileSystem& /*fs*/) { return {}; }
+  virtual Status read_inputs() { return {}; }
   // Checks the flags that only this task has against a structure. Errors (kInvalid): they do not fit it.
   [[nodiscard]] virtual Status check(const Target& target) const = 0;
   // Computes and writes the results of structures that passed check(). Returns a remark about each, for the user.
@@ -229,15 +234,43 @@ class MpnnTask {
   }
 
  private:
-  // The names in the file of --only; empty without the flag.
-  [[nodiscard]] Result<Names> names_of_only(FileSystem& fs) const {
+  // The names in the file of --only, none of them found yet; empty without the flag.
+  [[nodiscard]] Result<Names> names_of_only() const {
     Names names;
     if (options_.only.empty()) return names;
-    constexpr int64_t kNamesBytesMax = int64_t{1} << 26;
-    const Result<std::string> text = read_file(fs, options_.only, kNamesBytesMax);
-    if (!text.ok()) return Error{ErrorCode::kInvalid, "--only " + options_.only + ": " + text.error().message};
-    for (std::string_view rest = *text; !rest.empty();) names.emplace(take_line(rest));
+    constexpr uint64_t kNamesBytesMax = uint64_t{1} << 26;
+    const Result<OpenedText> opened = open_text(options_.only, kNamesBytesMax);
+    if (!opened.ok()) return Error{ErrorCode::kInvalid, "--only " + opened.error().message};
+    for (std::string& entry : entries_of_list(opened->text)) names.emplace(std::move(entry), false);
     return names;
+  }
+
+  // Whether the list names the structure, with or without the ending of its file. Marks the names that do.
+  static bool is_named(std::string_view structure, Names& names) {
+    bool is_named = false;
+    for (auto& [entry, is_found] : names) {
+      if (entry != structure && structure_name_in_list(entry) != structure) continue;
+      is_found = true;
+      is_named = true;
+    }
+    return is_named;
+  }
+
+  // Names of --only that fit nothing, and how the structures were read.
+  void log_remarks(const StructureCache& cache, const std::vector<StructureView>& views, const Names& only) const {
+    std::vector<std::string> unknown;
+    for (const auto& [entry, is_found] : only) {
+      if (!is_found) unknown.push_back(entry);
+    }
+    if (!unknown.empty()) {
+      input_.log("--only " + options_.only + ": " + plural(unknown.size(), "name") + " in it " +
+                 (unknown.size() == 1 ? "fits" : "fit") + " no structure: " + first_of(unknown, kUnknownShown));
+    }
+    std::set<std::string_view> used;
+    for (const StructureView& view : views) used.insert(view.name);
+    for (const SkippedFile& remark : cache.remarks()) {
+      if (used.contains(remark.file)) input_.log(remark.file + ": " + remark.reason);
+    }
   }
 
   // Logs every few seconds how many structures of a large folder have been read.
@@ -346,13 +379,12 @@ class ScoreTask final : public MpnnTask {
       : MpnnTask(input, {.of_structure = mpnn_task_options(input.config).num_orders}) {}
 
  private:
-  Status read_inputs(FileSystem& fs) override {
+  Status read_inputs() override {
     if (options().fasta.empty()) return {};
-    const std::string what = "--fasta " + options().fasta;
-    constexpr int64_t kFastaBytesMax = int64_t{1} << 30;
-    const Result<std::string> text = read_file(fs, options().fasta, kFastaBytesMax);
-    if (!text.ok()) return Error{ErrorCode::kInvalid, what + ": " + text.error().message};
-    TRY_ASSIGN(fasta_, parse_fasta(*text, what));
+    constexpr uint64_t kFastaBytesMax = uint64_t{1} << 30;
+    const Result<OpenedText> opened = open_text(options().fasta, kFastaBytesMax);
+    if (!opened.ok()) return Error{ErrorCode::kInvalid, "--fasta " + opened.error().message};
+    TRY_ASSIGN(fasta_, parse_fasta(opened->text, "--fasta " + options().fasta));
     return {};
   }
 

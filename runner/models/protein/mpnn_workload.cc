@@ -6,15 +6,20 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <tuple>
 
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
 #include "runner/models/adam_state_dict.h"
 #include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/sample_split.h"
+#include "runner/models/protein/sequence_groups.h"
 
 namespace lockstep {
 namespace {
@@ -31,12 +36,34 @@ WorkloadInfo info_of(const MpnnOptions& options) {
   const std::optional<double> divisor =
       options.loss_norm == LossNorm::kConstant ? std::optional(kPublishedDivisor) : std::nullopt;
   return {.name = "protein",
-          .version = 1,
+          .version = 2,
           .batch_flag = "batch_tokens",
           .loss_terms = {{.name = "loss", .coefficient = 1.0, .denominator = divisor},
                          {.name = "nll", .coefficient = 0.0},
                          {.name = "recovery", .coefficient = 0.0}},
           .best = {.name = "valid_perplexity", .direction = Direction::kLower}};
+}
+
+// The chain's id without the number of its copy in the assembly, which training_set.cc adds: "A-2" → "A", if the
+// structure has such a chain.
+std::string_view id_of_original(const StructureView& view, const ChainView& chain) {
+  const size_t dash = chain.id.rfind('-');
+  if (dash == std::string_view::npos) return chain.id;
+  const std::string_view id = chain.id.substr(0, dash);
+  const bool is_there = std::any_of(view.chains.begin(), view.chains.end(), [&](const ChainView& other) {
+    return other.id == id && other.cluster == chain.cluster && other.group == chain.group;
+  });
+  return is_there ? id : chain.id;
+}
+
+bool is_copy(const StructureView& view, size_t chain) {
+  return id_of_original(view, view.chains[chain]) != view.chains[chain].id;
+}
+
+// The chain in list.csv: the entry is the structure's name up to its assembly ("1abc-2") or chain ("1abc_A").
+std::string listed_chain(const StructureView& view, const ChainView& chain) {
+  const size_t end = view.name.find_last_of("-_");
+  return std::string(view.name.substr(0, end)) + "_" + std::string(id_of_original(view, chain));
 }
 
 }  // namespace
@@ -50,9 +77,9 @@ MpnnShape mpnn_shape(const ProteinOptions& options) {
 }
 
 Result<std::unique_ptr<MpnnWorkload>> MpnnWorkload::create(const RunConfig& config, StructureCache structures,
-                                                           at::Device device, const std::string& found) {
+                                                           at::Device device, SourceNotes notes) {
   std::unique_ptr<MpnnWorkload> workload(new MpnnWorkload(config, std::move(structures), device));
-  workload->found_ = found;
+  workload->notes_ = std::move(notes);
   TRY(workload->choose_examples(config));
   return workload;
 }
@@ -66,14 +93,18 @@ MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, a
       model_(mpnn_shape(options_), device) {}
 
 // Splits the samples into training and validation: by the data set's own lists where it has any, else at random with
-// the run's seed, by whole clusters where there are any, else by structures.
+// the run's seed, by whole clusters where there are any, else by groups of structures with similar sequences.
 Status MpnnWorkload::choose_examples(const RunConfig& config) {
   std::vector<PackedSample> all;  // by sample
   std::vector<SampleToSplit> to_split;
-  const auto add = [&](const Example& example, int64_t length, int64_t cluster, std::optional<ChainSplit> listed) {
-    all.push_back({.sample = static_cast<int64_t>(examples_.size()), .length = length, .cluster = cluster});
+  std::map<std::pair<int64_t, std::string>, int64_t> members;  // by cluster and chain of the list
+  std::vector<int64_t> unclustered;                            // samples
+  std::vector<std::vector<std::string>> sequences;             // of these
+  const auto add = [&](const Example& example, const PackedSample& packed, std::optional<ChainSplit> listed) {
+    all.push_back(packed);
+    all.back().sample = static_cast<int64_t>(examples_.size());
     examples_.push_back(example);
-    to_split.push_back({.listed = listed, .cluster = cluster});
+    to_split.push_back({.listed = listed, .cluster = packed.cluster});
   };
   bool has_clusters = false;
   for (int64_t i = 0; i < structures_.size(); ++i) {
@@ -88,14 +119,24 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
       const ChainView& chain = view.chains[c];
       if (!chain.is_protein || chain.cluster < 0) continue;
       is_clustered = true;
-      add({.structure = i, .chain = static_cast<int>(c)}, length, chain.cluster, chain.split);
+      // The copies of a chain in an assembly are predicted together, whichever of them is chosen.
+      if (is_copy(view, c)) continue;
+      const auto number = static_cast<int64_t>(members.size());
+      const auto member = members.emplace(std::pair(chain.cluster, listed_chain(view, chain)), number).first;
+      add({.structure = i, .chain = static_cast<int>(c)},
+          {.sample = 0, .length = length, .cluster = chain.cluster, .member = member->second}, chain.split);
     }
     has_clusters = has_clusters || is_clustered;
     if (is_clustered) continue;
     std::optional<ChainSplit> listed;
     if (options_.use_predefined_split) listed = view.chains.front().split;
-    add({.structure = i}, length, -1 - i, listed);
+    unclustered.push_back(static_cast<int64_t>(examples_.size()));
+    sequences.push_back(protein_sequences(view));
+    add({.structure = i}, {.sample = 0, .length = length, .cluster = -1 - i}, listed);
   }
+  // An epoch takes all of these; only the split treats those with similar sequences as one.
+  const std::vector<int64_t> groups = sequence_groups(sequences);
+  for (size_t i = 0; i < groups.size(); ++i) to_split[static_cast<size_t>(unclustered[i])].cluster = -1 - groups[i];
   const double drawn_share = options_.use_predefined_split ? 0.0 : options_.val_split;
   const SampleSplit split = split_samples(to_split, drawn_share, config.training.seed);
   if (options_.use_predefined_split && split.validation.empty()) {
@@ -113,10 +154,24 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
                                           std::to_string(options_.mpnn.max_protein_length)};
   }
   holds_out_ = !validation_.empty();
+  if (holds_out_) {
+    const Relatives relatives = relatives_of(to_split, split);
+    std::vector<std::string> names;
+    for (const int64_t sample : relatives.validation) {
+      const auto view = structures_.structure(examples_[static_cast<size_t>(sample)].structure);
+      if (view.ok()) names.emplace_back(view->name);
+    }
+    held_out_text_ = held_out_text(split, relatives, has_clusters ? relatives.groups : std::ssize(to_split), names);
+  }
   if (!holds_out_) validation_ = train_;
+  std::set<int64_t> trained_members;
+  for (const PackedSample& sample : train_) {
+    if (sample.cluster >= 0) trained_members.insert(sample.member);
+  }
+  num_chains_ = std::ssize(trained_members);
   for (std::vector<PackedSample>* const split : {&train_, &validation_}) {
     std::sort(split->begin(), split->end(), [](const PackedSample& a, const PackedSample& b) {
-      return std::pair(a.cluster, a.sample) < std::pair(b.cluster, b.sample);
+      return std::tuple(a.cluster, a.member, a.sample) < std::tuple(b.cluster, b.member, b.sample);
     });
   }
   for (const PackedSample& sample : train_) residues_ += sample.length;
@@ -156,10 +211,10 @@ std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const 
       {"parameters", text(count_elements(model_.parameters()))},
       {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
                          (too_long_ > 0 ? ", " + text(too_long_) + " too long" : "")},
-      {"trained on", text(static_cast<int64_t>(train_.size())) + " of " + text(residues_) + " residues"},
-      {"validated on", holds_out_ ? text(static_cast<int64_t>(validation_.size()))
-                                  : std::string("the same: nothing is held out (--val_split)")}};
-  const auto more = lines_on_source(structures_, found_);
+      {"trained on", text(static_cast<int64_t>(train_.size())) + " of " + text(residues_) + " residues" +
+                         (num_chains_ > 0 ? ": " + text(num_chains_) + " listed chains in their assemblies" : "")},
+      {"validated on", holds_out_ ? held_out_text_ : std::string("the same: nothing is held out (--val_split)")}};
+  const auto more = lines_on_source(structures_, notes_, training_.verbose);
   lines.insert(lines.end(), more.begin(), more.end());
   return lines;
 }
@@ -235,7 +290,7 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
                                {"residue_idx_BL", input.residue_idx_BL},
                                {"chain_encoding_BL", input.chain_encoding_BL},
                                {"noise_BL4C", noise_BL4C},
-                               {"order_BL", order_BL}},
+                               {"order_BL", is_pinned ? order_BL.pin_memory() : order_BL}},
                    .weights = {predicted, predicted, predicted}};
 }
 

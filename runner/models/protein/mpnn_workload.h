@@ -1,11 +1,9 @@
 // MpnnWorkload: ProteinMPNN as a Workload.
 //
-// Role: joins structures, network and loss. A sample is a structure and, in a training set with clusters, one of its
-// chains; without clusters, a chain is drawn anew in each epoch. The amino acids of that chain, and of all chains with
-// nearly the same sequence, are to be predicted.
-// Ownership: owns the parameters and the structures.
-// Threads: as Workload.
-// Shapes: B samples, L residues (padded), C = 3 coordinates.
+// Role: joins structures, network and loss. A sample is a structure and, in a training set with clusters, one of the
+// listed chains, once for each assembly that has it; without clusters, a chain is drawn anew in each epoch. The amino
+// acids of that chain, and of all chains with nearly the same sequence, are to be predicted. Ownership: owns the
+// parameters and the structures. Threads: as Workload. Shapes: B samples, L residues (padded), C = 3 coordinates.
 #pragma once
 
 #include <memory>
@@ -17,6 +15,7 @@
 #include "runner/data/structures/structure_cache.h"
 #include "runner/models/protein/mpnn_model.h"
 #include "runner/models/protein/protein_flags.h"
+#include "runner/models/protein/sample_split.h"
 #include "runner/models/protein/token_batches.h"
 #include "runner/models/workload.h"
 
@@ -26,10 +25,10 @@ MpnnShape mpnn_shape(const ProteinOptions& options);
 
 class MpnnWorkload final : public Workload {
  public:
-  // `found`: what was found at --pdb_path, a line of the start table.
+  // `notes`: for the start table.
   // Errors (kInvalid): no structure to train on, or --use_predefined_split finds none to validate on.
   static Result<std::unique_ptr<MpnnWorkload>> create(const RunConfig& config, StructureCache structures,
-                                                      at::Device device, const std::string& found = "");
+                                                      at::Device device, SourceNotes notes = {});
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
@@ -77,14 +76,16 @@ class MpnnWorkload final : public Workload {
   TrainingOptions training_;
   at::Device device_;
   StructureCache structures_;
-  std::string found_;
+  SourceNotes notes_;
   MpnnModel model_;
   std::vector<Example> examples_;  // by sample
   std::vector<PackedSample> train_;
   std::vector<PackedSample> validation_;  // a copy of train_ where nothing is held out
   bool holds_out_ = false;
-  int64_t too_long_ = 0;  // structures left out because of --max_protein_length
-  int64_t residues_ = 0;  // residues of all training samples
+  std::string held_out_text_;
+  int64_t num_chains_ = 0;  // listed chains that are trained on; 0 without clusters
+  int64_t too_long_ = 0;    // structures left out because of --max_protein_length
+  int64_t residues_ = 0;    // residues of all training samples
 };
 
 }  // namespace lockstep

@@ -1,7 +1,10 @@
 #include "runner/models/protein/protein_flags.h"
 
+#include <algorithm>
 #include <any>
+#include <cmath>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,27 @@ namespace {
 // The peak of the published schedule: 2 · 128^-0.5 · 4000^-0.5.
 constexpr double kPublishedLr = 0.00279508497187474;
 constexpr int64_t kPublishedWarmup = 4000;
+constexpr int64_t kPublishedWidth = 128;
+
+// The published schedule's peak for this width and warm-up. Without --lr it is the peak; a --lr that is given stays.
+Result<std::optional<WorkloadFlags::Settled>> settle_protein(const RunConfig& config) {
+  const ProteinOptions& options = protein_options(config);
+  const TrainingOptions& training = config.training;
+  const bool is_published = config.task.name.empty() && options.variant == ProteinVariant::kMpnn &&
+                            training.lr_schedule == LrScheduleKind::kNoam && training.warmup_epochs == 0 &&
+                            !is_given(config, "lr");
+  if (!is_published) return std::optional<WorkloadFlags::Settled>();
+  if (options.hidden_dim == kPublishedWidth && training.warmup_steps == kPublishedWarmup) {
+    return std::optional<WorkloadFlags::Settled>();  // the default
+  }
+  const auto width = static_cast<double>(options.hidden_dim);
+  const auto warmup = static_cast<double>(std::max<int64_t>(training.warmup_steps, 1));
+  const std::string peak = number_text(2.0 / std::sqrt(width * warmup));
+  return std::optional(WorkloadFlags::Settled{
+      .arguments = {"--lr=" + peak},
+      .remark = "--lr is " + peak + ", the published schedule's peak for --hidden_dim " +
+                std::to_string(options.hidden_dim) + " and --warmup_steps " + std::to_string(training.warmup_steps)});
+}
 
 // The guide's checkpoint_epoch_10.pt was trained for 10 epochs.
 Result<int64_t> epochs_of_mdm_weights(const std::string& path) {
@@ -299,7 +323,7 @@ WorkloadFlags protein_flags() {
           .epochs_of_weights = epochs_of_mdm_weights,
           .tasks = {mpnn_score_task(), mpnn_design_task()},
           .flags_of_weight_file = flags_of_mpnn_weights,
-          .settle = {}};
+          .settle = settle_protein};
 }
 
 std::string cache_folder_of(const ProteinOptions& options) {

@@ -4,13 +4,17 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "runner/base/file_system.h"
+#include "runner/base/plural.h"
 #include "runner/data/sampler.h"
 
 namespace lockstep {
 namespace {
+
+constexpr size_t kRelativesShown = 3;
 
 int64_t held_out_count(double share, int64_t count) {
   if (share <= 0.0 || count < 2) return 0;
@@ -67,15 +71,42 @@ Error no_predefined_split(const std::string& pdb_path, bool has_clusters) {
                                    (has_clusters ? "clusters" : "structures") + " to validate on"};
 }
 
-std::vector<std::pair<std::string, std::string>> lines_on_source(const StructureCache& structures,
-                                                                 const std::string& found) {
-  std::vector<std::pair<std::string, std::string>> lines;
-  if (!found.empty()) lines.emplace_back("found", found);
-  constexpr size_t kShown = 5;
-  for (size_t i = 0; i < std::min(kShown, structures.skipped().size()); ++i) {
-    const SkippedFile& file = structures.skipped()[i];
-    lines.emplace_back("skipped", file.file + ": " + file.reason);
+Relatives relatives_of(const std::vector<SampleToSplit>& samples, const SampleSplit& split) {
+  const auto cluster_of = [&](int64_t sample) { return samples[static_cast<size_t>(sample)].cluster; };
+  std::set<int64_t> all;
+  std::set<int64_t> trained;
+  for (const SampleToSplit& sample : samples) all.insert(sample.cluster);
+  for (const int64_t sample : split.train) trained.insert(cluster_of(sample));
+  Relatives relatives{.groups = static_cast<int64_t>(all.size()), .validation = {}};
+  for (const int64_t sample : split.validation) {
+    if (trained.contains(cluster_of(sample))) relatives.validation.push_back(sample);
   }
+  return relatives;
+}
+
+std::string held_out_text(const SampleSplit& split, const Relatives& relatives, int64_t num_samples,
+                          const std::vector<std::string>& names) {
+  const std::string count = std::to_string(split.validation.size());
+  const size_t related = relatives.validation.size();
+  if (related > 0) {
+    return count + ", of which " + std::to_string(related) + (related == 1 ? " is" : " are") +
+           " similar to structures that are trained on: " + first_of(names, kRelativesShown);
+  }
+  if (relatives.groups == num_samples) return count;
+  return count + ", held out by " + plural(relatives.groups, "group") + " of similar sequences";
+}
+
+std::vector<std::pair<std::string, std::string>> lines_on_source(const StructureCache& structures,
+                                                                 const SourceNotes& notes, bool show_all) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  if (!notes.found.empty()) lines.emplace_back("found", notes.found);
+  const auto add = [&](const char* label, const std::vector<SkippedFile>& files) {
+    const auto rows = rows_of_files(label, files, show_all);
+    lines.insert(lines.end(), rows.begin(), rows.end());
+  };
+  add("skipped", structures.skipped());
+  add("left out", notes.remarks);
+  add("remark", structures.remarks());
   return lines;
 }
 

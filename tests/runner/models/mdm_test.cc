@@ -22,6 +22,7 @@
 #include "runner/data/structures/prepare_structures.h"
 #include "runner/data/structures/structure.h"
 #include "runner/data/structures/structure_cache.h"
+#include "runner/data/structures/structure_tensors.h"
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/workload_flags.h"
@@ -409,6 +410,28 @@ Position residue(int32_t number, char letter, float chi1 = kMissing) {
   position.chi1 = chi1;
   position.flags = kInFile | kStandardResidue;
   return position;
+}
+
+TEST(MdmWorkload, torsions_that_fit_no_structure_are_counted_and_refused_where_that_is_so_of_all) {
+  Structure with{.name = "with", .chains = {{.id = "A", .positions = {residue(1, 'S', 1.0F), residue(2, 'V', 1.0F)}}}};
+  Structure without{.name = "without", .chains = {{.id = "A", .positions = {residue(1, 'F'), residue(2, 'K')}}}};
+  without.remarks = {std::string(kWrongTorsions) + " has 3 values; expected 2"};
+  const RunConfig config =
+      *parse_run_config({"protein", "--pdb_path", "generated", "--variant", "mdm"}, all_workload_flags());
+  const auto made = [&](const std::vector<Structure>& structures) {
+    return MdmWorkload::create(config, StructureCache::from_structures(structures).value(), at::Device(at::kCPU));
+  };
+  const auto workload = made({with, without});
+  ASSERT_TRUE(workload.ok()) << workload.error().message;
+  std::string rows;
+  for (const auto& [label, value] : (*workload)->describe()) rows += label + ": " + value + "\n";
+  EXPECT_THAT(rows, HasSubstr(", 1 without torsion angles"));
+  EXPECT_THAT(rows, HasSubstr("remark: without: torsion_bins has 3 values; expected 2"));
+  EXPECT_THAT(
+      made({without}).error().message,
+      HasSubstr("has a torsion angle that can be learnt, as in without: torsion_bins has 3 values; expected 2"));
+  without.remarks.clear();  // JSON lines have no side chains
+  EXPECT_TRUE(made({without}).ok());
 }
 
 TEST(MdmWorkload, fetches_the_complete_standard_residues_of_the_first_protein_chain_and_masks_no_padding) {

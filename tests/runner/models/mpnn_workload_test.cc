@@ -123,6 +123,51 @@ TEST(MpnnWorkload, hides_a_listed_chain_with_its_copies_in_every_epoch) {
   for (int64_t epoch = 0; epoch < 20; ++epoch) EXPECT_EQ(hidden_chains(*workload, structure, epoch), "AC") << epoch;
 }
 
+// A capsid of ten copies in two assemblies, and a monomer of the same cluster.
+TEST(MpnnWorkload, a_listed_chain_has_the_same_chance_however_many_copies_and_assemblies_it_has) {
+  std::vector<Structure> structures = {of_one_chain("1mon-1", 7)};
+  for (const char* name : {"1cap-1", "1cap-2"}) {
+    Structure capsid = of_one_chain(name, 7);
+    for (int copy = 2; copy <= 10; ++copy) {
+      capsid.chains.push_back(capsid.chains.front());
+      capsid.chains.back().id = "A-" + std::to_string(copy);
+    }
+    structures.push_back(capsid);
+  }
+  const auto workload = mpnn_workload(structures);
+  const auto source = workload->batches({.split = Split::kTrain, .seed = kMpnnSeed, .global_batch = 1000}).value();
+  std::map<int64_t, int> times;  // by sample: the monomer is the first
+  for (int64_t epoch = 0; epoch < 2000; ++epoch) ++times[source->batch(epoch, 0).at(0)];
+  EXPECT_EQ(times.size(), 3U) << "one sample for each assembly";
+  EXPECT_NEAR(times[0], 1000, 90);
+  EXPECT_NEAR(times[1], 500, 80);
+  EXPECT_NEAR(times[2], 500, 80);
+}
+
+std::string described(const Workload& workload, const std::string& label) {
+  for (const auto& [name, value] : workload.describe()) {
+    if (name == label) return value;
+  }
+  return {};
+}
+
+TEST(MpnnWorkload, structures_with_similar_sequences_are_held_out_together) {
+  std::vector<Structure> structures;
+  for (int i = 0; i < 12; ++i) {
+    Structure structure = of_one_chain("s" + std::to_string(i), -1);
+    // Each sequence is there twice.
+    for (size_t at = 0; at < structure.chains[0].positions.size(); ++at) {
+      structure.chains[0].positions[at].type =
+          static_cast<uint8_t>((at * at + at * static_cast<size_t>(1 + i / 2)) % 19 + (at % 2));
+    }
+    structures.push_back(structure);
+  }
+  const auto workload = mpnn_workload(structures, "0.3");
+  EXPECT_EQ(described(*workload, "validated on"), "4, held out by 6 groups of similar sequences");
+  const auto source = workload->batches({.split = Split::kTrain, .seed = kMpnnSeed, .global_batch = 10'000}).value();
+  EXPECT_EQ(source->batch(0, 0).size(), 8U) << "an epoch takes all that are trained on";
+}
+
 TEST(MpnnWorkload, takes_one_member_of_each_cluster_and_others_in_other_epochs) {
   const auto workload = mpnn_workload({of_one_chain("1aaa", 7), of_one_chain("1bbb", 9), of_one_chain("1ccc", 7)});
   const auto source = workload->batches({.split = Split::kTrain, .seed = kMpnnSeed, .global_batch = 1000}).value();

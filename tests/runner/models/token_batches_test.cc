@@ -6,6 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runner/models/protein/sequence_groups.h"
 
 namespace lockstep {
 namespace {
@@ -77,6 +82,50 @@ TEST(TokenBatches, an_epoch_takes_one_member_of_each_cluster_and_over_time_all) 
     for (const auto& [cluster, times] : by_cluster) EXPECT_EQ(times, 1) << cluster;
   }
   EXPECT_EQ(seen.size(), 40U);
+}
+
+// A monomer and a capsid of sixty copies are two members of one cluster.
+TEST(TokenBatches, each_member_has_the_same_chance_however_many_samples_it_has) {
+  std::vector<PackedSample> samples = {{.sample = 0, .length = 20, .cluster = 0, .member = 0}};
+  for (int64_t i = 1; i <= 10; ++i) samples.push_back({.sample = i, .length = 20, .cluster = 0, .member = 1});
+  TokenBatches source({.seed = 5, .tokens_max = 100, .samples_max = 10}, samples);
+  constexpr int kEpochs = 10'000;
+  std::map<int64_t, int> times;
+  for (int64_t epoch = 0; epoch < kEpochs; ++epoch) ++times[source.batch(epoch, 0).at(0)];
+  EXPECT_NEAR(times[0], kEpochs / 2, 200);  // four standard deviations
+  for (int64_t i = 1; i <= 10; ++i) EXPECT_NEAR(times[i], kEpochs / 20, 90) << i;
+}
+
+TEST(TokenBatches, the_steps_of_an_epoch_are_counted_as_they_are_packed) {
+  std::vector<PackedSample> samples;
+  for (int64_t i = 0; i < 300; ++i) {
+    samples.push_back({.sample = i, .length = 1 + i * i % 97, .cluster = i / 3, .member = i % 3 / 2});
+  }
+  for (const int64_t tokens_max : {1, 50, 97, 200, 1000, 100'000}) {
+    for (const int64_t samples_max : {7, 1000}) {
+      TokenBatches counted({.seed = 5, .tokens_max = tokens_max, .samples_max = samples_max}, samples);
+      for (int64_t epoch = 0; epoch < 5; ++epoch) {
+        const int64_t steps = counted.steps(epoch);
+        TokenBatches packed({.seed = 5, .tokens_max = tokens_max, .samples_max = samples_max}, samples);
+        EXPECT_FALSE(packed.batch(epoch, steps - 1).empty());
+        EXPECT_THROW((void)packed.batch(epoch, steps), std::out_of_range) << tokens_max << " " << epoch;
+      }
+    }
+  }
+}
+
+TEST(SequenceGroups, structures_with_similar_proteins_are_one_group) {
+  const std::string a =
+      "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQAPILSRVGDGTQDNLSGAEKAVQVKVKALPDAQFEVVHSLAKWKRQTLGQHDFSAGEGLYTHMKALRPDED";
+  std::string mutated = a;
+  mutated[10] = 'W';
+  mutated[60] = 'W';
+  const std::string other =
+      "GSHMASMTGGQQMGRGSEFELRRQACGRTDDEPWNNVYCLKSTIPAHMKKWQRDGYVEPLNATCFIHSWKQMEDYRLPVGNATICFHSWKQ";
+  EXPECT_EQ(sequence_groups({{a}, {other}, {mutated}, {"ACDEFG"}, {"ACDEFG", other}, {}}),
+            (std::vector<int64_t>{0, 1, 0, 1, 1, 2}));
+  EXPECT_EQ(sequence_groups({{"HHHHHHHHHHHHACD"}, {"HHHHHHHHHHHHWYE"}}), (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE(sequence_groups({}).empty());
 }
 
 TEST(TokenBatches, an_epoch_has_as_many_samples_as_it_may) {
