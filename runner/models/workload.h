@@ -214,8 +214,8 @@ class Workload {
   // return the same names in the same order. Makes no collectives. Unless overridden: the loss terms over the
   // validation split, named "valid_<term>".
   virtual Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard);
-  // Turns the sums over all ranks into the figures that are reported. Unless overridden: the mean of each, NaN where the
-  // count is 0; a figure that is NaN is never the best. Override it for a perplexity or a distance. Pure.
+  // Turns the sums over all ranks into the figures that are reported. Unless overridden: the mean of each, NaN where
+  // the count is 0; a figure that is NaN is never the best. Override it for a perplexity or a distance. Pure.
   [[nodiscard]] virtual EvaluationMetrics figures(const std::vector<MetricSum>& totals) const;
   // Called on rank 0 after every evaluation. Returns lines in the guide's format, which the loop prints on stdout.
   struct EvaluationReport {
