@@ -184,7 +184,6 @@ std::string wait_words(const train::Obstacle& wait) {
   }
   static const std::map<std::string, std::string> words = {
       {"InvalidSpec", "has a spec of which no pod can be made; pods that run are kept"},
-      {"PodsTriedAgain", "had its pods refused, and they are tried again"},
       {"Unschedulable", "cannot be scheduled"},
       {"NotScheduled", "waits for a scheduler, and none has looked at it"},
       {"SchedulingGated", "is held back by its scheduling gates"},

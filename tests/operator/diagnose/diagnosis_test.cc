@@ -373,7 +373,6 @@ TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
 
 TEST(Wait, every_reason_of_the_operator_has_words) {
   for (const char* reason : {"InvalidSpec",
-                             "PodsTriedAgain",
                              "Unschedulable",
                              "ErrImagePull",
                              "ImagePullBackOff",
@@ -402,10 +401,27 @@ TEST(Wait, every_reason_of_the_operator_has_words) {
     EXPECT_FALSE(diagnosis.is_well) << reason;
     EXPECT_THAT(diagnosis.verdict, AllOf(StartsWith("TrainJob sasrec "), Not(HasSubstr("(")))) << reason;
     EXPECT_THAT(diagnosis.details, Contains(std::string(reason) + ": the words of " + reason)) << reason;
+    const bool is_refused = std::string(reason) == "InvalidSpec";  // then the time of a queued job's reservation runs
     EXPECT_THAT(diagnosis.details,
-                Contains(HasSubstr("not ready since 1m; the job fails when this has kept it for 15m")))
+                Contains(HasSubstr(std::string("not ready since 1m; the job ") +
+                                   (is_refused ? "gives its reservation in the queue back" : "fails") +
+                                   " when this has kept it for 15m")))
         << reason;
   }
+}
+
+TEST(Wait, for_another_spec_says_that_it_may_be_edited_while_there_are_no_pods) {
+  const auto advice_in = [](const std::string& phase) {
+    FactsBuilder builder;
+    const std::string status = R"({"reason": "InvalidSpec", "phase": ")" + phase + "\"}";
+    builder.status(status.c_str())
+        .condition("Running", "False", "NoStepYet")
+        .condition("PodsReady", "False", "InvalidSpec", "spec.trainer.env[0].name: bad.", 60);
+    return diagnose(builder.facts).advice;
+  };
+  EXPECT_THAT(advice_in("Pending"), Contains(Field(&Advice::text, HasSubstr("the job goes on by itself"))));
+  EXPECT_THAT(advice_in("Pending"), Not(Contains(Field(&Advice::text, HasSubstr("while the job is suspended")))));
+  EXPECT_THAT(advice_in("Starting"), Contains(Field(&Advice::text, HasSubstr("while the job is suspended"))));
 }
 
 TEST(Wait, for_a_container_that_cannot_be_set_up_is_told_by_the_kubelets_words) {
