@@ -91,7 +91,10 @@ Result<PdbRecords> atoms_of_first_model(std::string_view text) {
     if (line.starts_with("data_") && records.lines.empty()) {
       return invalid("is mmCIF, but its name ends with .pdb or .ent");
     }
-    has_ended = has_ended || (line.starts_with("ENDMDL") && !records.lines.empty());
+    if (line.starts_with("ENDMDL") && !has_ended) {
+      has_ended = records.num_atoms > 0;
+      if (!has_ended) records.lines.clear();  // a model of HETATM alone: the next one is the first
+    }
     if (has_ended) {
       if (line.starts_with("MODEL ")) ++records.further_models;
       continue;

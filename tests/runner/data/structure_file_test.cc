@@ -314,6 +314,10 @@ TEST(StructureFile, only_the_first_model_is_read) {
       "MODEL        1\n" + pdb_chain(2) + "ENDMDL\nMODEL        2\n" + pdb_chain(3, 'B') + "ENDMDL\n";
   EXPECT_EQ(parsed(models).chains.size(), 1U);
   EXPECT_THAT(parsed(models).remarks, ElementsAre("only the first of 2 models is read"));
+  const std::string ligand = pdb_residue({.name = "PCA", .number = 9, .record = "HETATM"});
+  const Structure second = parsed("MODEL\n" + ligand + "ENDMDL\nMODEL\n" + pdb_chain(3) + "ENDMDL\n");
+  EXPECT_EQ(sequence(second.chains[0]), "AAA") << "the first model with atoms";
+  EXPECT_TRUE(second.remarks.empty());
 }
 
 TEST(StructureFile, a_chain_without_an_id_gets_a_free_letter) {
