@@ -251,6 +251,10 @@ class EventReader {
   }
 
   static bool read_time(std::string_view text, RawEvent& event, uint32_t& nanoseconds, std::string& reason) {
+    if (const auto whole = parse_number<int64_t>(text)) {  // most times
+      event.time = *whole;
+      return true;
+    }
     const std::optional<Instant> instant = instant_of(text);
     if (!instant) {
       reason = "the timestamp is not a number or a date";
@@ -459,16 +463,21 @@ OriginalIds numbers_up_to(int64_t last) {
   return originals;
 }
 
-// The rare users or items: how many there are, and the first of them by their keys.
-int64_t note_rare(const std::vector<int64_t>& counts, int64_t min_count, const std::vector<KeyMap::Id>& ids,
-                  size_t names_max, std::vector<std::string>& names) {
+// The rare users or items: how many there are, and the first of them by their keys. `ids`: the ids by key, empty where
+// keys are the ids; asked for only if there are rare ones.
+int64_t note_rare(const std::vector<int64_t>& counts, int64_t min_count,
+                  const std::function<std::vector<KeyMap::Id>()>& ids, size_t names_max,
+                  std::vector<std::string>& names) {
+  std::vector<size_t> first;
   int64_t rare = 0;
   for (size_t key = 0; key < counts.size(); ++key) {
     if (counts[key] == 0 || counts[key] >= min_count) continue;
+    if (first.size() < names_max) first.push_back(key);
     ++rare;
-    if (names.size() >= names_max) continue;
-    names.push_back(key < ids.size() ? printable(text_of(ids[key])) : std::to_string(key));
   }
+  if (first.empty()) return rare;
+  const std::vector<KeyMap::Id> all = ids();
+  for (const size_t key : first) names.push_back(all.empty() ? std::to_string(key) : printable(text_of(all[key])));
   return rare;
 }
 
@@ -673,19 +682,18 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   drop_equal_events(grouped, layout.has_times(), report);
   const Counts counts = counts_of(grouped);
   on_progress();
-  const std::vector<KeyMap::Id> user_ids = reader.users();
-  const std::vector<KeyMap::Id> item_ids = reader.items();
-  report.dropped_users =
-      note_rare(counts.users, report.min_count, user_ids, options.names_max, report.dropped_user_names);
-  report.dropped_items =
-      note_rare(counts.items, report.min_count, item_ids, options.names_max, report.dropped_item_names);
+  report.dropped_users = note_rare(
+      counts.users, report.min_count, [&] { return reader.users(); }, options.names_max, report.dropped_user_names);
+  report.dropped_items = note_rare(
+      counts.items, report.min_count, [&] { return reader.items(); }, options.names_max, report.dropped_item_names);
   if (layout.keeps_ids()) {
     dataset.interactions = to_csr(grouped, counts, nullptr, layout.has_times(), report);
   } else {
     const Numbers numbers = number_by_appearance(read.events, counts, report.min_count);
+    const std::vector<KeyMap::Id> item_ids = reader.items();
     dataset.items_sha256 = digest_of(numbers.keys.items, item_ids);
     if (options.original_ids) {
-      dataset.users = original_ids(numbers.keys.users, user_ids);
+      dataset.users = original_ids(numbers.keys.users, reader.users());
       dataset.items = original_ids(numbers.keys.items, item_ids);
     }
     on_progress();
