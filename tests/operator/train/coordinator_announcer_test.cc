@@ -15,9 +15,11 @@ namespace {
 const api::ObjectKey kJob{.ns = "ns", .name = "sasrec"};
 const api::ObjectKey kOtherJob{.ns = "ns", .name = "other"};
 
+constexpr int kPort = 8181;
+
 // Pods named by their addresses, to which the address of pod 0 is sent.
 CoordinatorNews news(const std::string& address, const std::vector<std::string>& ips) {
-  CoordinatorNews made{.address = address, .token = "secret", .pods = {}};
+  CoordinatorNews made{.address = address, .token = "secret", .port = kPort, .pods = {}};
   for (const std::string& ip : ips) made.pods.push_back({.uid = "uid-" + ip, .ip = ip});
   return made;
 }
@@ -25,8 +27,9 @@ CoordinatorNews news(const std::string& address, const std::vector<std::string>&
 // Answers as the test sets it, and lets the test wait for what was sent.
 class Agents {
  public:
-  Status receive(const std::string& ip, int, const std::string& token, const std::string& address) {
+  Status receive(const std::string& ip, int port, const std::string& token, const std::string& address) {
     std::unique_lock lock(mutex_);
+    EXPECT_EQ(port, kPort);
     EXPECT_EQ(token, "secret");
     EXPECT_TRUE(busy_.insert(ip).second) << ip << " gets two requests at a time";
     ++told_[ip + " " + address];
@@ -98,8 +101,8 @@ class CoordinatorAnnouncerTest : public testing::Test {
   Agents agents_;
   Lines warnings_;
   CoordinatorAnnouncer announcer_{
-      {.send = [this](const std::string& ip, int, const std::string& token,
-                      const std::string& address) { return agents_.receive(ip, token, address); },
+      {.send = [this](const std::string& ip, int port, const std::string& token,
+                      const std::string& address) { return agents_.receive(ip, port, token, address); },
        .threads = 1,
        .logger = Logger({.lowest = LogLevel::kWarning,
                          .sink = [this](const std::string& line) { warnings_.add(line); },
