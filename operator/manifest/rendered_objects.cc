@@ -46,6 +46,7 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
   if (!options.ns.empty()) meta.ns = options.ns;
   if (meta.ns.empty()) meta.ns = kDefaultNamespace;
   if (meta.uid.empty()) meta.uid = kUidPlaceholder;
+  if (meta.generation == 0) meta.generation = 1;  // as the API server numbers a new object
   if (options.nodes) TRY(set_nodes(*options.nodes, observed.job.spec));
   const api::TrainJobSpec& spec = observed.job.spec;
 
