@@ -597,7 +597,10 @@ void Agent::perform(const Broken& output) {
   feed(MemberEvent(std::move(broken)));
 }
 
-void Agent::perform(const Leave& output) { feed(MemberEvent(output)); }
+void Agent::perform(const Leave& output) {
+  send_heartbeat(monotonic_ns());
+  feed(MemberEvent(output));
+}
 void Agent::perform(const NodeDone& output) { feed(MemberEvent(output)); }
 
 void Agent::perform(const NodeFailed& failed) {
@@ -628,6 +631,9 @@ void Agent::perform(const Seek&) { link_->seek(); }
 void Agent::perform(const Placement& output) { feed(SupervisorEvent(output)); }
 
 void Agent::perform(const CutGroup& output) {
+  // The coordinator must know which ranks hold steps that nobody has written, also where all of them were made since the
+  // last heartbeat.
+  send_heartbeat(monotonic_ns());
   // Node 0's coordinator prints why the group is broken; on every other node its agent does.
   if (!is_first()) {
     terminal_.err_line("lockstep: leaving the group of generation " + std::to_string(counter_of(output.generation)) +

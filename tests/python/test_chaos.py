@@ -1,9 +1,9 @@
 """`lockstep chaos` where there is no group to break: it says what happened, and does not wait for its time to be up."""
 import subprocess
-import time
 
 import pytest
 
+from jobs import wait_until
 from programs import clean_environment, text, write_interactions
 from runs import SMALL_MODEL
 
@@ -26,12 +26,15 @@ def chaos(lockstep, *words):
 
 
 def test_a_kill_before_the_first_step_is_judged_by_the_run_that_trains_then(lockstep, loading_run, tmp_path):
-    while True:  # until its workers are there
-        done = chaos(lockstep, "kill-rank", tmp_path / "run", "--rank", 1, "--patience", 90)
-        if "killed rank 1" in done.stdout:
-            break
-        assert loading_run.poll() is None and done.returncode == 2, text(done)
-        time.sleep(0.05)
+    attempts = []
+
+    def is_killed():  # its workers are there
+        attempts.append(chaos(lockstep, "kill-rank", tmp_path / "run", "--rank", 1, "--patience", 90))
+        done = attempts[-1]
+        assert "killed rank 1" in done.stdout or loading_run.poll() is None and done.returncode == 2, text(done)
+        return "killed rank 1" in done.stdout
+    wait_until(is_killed, "a rank to kill")
+    done = attempts[-1]
     assert done.returncode == 0, text(done)
     # Where the machine was slow, the first group had formed.
     assert "no group had formed yet; the run trains" in done.stdout or "next committed step" in done.stdout, text(done)
