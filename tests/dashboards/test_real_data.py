@@ -144,7 +144,7 @@ def test_what_broke_is_in_the_panels(recorded):
         # Node 1's agent has no page: node 0 counts for it.
         ("training-run", "Workers started again"): {"process: SignalKILL": 2, "process gave up: SignalKILL": 1,
                                                     "pod: SignalKILL": 1},
-        ("fleet", "TrainJobs that ended, by reason"): {"InvalidUsage": 1},
+        ("fleet", "TrainJobs that ended, by reason"): {"InvalidUsage": 1, "complete": 0},  # none was completed
         ("fleet", "Pods and gangs started again, by reason"): {"SignalKILL": 1},
         ("fleet", "Recoveries, by cause"): {"SignalKILL": 3},
     }
