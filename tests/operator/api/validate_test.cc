@@ -138,7 +138,8 @@ bool ends_otherwise(const Schema& weaker, const TrainJobCase& one, const std::ve
 
 // Every limit of the CRD decides a case: with one of them taken away, some case ends in another way.
 TEST(ValidateCases, need_every_limit_and_rule_of_the_crd) {
-  // They bound the cost of rules; the pattern allows one word, which is as long, and only the operator writes the status.
+  // They bound the cost of rules; the pattern allows one word, which is as long, and only the operator writes the
+  // status.
   const std::set<std::string> kOnlyForCost = {"spec.trainer.numProcPerNode maxLength", "status.reason maxLength"};
   const std::vector<std::vector<Problem>> problems = problems_of_all();
   std::vector<Limit> limits;
