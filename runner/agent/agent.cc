@@ -631,8 +631,8 @@ void Agent::perform(const Seek&) { link_->seek(); }
 void Agent::perform(const Placement& output) { feed(SupervisorEvent(output)); }
 
 void Agent::perform(const CutGroup& output) {
-  // The coordinator must know which ranks hold steps that nobody has written, also where all of them were made since the
-  // last heartbeat.
+  // The coordinator must know which ranks hold steps that nobody has written, also where all of them were made since
+  // the last heartbeat.
   send_heartbeat(monotonic_ns());
   // Node 0's coordinator prints why the group is broken; on every other node its agent does.
   if (!is_first()) {

@@ -13,8 +13,8 @@
 #include "runner/base/parse_number.h"
 #include "runner/base/sha256.h"
 #include "runner/data/take_line.h"
-#include "runner/formats/open_text.h"
 #include "runner/data/text/unicode_classes.h"
+#include "runner/formats/open_text.h"
 
 namespace lockstep {
 namespace {
