@@ -57,7 +57,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       display_timer_(loop_),
       sent_check_timer_(loop_),
       terminal_(options_.terminal, STDOUT_FILENO, STDERR_FILENO),
-      workers_(loop_, options_.worker, options_.oom_kill_path, options_.supervisor.nproc, worker_handlers()),
+      workers_(make_ranks()),
       supervisor_(options_.supervisor),
       member_(options_.member),
       job_(now(), options_.coordinator_options.heartbeat_timeout + 2 * kBeatInterval),
@@ -108,7 +108,7 @@ void Agent::wait_for_stop_signals() {
 
 void Agent::on_stop_signal(int signal) {
   if (signal == SIGINT && ++interrupts_ > 1) {
-    workers_.kill_all();
+    workers_->kill_all();
     end(Finish{.code = code_of(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
     return loop_.stop();
   }
@@ -124,14 +124,22 @@ void Agent::on_stop_signal(int signal) {
 void Agent::wait_for_children() {
   child_signals_.async_wait([this](boost::system::error_code error, int) {
     if (error) return;
-    workers_.reap();
+    workers_->reap();
     wait_for_children();
   });
 }
 
 // ---- workers ----
 
-NodeWorkers::Handlers Agent::worker_handlers() {
+std::unique_ptr<NodeRanks> Agent::make_ranks() {
+  const int ranks = options_.supervisor.nproc;
+  if (options_.program) {
+    return std::make_unique<ProgramRanks>(loop_, *options_.program, options_.oom_kill_path, ranks, worker_handlers());
+  }
+  return std::make_unique<NodeWorkers>(loop_, options_.worker, options_.oom_kill_path, ranks, worker_handlers());
+}
+
+NodeRanks::Handlers Agent::worker_handlers() {
   return {.on_message = [this](int local_rank, const WorkerMessage& message) { on_message(local_rank, message); },
           .on_end = [this](const WorkerEnd& worker_end) { on_worker_end(worker_end); },
           .on_line = [this](int local_rank, bool to_stderr,
@@ -149,7 +157,7 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
   const int local_rank = worker_end.local_rank;
   Seen& seen = seen_[static_cast<size_t>(local_rank)];
   const int64_t now_ns = monotonic_ns();
-  if (const std::optional<BeatSnapshot> beats = workers_.beats(local_rank)) {
+  if (const std::optional<BeatSnapshot> beats = workers_->beats(local_rank)) {
     look_at_worker(local_rank, *beats, now_ns, false);
     // The time of the failure: for a worker that was killed because it hung its last progress, for one that died its
     // last sign of life.
@@ -194,7 +202,7 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
   if (std::holds_alternative<StoreRequest>(message)) {
     return on_store_request(local_rank, std::get<StoreRequest>(message));
   }
-  if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, monotonic_ns(), false);
+  if (const auto beats = workers_->beats(local_rank)) look_at_worker(local_rank, *beats, monotonic_ns(), false);
   WorkerStatus& status = status_of(local_rank);
   std::visit(Overloaded{
                  [&](const Hello& m) {
@@ -225,10 +233,10 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
 
 void Agent::on_store_request(int local_rank, const StoreRequest& request) {
   if (member_.joined) return link_->send(StoreCall{.local_rank = local_rank, .request = request});
-  workers_.answer_store(local_rank, StoreReply{.id = request.id,
-                                               .status = StoreStatus::kStale,
-                                               .values = {},
-                                               .message = "the coordinator is not reachable"});
+  workers_->answer_store(local_rank, StoreReply{.id = request.id,
+                                                .status = StoreStatus::kStale,
+                                                .values = {},
+                                                .message = "the coordinator is not reachable"});
 }
 
 void Agent::on_durable(int64_t step) {
@@ -239,8 +247,8 @@ void Agent::on_durable(int64_t step) {
 void Agent::on_left(int local_rank, const Left& left) {
   // A worker that lost its peer reports as early as the peer's death shows. Reap first, so that a death on this node is
   // handled before the less informative report.
-  workers_.reap();
-  if (!workers_.is_alive(local_rank)) return;
+  workers_->reap();
+  if (!workers_->is_alive(local_rank)) return;
   status_of(local_rank).state = "waiting";
   feed(SupervisorEvent(WorkerLeft{
       .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message}));
@@ -288,8 +296,8 @@ void Agent::look_at_workers() {
   const bool is_late = looked_ns_ > 0 && now_ns - looked_ns_ > kLateLookNs;
   looked_ns_ = now_ns;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    if (!workers_.is_alive(local_rank)) continue;
-    if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, now_ns, !is_late);
+    if (!workers_->is_alive(local_rank)) continue;
+    if (const auto beats = workers_->beats(local_rank)) look_at_worker(local_rank, *beats, now_ns, !is_late);
   }
   if (now_ns - heartbeat_ns_ >= std::chrono::nanoseconds(kBeatInterval).count()) {
     heartbeat_ns_ = now_ns;
@@ -302,6 +310,7 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
   Seen& seen = seen_[static_cast<size_t>(local_rank)];
   const WorkerBeat beat = worker_beat(beats, local_rank, now_ns);
   WorkerStatus& status = status_of(local_rank);
+  status.pid = workers_->pid(local_rank);  // a program's process is started later than its rank
   status.step = beat.step;
   note_commit(beats);
   status.activity = beat.activity;
@@ -338,8 +347,8 @@ void Agent::send_heartbeat(int64_t now_ns) {
   send_pending_decisions();
   Heartbeat heartbeat;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    if (!workers_.is_alive(local_rank)) continue;
-    if (const auto beats = workers_.beats(local_rank)) {
+    if (!workers_->is_alive(local_rank)) continue;
+    if (const auto beats = workers_->beats(local_rank)) {
       heartbeat.workers.push_back(worker_beat(*beats, local_rank, now_ns));
     }
   }
@@ -356,8 +365,8 @@ void Agent::note_commit(const BeatSnapshot& beats) {
 
 std::optional<Commit> Agent::newest_commit() {
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    if (!workers_.is_alive(local_rank)) continue;
-    if (const auto beats = workers_.beats(local_rank)) note_commit(*beats);
+    if (!workers_->is_alive(local_rank)) continue;
+    if (const auto beats = workers_->beats(local_rank)) note_commit(*beats);
   }
   return newest_commit_;
 }
@@ -435,7 +444,7 @@ void Agent::on_refused(Refused refused) {
 void Agent::on_coordinator_said(const CoordinatorMessage& message) {
   if (const auto* const answer = std::get_if<StoreAnswerTo>(&message)) {
     const bool is_ours = answer->local_rank >= 0 && answer->local_rank < nproc();
-    if (is_ours) workers_.answer_store(answer->local_rank, answer->reply);
+    if (is_ours) workers_->answer_store(answer->local_rank, answer->reply);
   }
   job_ended_ = job_ended_ || std::holds_alternative<EndJob>(message);
   feed(MemberEvent(CoordinatorSaid{message}));
@@ -454,7 +463,7 @@ void Agent::on_seek_problem(const std::string& text) {
 
 void Agent::on_break(const GroupBreak& group_break) {
   // First records the last commits of the group that broke, so that they do not count for the next one.
-  if (const auto beats = workers_.beats(0)) job_.on_beats(*beats);
+  if (const auto beats = workers_->beats(0)) job_.on_beats(*beats);
   job_.on_break(group_break, std::time(nullptr));
 }
 
@@ -537,7 +546,7 @@ void Agent::perform(const StartWorker& output) {
   const int local_rank = output.local_rank;
   board_.publish_metrics(local_rank, {});
   seen_[static_cast<size_t>(local_rank)] = Seen{};
-  if (const Status started = workers_.start(local_rank); !started.ok()) {
+  if (const Status started = workers_->start(local_rank); !started.ok()) {
     // Handled like the end of a worker: a program that does not exist ends the job, any other error is retried.
     const bool missing = started.error().code == ErrorCode::kNotFound;
     return record_worker_end(WorkerEnd{.local_rank = local_rank,
@@ -545,7 +554,7 @@ void Agent::perform(const StartWorker& output) {
                                        .last_words = started.error().message});
   }
   status_of(local_rank) = WorkerStatus{
-      .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_.pid(local_rank), .state = "starting"};
+      .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_->pid(local_rank), .state = "starting"};
 }
 
 void Agent::perform(const AssignWorkers& output) {
@@ -557,15 +566,15 @@ void Agent::perform(const AssignWorkers& output) {
   const std::string address = placement.nnodes > 1 ? link_->local_address() : "";
   const int cores = usable_cores();
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    workers_.send(local_rank, Assignment{.generation = placement.generation,
-                                         .rank = rank_of(local_rank),
-                                         .local_rank = local_rank,
-                                         .world_size = placement.world_size,
-                                         .local_world_size = nproc(),
-                                         .nnodes = placement.nnodes,
-                                         .declared_world_size = placement.wanted_nodes * nproc(),
-                                         .node_cores = cores,
-                                         .address = address});
+    workers_->send(local_rank, Assignment{.generation = placement.generation,
+                                          .rank = rank_of(local_rank),
+                                          .local_rank = local_rank,
+                                          .world_size = placement.world_size,
+                                          .local_world_size = nproc(),
+                                          .nnodes = placement.nnodes,
+                                          .declared_world_size = placement.wanted_nodes * nproc(),
+                                          .node_cores = cores,
+                                          .address = address});
     WorkerStatus& status = status_of(local_rank);
     status.rank = rank_of(local_rank);
     status.state = "joined";
@@ -574,16 +583,16 @@ void Agent::perform(const AssignWorkers& output) {
 }
 
 void Agent::perform(const Cut& output) {
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_.send(local_rank, output);
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_->send(local_rank, output);
 }
 
 void Agent::perform(const LeaveTogether& output) {
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_.send(local_rank, output);
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_->send(local_rank, output);
 }
 
-void Agent::perform(const SignalWorkers& output) { workers_.signal_all(output.signal); }
-void Agent::perform(const DumpStacks& output) { workers_.dump_stacks(output.local_rank, rank_of(output.local_rank)); }
-void Agent::perform(const KillProcess& output) { workers_.kill(output.local_rank); }
+void Agent::perform(const SignalWorkers& output) { workers_->signal_all(output.signal); }
+void Agent::perform(const DumpStacks& output) { workers_->dump_stacks(output.local_rank, rank_of(output.local_rank)); }
+void Agent::perform(const KillProcess& output) { workers_->kill(output.local_rank); }
 
 void Agent::perform(const WorkersReady& output) { feed(MemberEvent(output)); }
 

@@ -31,6 +31,7 @@
 #include "runner/agent/job_record.h"
 #include "runner/agent/node_workers.h"
 #include "runner/agent/operator_requests.h"
+#include "runner/agent/program_ranks.h"
 #include "runner/agent/run_folder_view.h"
 #include "runner/agent/status_server.h"
 #include "runner/agent/terminal.h"
@@ -50,10 +51,11 @@ inline constexpr std::chrono::seconds kReaderPatience{10};
 
 struct AgentOptions {
   WorkerCommand worker;
-  std::string job;            // for /status
-  std::string job_namespace;  // likewise; empty without a TrainJob
-  std::string job_uid;        // likewise
-  std::string workload;       // for /status and the progress line
+  std::optional<ProgramCommand> program;  // set: the ranks run this program of the user's, and `worker` is not used
+  std::string job;                        // for /status
+  std::string job_namespace;              // likewise; empty without a TrainJob
+  std::string job_uid;                    // likewise
+  std::string workload;                   // for /status and the progress line
   int node_rank = 0;
   CoordinatorAddress coordinator;          // where node 0's agent listens; used when there may be several nodes
   CoordinatorOptions coordinator_options;  // for node 0; every node uses job, token and attempt in its Greet
@@ -114,7 +116,8 @@ class Agent {
   void on_stop_signal(int signal);
 
   // Workers.
-  NodeWorkers::Handlers worker_handlers();
+  std::unique_ptr<NodeRanks> make_ranks();
+  NodeRanks::Handlers worker_handlers();
   void on_worker_end(const WorkerEnd& worker_end);
   // Records the end in the status and passes it to the supervisor.
   void record_worker_end(const WorkerEnd& worker_end);
@@ -231,7 +234,7 @@ class Agent {
   boost::asio::steady_timer display_timer_;
   boost::asio::steady_timer sent_check_timer_;
   Terminal terminal_;
-  NodeWorkers workers_;
+  std::unique_ptr<NodeRanks> workers_;
   SupervisorState supervisor_;
   MemberState member_;
   std::unique_ptr<CoordinatorServer> server_;  // node 0

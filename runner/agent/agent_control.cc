@@ -41,7 +41,7 @@ int Agent::local_rank_for(int rank, const ControlSocket::Answer& answer) {
                           ", which has ranks " + std::to_string(first_rank_) + " to " + last}});
     return -1;
   }
-  if (!workers_.is_alive(local_rank)) {
+  if (!workers_->is_alive(local_rank)) {
     answer({{"error", "rank " + std::to_string(rank) + " is not running"}});
     return -1;
   }
@@ -49,11 +49,11 @@ int Agent::local_rank_for(int rank, const ControlSocket::Answer& answer) {
 }
 
 OrderedJson Agent::answer_about(int local_rank) {
-  const std::optional<BeatSnapshot> beats = workers_.beats(local_rank);
+  const std::optional<BeatSnapshot> beats = workers_->beats(local_rank);
   return {{"ok", true},
           {"rank", rank_of(local_rank)},
           {"node", options_.node_rank},
-          {"pid", workers_.pid(local_rank)},
+          {"pid", workers_->pid(local_rank)},
           {"step", beats ? beats->step : 0},
           {"nanoseconds", monotonic_ns()}};
 }
@@ -68,7 +68,7 @@ void Agent::control(const KillRank& request, const ControlSocket::Answer& answer
   if (local_rank < 0) return;
   const OrderedJson about = answer_about(local_rank);
   seen_[static_cast<size_t>(local_rank)].killed_ns = monotonic_ns();
-  workers_.signal(local_rank, SIGKILL);
+  workers_->signal(local_rank, SIGKILL);
   answer(about);
 }
 
@@ -76,11 +76,11 @@ void Agent::control(const StopRank& request, const ControlSocket::Answer& answer
   const int local_rank = local_rank_for(request.rank, answer);
   if (local_rank < 0) return;
   const OrderedJson about = answer_about(local_rank);
-  workers_.signal(local_rank, SIGSTOP);
+  workers_->signal(local_rank, SIGSTOP);
   if (request.seconds > 0) {
     auto& timer = continue_timers_.emplace_back(loop_, duration_of(request.seconds));
-    timer.async_wait([this, local_rank, pid = workers_.pid(local_rank)](boost::system::error_code error) {
-      if (!error && workers_.pid(local_rank) == pid) workers_.signal(local_rank, SIGCONT);
+    timer.async_wait([this, local_rank, pid = workers_->pid(local_rank)](boost::system::error_code error) {
+      if (!error && workers_->pid(local_rank) == pid) workers_->signal(local_rank, SIGCONT);
     });
   }
   answer(about);
@@ -90,7 +90,7 @@ void Agent::control(const InjectIntoRank& request, const ControlSocket::Answer& 
   const int local_rank = local_rank_for(request.rank, answer);
   if (local_rank < 0) return;
   const OrderedJson about = answer_about(local_rank);
-  workers_.send(local_rank, request.fault);
+  workers_->send(local_rank, request.fault);
   answer(about);
 }
 

@@ -50,7 +50,7 @@ RunPhase Agent::run_phase() const {
 ProgressView Agent::progress_view() {
   // Before the first step the worker's activity says more than "Running".
   std::string phase = to_string(local_workers_[0].activity);
-  if (const auto beats = workers_.beats(0); beats && beats->activity == Activity::kLoading && beats->to_prepare > 0) {
+  if (const auto beats = workers_->beats(0); beats && beats->activity == Activity::kLoading && beats->to_prepare > 0) {
     phase = "preparing the data: " + std::to_string(beats->prepared) + " of " + std::to_string(beats->to_prepare);
   }
   return ProgressView{.workload = options_.workload,
@@ -68,7 +68,7 @@ void Agent::publish() {
   fill_workers();
   if (is_first()) fill_job_status();
   AgentFigures figures{
-      .status = status_, .workers_alive = workers_.count_alive(), .restarts = restarts_, .gave_up = gave_up_};
+      .status = status_, .workers_alive = workers_->count_alive(), .restarts = restarts_, .gave_up = gave_up_};
   if (is_first()) {
     figures.job = &job_;
     figures.goodput_counters = job_.goodput_counters(now());
@@ -109,7 +109,7 @@ std::optional<LoadingStatus> Agent::loading() const {
     if (rank == options_.node_rank) continue;
     for (const WorkerBeat& beat : node.workers) consider(beat.activity, beat.seconds_unchanged);
   }
-  if (const auto beats = workers_.beats(0); loading && beats) {
+  if (const auto beats = workers_->beats(0); loading && beats) {
     loading->prepared = beats->prepared;
     loading->to_prepare = beats->to_prepare;
   }

@@ -81,6 +81,12 @@ void BeatPageMapping::close_fd() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
+void BeatPageMapping::set_activity(Activity activity, Phase phase) {
+  page_->activity = activity;
+  page_->phase = phase;
+  page_->changed_ns = monotonic_ns();
+}
+
 BeatSnapshot BeatPageMapping::read() const {
   const BeatPage& page = *page_;
   BeatSnapshot beats;

@@ -36,6 +36,8 @@ class BeatPageMapping {
   // The descriptor for the worker; needed until the worker has started.
   [[nodiscard]] int fd() const { return fd_; }
   void close_fd();
+  // Writes for a program that does not know its page.
+  void set_activity(Activity activity, Phase phase);
   // Values that are out of range, written by a broken worker, are replaced by valid ones.
   [[nodiscard]] BeatSnapshot read() const;
 

@@ -1,8 +1,5 @@
-// NodeWorkers: the worker processes of this node, their links, output and beat pages.
-//
-// Role: carries out what the supervisor (recovery/supervisor.h) decides: starts, signals, kills and reaps workers, and
-// passes their messages and output to the handlers. Threads: the event loop's only; start() must be called from it, too
-// (worker_process.h).
+// NodeWorkers: the ranks of a run of Lockstep's own models: lockstep-worker processes, their links, output and beat
+// pages. Threads: the event loop's only; start() must be called from it, too (worker_process.h).
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +7,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -19,6 +15,7 @@
 
 #include "runner/agent/beat_page_mapping.h"
 #include "runner/agent/local_link.h"
+#include "runner/agent/node_ranks.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/worker_process.h"
 #include "runner/recovery/shared_gets.h"
@@ -28,49 +25,28 @@ namespace lockstep {
 // A hung worker is killed when it has printed its stack, or after this time.
 inline constexpr std::chrono::seconds kStackTime{3};
 
-struct WorkerEnd {
-  int local_rank = 0;
-  pid_t pid = 0;
-  int code = 0;            // as in contract/exit_code; 13 for a kill by the kernel for memory
-  std::string last_words;  // the message of its Failing: why it failed
-  bool killed_by_us = false;
-};
-
-class NodeWorkers {
+class NodeWorkers final : public NodeRanks {
  public:
-  struct Handlers {
-    std::function<void(int local_rank, const WorkerMessage&)> on_message;
-    std::function<void(const WorkerEnd&)> on_end;
-    std::function<void(int local_rank, bool to_stderr, const std::string& line)> on_line;
-    std::function<void(const std::string& line)> on_note;  // for the agent's stderr
-  };
-
   NodeWorkers(boost::asio::io_context& loop, WorkerCommand command, std::string oom_kill_path, int nproc,
               Handlers handlers);
 
-  // Starts the worker of this local rank, which must not be running.
-  Status start(int local_rank);
-  // Reaps all workers that have ended; as PID 1 of a pod also inherited orphans.
-  void reap();
-
-  void send(int local_rank, const AgentMessage& message);
-  // Also answers other workers that have asked for the same keys meanwhile. A reply to a request that an earlier worker
-  // process of this local rank made is dropped.
-  void answer_store(int local_rank, const StoreReply& reply);
-  void signal_all(int signal);
-  // Does nothing when the worker is not alive.
-  void signal(int local_rank, int signal);
-  // Prints the kernel's view of the worker's threads and asks the worker (SIGUSR1) to print its stack. A later kill()
-  // waits for the stack.
-  void dump_stacks(int local_rank, int rank);
-  void kill(int local_rank);
-  void kill_all();
-
-  [[nodiscard]] bool is_alive(int local_rank) const { return at(local_rank) != nullptr && at(local_rank)->alive; }
-  [[nodiscard]] pid_t pid(int local_rank) const { return at(local_rank) == nullptr ? 0 : at(local_rank)->pid; }
-  [[nodiscard]] int count_alive() const;
-  // The beat page of the process that runs or ran last; nullopt before the first one.
-  [[nodiscard]] std::optional<BeatSnapshot> beats(int local_rank) const;
+  Status start(int local_rank) override;
+  void reap() override;
+  void send(int local_rank, const AgentMessage& message) override;
+  // Also answers other workers that have asked for the same keys meanwhile.
+  void answer_store(int local_rank, const StoreReply& reply) override;
+  void signal_all(int signal) override;
+  void signal(int local_rank, int signal) override;
+  // The signal that asks for the stack is SIGUSR1.
+  void dump_stacks(int local_rank, int rank) override;
+  void kill(int local_rank) override;
+  void kill_all() override;
+  [[nodiscard]] bool is_alive(int local_rank) const override {
+    return at(local_rank) != nullptr && at(local_rank)->alive;
+  }
+  [[nodiscard]] pid_t pid(int local_rank) const override { return at(local_rank) == nullptr ? 0 : at(local_rank)->pid; }
+  [[nodiscard]] int count_alive() const override;
+  [[nodiscard]] std::optional<BeatSnapshot> beats(int local_rank) const override;
 
  private:
   struct Worker {

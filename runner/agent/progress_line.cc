@@ -84,8 +84,9 @@ std::string text_of(const std::vector<Part>& parts) {
 std::string render_progress_line(const ProgressView& view, const ProgressStyle& style) {
   const auto columns = static_cast<size_t>(std::max(style.columns, 1));
   if (!view.progress) return (view.workload + "  " + view.phase).substr(0, columns);
-  const std::string percent = format("%3.0f%%", std::floor(fraction_done(*view.progress) * 100));
   std::vector<Part> parts = parts_of(view);
+  if (view.progress->total_steps <= 0) return (view.workload + text_of(parts)).substr(0, columns);
+  const std::string percent = format("%3.0f%%", std::floor(fraction_done(*view.progress) * 100));
   const int fixed = static_cast<int>(view.workload.size() + 2 + 1 + percent.size());  // workload, bar, space, percent
   while (parts.size() > 1 && fixed + kBarColumnsMin + columns_of(parts) > style.columns) {
     // Of parts with the same rank the last one is dropped first.
@@ -101,6 +102,7 @@ std::string render_progress_line(const ProgressView& view, const ProgressStyle& 
 
 std::string render_plain_line(const ProgressView& view) {
   if (!view.progress) return view.workload + ": " + view.phase;
+  if (view.progress->total_steps <= 0) return view.workload + ":" + text_of(parts_of(view));
   return view.workload + ": " + format("%.0f%%", std::floor(fraction_done(*view.progress) * 100)) +
          text_of(parts_of(view));
 }

@@ -20,8 +20,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLinkFdInWorker = 3;  // the first one after stderr
-constexpr int kBeatFdInWorker = 4;
+constexpr int kBeatFdInChild = 3;  // the first one after stderr
+constexpr int kLinkFdInWorker = 4;
 // Descriptors are first moved to numbers from here on, so that they do not collide with the numbers above.
 constexpr int kFdsInWorker = 10;
 
@@ -76,8 +76,8 @@ struct ChildPlan {
   int stdin_fd;
   int stdout_fd;
   int stderr_fd;
-  int link_fd;
   int beat_fd;
+  int link_fd;   // -1: none
   int error_fd;  // close-on-exec; when exec fails, the child writes errno to it
 };
 
@@ -86,16 +86,16 @@ struct ChildPlan {
   const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int err = ::fcntl(plan.stderr_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
-  const int link = ::fcntl(plan.link_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int beat = ::fcntl(plan.beat_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
+  const int link = plan.link_fd < 0 ? -1 : ::fcntl(plan.link_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int error = ::fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const bool in_place = ::dup2(in, 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2 &&
-                        ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker &&
-                        ::dup2(beat, kBeatFdInWorker) == kBeatFdInWorker;
+                        ::dup2(beat, kBeatFdInChild) == kBeatFdInChild &&
+                        (link < 0 || ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker);
   if (in_place) {
     // Another thread may have accepted a connection and not yet set its close-on-exec flag. Kernels before 5.11 do not
     // know CLOSE_RANGE_CLOEXEC; there a worker may inherit the connection, and its peer does not see it closed.
-    ::close_range(kBeatFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    ::close_range(link < 0 ? kBeatFdInChild + 1 : kLinkFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     reset_signals();
     ::execve(plan.arguments[0], plan.arguments, plan.environment);
   }
@@ -104,30 +104,9 @@ struct ChildPlan {
   ::_exit(127);
 }
 
-}  // namespace
-
-Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd) {
-  std::vector<std::string> arguments{command.program};
-  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
-  Environment variables = command.environment;
-  // Only agents talk to the coordinator. Loggers upload environments, and plugins' own processes inherit them.
-  variables.erase(std::string(env::kToken));
-  // LOCAL_RANK, because the worker chooses its device before it gets an assignment.
-  variables[std::string(env::kLocalRank)] = std::to_string(local_rank);
-  variables[std::string(env::kAgentFd)] = std::to_string(kLinkFdInWorker);
-  variables[std::string(env::kBeatFd)] = std::to_string(kBeatFdInWorker);
-  // By default libgomp's threads spin at barriers for milliseconds, which makes workers on shared cores up to ten times
-  // slower; if they sleep at once, short steps take up to 1.8 times as long. A thousand turns take 25 µs on an AMD
-  // EPYC.
-  if (!variables.contains(std::string(env::kOmpWaitPolicy))) {
-    variables.try_emplace(std::string(env::kGompSpincount), "1000");
-  }
-  // With these Gloo requests all addresses from the store at once instead of twice for each pair of ranks, and an
-  // address does not grow with the number of ranks. All ranks must use the same setting; agents that differ in it have
-  // another kCoordinationProtocol and refuse each other.
-  for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
-    variables.try_emplace(std::string(name), "1");
-  }
+// Starts arguments[0], a path, with the ends of its link (if `with_link`), pipes and beat page.
+Result<SpawnedWorker> spawn(std::vector<std::string> arguments, const Environment& variables, int beat_fd,
+                            bool with_link) {
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
   const std::vector<char*> argv = pointers_to(arguments);
@@ -136,7 +115,10 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   TRY_ASSIGN(FdPair out, make_pipe());
   TRY_ASSIGN(FdPair err, make_pipe());
   TRY_ASSIGN(FdPair error, make_pipe());
-  TRY_ASSIGN(FdPair link, make_link());
+  FdPair link;
+  if (with_link) {
+    TRY_ASSIGN(link, make_link());
+  }
   const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null.get() < 0) return unavailable("cannot open /dev/null");
   ::fcntl(out.agent.get(), F_SETFL, O_NONBLOCK);
@@ -147,8 +129,8 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
                        .stdin_fd = null.get(),
                        .stdout_fd = out.worker.get(),
                        .stderr_fd = err.worker.get(),
-                       .link_fd = link.worker.get(),
                        .beat_fd = beat_fd,
+                       .link_fd = link.worker.get(),
                        .error_fd = error.worker.get()};
   const pid_t pid = fork_bound_child();
   if (pid < 0) return unavailable("cannot start a process");
@@ -163,10 +145,43 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   if (got == sizeof(why)) {
     const bool is_lasting = why == ENOENT || why == EACCES || why == ENOEXEC || why == ENOTDIR;
     return Error{is_lasting ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
-                 "cannot run " + command.program + ": " + std::strerror(why)};
+                 "cannot run " + arguments.front() + ": " + std::strerror(why)};
   }
   return SpawnedWorker{
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};
+}
+
+}  // namespace
+
+Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd) {
+  std::vector<std::string> arguments{command.program};
+  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
+  Environment variables = command.environment;
+  // Only agents talk to the coordinator. Loggers upload environments, and plugins' own processes inherit them.
+  variables.erase(std::string(env::kToken));
+  // LOCAL_RANK, because the worker chooses its device before it gets an assignment.
+  variables[std::string(env::kLocalRank)] = std::to_string(local_rank);
+  variables[std::string(env::kAgentFd)] = std::to_string(kLinkFdInWorker);
+  variables[std::string(env::kBeatFd)] = std::to_string(kBeatFdInChild);
+  // By default libgomp's threads spin at barriers for milliseconds, which makes workers on shared cores up to ten times
+  // slower; if they sleep at once, short steps take up to 1.8 times as long. A thousand turns take 25 µs on an AMD
+  // EPYC.
+  if (!variables.contains(std::string(env::kOmpWaitPolicy))) {
+    variables.try_emplace(std::string(env::kGompSpincount), "1000");
+  }
+  // With these Gloo requests all addresses from the store at once instead of twice for each pair of ranks, and an
+  // address does not grow with the number of ranks. All ranks must use the same setting; agents that differ in it have
+  // another kCoordinationProtocol and refuse each other.
+  for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
+    variables.try_emplace(std::string(name), "1");
+  }
+  return spawn(std::move(arguments), variables, beat_fd, /*with_link=*/true);
+}
+
+Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd) {
+  environment.erase(std::string(env::kToken));
+  environment[std::string(env::kBeatFd)] = std::to_string(kBeatFdInChild);
+  return spawn(words, environment, beat_fd, /*with_link=*/false);
 }
 
 bool OomKillCounter::take_kill(TimePoint now) {

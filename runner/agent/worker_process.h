@@ -31,7 +31,7 @@ struct WorkerCommand {
 // The agent's ends of link and pipes; the caller owns the descriptors.
 struct SpawnedWorker {
   pid_t pid = 0;
-  int link_fd = -1;    // stream socket
+  int link_fd = -1;    // stream socket; -1: none
   int stdout_fd = -1;  // read end, non-blocking
   int stderr_fd = -1;  // read end, non-blocking
 };
@@ -39,6 +39,11 @@ struct SpawnedWorker {
 // `beat_fd`: of the worker's beat page; the caller keeps it. kUnavailable: no pipe or process can be made; kNotFound:
 // the program cannot be run (names it and why).
 Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd);
+
+// Starts a program that knows nothing of Lockstep. `words`: the program's path and its arguments. `environment` is
+// complete, but for the variable of the beat page, which is added, and LOCKSTEP_TOKEN, which is removed. Errors as
+// above.
+Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd);
 
 // Deaths within this time after a rise of the kernel's oom_kill count are attributed to that rise.
 inline constexpr std::chrono::seconds kOomKillsTogether{1};

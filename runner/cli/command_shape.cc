@@ -98,6 +98,16 @@ CommandShape run_shape(const WorkloadList& workloads) {
   return run;
 }
 
+CommandShape launch_shape() {
+  CommandShape launch = shape_of_flags("launch", "", launch_flag_table());
+  std::erase_if(launch.options, [](const OptionShape& option) {
+    return option.names.front() == "--config" || option.names.front() == "--plugin";
+  });
+  launch.options.push_back({.names = {"--no_zygote"}, .takes = Takes::kNothing, .help = "start each rank anew"});
+  launch.positional = Takes::kFile;
+  return launch;
+}
+
 CommandShape tasks_shape(const WorkloadFlags& workload) {
   CommandShape tasks{.name = workload.name, .help = workload.summary};
   for (const WorkloadTask& task : workload.tasks) {

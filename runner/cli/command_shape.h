@@ -37,6 +37,8 @@ CommandShape shape_of(const CLI::App& app);
 
 // `lockstep run`: the workloads, each with its flags.
 CommandShape run_shape(const WorkloadList& workloads);
+// `lockstep launch`.
+CommandShape launch_shape();
 // `lockstep WORKLOAD`: its tasks, each with its flags.
 CommandShape tasks_shape(const WorkloadFlags& workload);
 

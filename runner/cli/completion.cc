@@ -49,6 +49,7 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"run", "start the ranks of this machine and train", [] { return run_shape(all_workload_flags()); }},
+    {"launch", "start any program as the ranks of a run", launch_shape},
     {"workloads", "list what can be trained", workloads_shape},
     {"demo", "a short run with its result, and what to try next", demo_shape},
     {"bench", "the speed-up by more ranks", bench_shape},

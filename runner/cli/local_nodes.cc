@@ -383,7 +383,8 @@ std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int 
 }
 
 NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& network, int node, uint32_t attempt) {
-  NodeLaunch launch{.arguments = {"run"}, .environment = options.environment};
+  const bool is_launch = !options.program.empty();
+  NodeLaunch launch{.arguments = {is_launch ? "launch" : "run"}, .environment = options.environment};
   launch.arguments.insert(launch.arguments.end(), options.arguments.begin(), options.arguments.end());
   const auto add = [&launch](const std::string& flag, const std::string& value) {
     launch.arguments.push_back("--" + flag + "=" + value);
@@ -397,9 +398,14 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   add("node_rank", std::to_string(node));
   add("coordinator", network.coordinator_host + ":" + std::to_string(network.coordinator_port));
   add("nproc", std::to_string(options.nproc));
-  if (options.share_cores) add("threads", std::to_string(std::max(1, options.cores / (options.nodes * options.nproc))));
+  if (options.share_cores && !is_launch)
+    add("threads", std::to_string(std::max(1, options.cores / (options.nodes * options.nproc))));
   if (has_status) add("status_port", std::to_string(status_port));
-  if (options.gpus.empty()) add("device", "cpu");
+  if (options.gpus.empty() && !is_launch) add("device", "cpu");
+  if (is_launch) {
+    launch.arguments.emplace_back("--");
+    launch.arguments.insert(launch.arguments.end(), options.program.begin(), options.program.end());
+  }
 
   Environment& environment = launch.environment;
   for (const std::string_view name :

@@ -17,7 +17,8 @@
 namespace lockstep {
 
 struct LocalNodesOptions {
-  std::vector<std::string> arguments;  // of `lockstep run`, as the user gave them
+  std::vector<std::string> arguments;  // of `lockstep run`, or the flags of `lockstep launch`, as the user gave them
+  std::vector<std::string> program;    // of `lockstep launch`; empty: `lockstep run`
   std::string command_line;            // the same as one line for a shell, for messages
   Environment environment;
   int nodes = 1;

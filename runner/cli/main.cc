@@ -16,6 +16,7 @@
 #include "runner/cli/completion.h"
 #include "runner/cli/demo_command.h"
 #include "runner/cli/doctor_command.h"
+#include "runner/cli/launch_command.h"
 #include "runner/cli/own_run.h"
 #include "runner/cli/run_command.h"
 #include "runner/cli/task_command.h"
@@ -35,6 +36,7 @@ Usage:
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
   lockstep run -f trainjob.yaml [flags]    the same, as a TrainJob's file says
   lockstep run NAME --plugin FILE [flags]  train a model of your own (docs/your-own-model.md)
+  lockstep launch [flags] -- python train.py   any program as the ranks of a run, as torchrun
   lockstep WORKLOAD TASK --checkpoint PATH do something with a trained model
   lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
@@ -101,6 +103,10 @@ int main(int argc, char** argv) {
   if (command == "run") {
     lockstep::raise_open_files_limit();
     return lockstep::run_command(rest);
+  }
+  if (command == "launch") {
+    lockstep::raise_open_files_limit();
+    return lockstep::launch_command(rest);
   }
   if (command == "workloads") {
     return lockstep::workloads_command(rest, lockstep::read_environment(), std::cout, std::cerr);

@@ -347,6 +347,18 @@ std::vector<Flag> flag_table(const WorkloadFlags* workload) {
   return table.take();
 }
 
+std::vector<Flag> launch_flag_table() {
+  constexpr std::array kOfOurModels = {
+      "multi_gpu", "ddp", "local_rank", "backend", "device", "threads", "collective_timeout_seconds"};
+  FlagTableBuilder table;
+  add_launch_flags(table);
+  std::vector<Flag> flags = table.take();
+  std::erase_if(flags, [&](const Flag& flag) {
+    return std::find(kOfOurModels.begin(), kOfOurModels.end(), flag.name) != kOfOurModels.end();
+  });
+  return flags;
+}
+
 std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadTask& task) {
   FlagTableBuilder table;
   task.add_flags(table);

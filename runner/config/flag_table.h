@@ -54,6 +54,8 @@ struct Flag {
 
 // The workload's own flags and those that every workload has, sorted by group as in --help. Null: only the latter.
 std::vector<Flag> flag_table(const WorkloadFlags* workload);
+// The flags of `lockstep launch`: who runs where, without those that speak of a model of ours.
+std::vector<Flag> launch_flag_table();
 // The flags of a task: its own, those of every task (--checkpoint, --out, --device, --threads), and the workload's
 // flags that it uses. `task` must be one of `workload`.
 std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadTask& task);

@@ -96,6 +96,7 @@ bool holds_steps(const WorkerBeat& worker) { return worker.step > 0; }
 // True when ranks hold steps that would be lost if all ended now: they are in no checkpoint, and rank 0, which alone
 // writes checkpoints, was started again and has not got the state yet.
 bool rank_zero_lacks_the_state(const CoordinatorState& state) {
+  if (!state.options.ranks_keep_state) return false;
   const auto first = state.nodes.find(0);
   if (first == state.nodes.end() || first->second.connection == 0) return false;
   const std::vector<WorkerBeat>& workers = first->second.workers;

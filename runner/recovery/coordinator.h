@@ -105,6 +105,7 @@ struct CoordinatorOptions {
   // find its replacement only when DNS no longer gives the old address. A group without them would fall back to a
   // checkpoint.
   std::chrono::milliseconds dns_ttl{0};
+  bool ranks_keep_state = true;  // as SupervisorOptions'
 };
 
 // ---- events ----

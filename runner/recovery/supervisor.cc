@@ -289,7 +289,7 @@ class SupervisorStepper {
 
   [[nodiscard]] bool holds_steps(int local_rank) {
     const SupervisedWorker& w = worker(local_rank);
-    return w.alive() && !w.code_when_killed && w.step > 0;
+    return s_.options.ranks_keep_state && w.alive() && !w.code_when_killed && w.step > 0;
   }
 
   void signal_workers(int signal) {

@@ -70,6 +70,8 @@ struct SupervisorOptions {
   // From the start of a worker, or its last progress with its data, until it says hello.
   std::chrono::milliseconds start_timeout{300'000};
   std::chrono::seconds stop_timeout = kStopGrace;
+  // False for programs that know nothing of Lockstep: a rank that leaves its group ends and holds nothing any more.
+  bool ranks_keep_state = true;
 };
 
 // ---- events ----

@@ -1,0 +1,62 @@
+// ProgramCommand: the user's program that each rank runs, and what is derived from it. Pure, but for find_program.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/contract/messages.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+struct ProgramCommand {
+  std::vector<std::string> words;  // the program's path and its arguments
+  Environment environment;         // of every rank
+  std::string run_id;              // TORCHELASTIC_RUN_ID
+  int max_restarts = 0;            // TORCHELASTIC_MAX_RESTARTS
+  std::optional<int> master_port;  // --master_port: rank 0's store listens there; unset: any free port
+  bool uses_zygote = true;
+  std::string remember_folder;  // what programs import is kept there; empty: it is not kept
+};
+
+// A command that a zygote can run: Python, and a script or a module.
+struct PythonCommand {
+  std::string python;
+  std::vector<std::string> options;  // "-u", "-X", "dev"
+  std::vector<std::string> program;  // a script and its arguments, or "-m", a module and its arguments
+};
+// nullopt for every other program, and for `-c`, `-`, `-i` and a folder or a zip file as the script.
+std::optional<PythonCommand> python_command(const std::vector<std::string>& words);
+
+// The path of a program that is named without one, as a shell finds it. kNotFound names PATH; a folder and a file that
+// cannot be executed are kInvalid.
+Result<std::string> find_program(const std::string& name, const Environment& environment);
+
+// Where rank 0 of a group serves torch's store.
+struct MasterAddress {
+  std::string host;
+  int port = 0;
+};
+// What torchrun gives a rank, variable by variable. TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 serves the
+// store itself. OMP_NUM_THREADS is 1 for several ranks unless it is set, as torchrun has it.
+Environment rank_environment(const ProgramCommand& command, const Assignment& assignment, const MasterAddress& master);
+
+// The last lines of a rank's output to stderr, for the reason of its end.
+class LastLines {
+ public:
+  void add(const std::string& line);
+  // Python's traceback as one line, "ValueError: x (train.py:12, in main)"; without one the last line that says
+  // something; empty without any.
+  [[nodiscard]] std::string reason() const;
+
+ private:
+  std::deque<std::string> lines_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,629 @@
+#include "runner/agent/program_ranks.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "runner/agent/thread_states.h"
+#include "runner/base/clock.h"
+#include "runner/base/json.h"
+#include "runner/base/sha256.h"
+#include "runner/contract/env_names.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kMasterKey = "program/master";
+constexpr const char* kEndedKey = "program/ended/";
+constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
+// The first step of a new group is looked for this often, so that the time of a recovery is exact.
+constexpr std::chrono::milliseconds kFirstStepLook{10};
+constexpr std::chrono::milliseconds kProgressInterval{1000};
+constexpr std::chrono::milliseconds kStackPrintTime{500};
+// How long processes that a rank has left may take to end after SIGKILL, and how often that is looked at.
+constexpr std::chrono::seconds kOrphansGrace{10};
+constexpr std::chrono::milliseconds kOrphansLook{2};
+const int kStackSignal = SIGRTMIN + 10;  // as in zygote.py
+// The nodes of a job run one kind of program. More need not agree: torchrun does not compare scripts, either.
+constexpr const char* kTerms = R"({"kind":"program"})";
+
+// A port that nobody listens on now. Rank 0 binds it a moment later.
+Result<int> free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof(address);
+  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const std::string why = ok ? "" : std::strerror(errno);
+  if (fd >= 0) ::close(fd);
+  if (!ok) return Error{ErrorCode::kUnavailable, "no free port for rank 0's store: " + why};
+  return static_cast<int>(ntohs(address.sin_port));
+}
+
+// Nothing but the step is known of a program that says nothing.
+Progress progress_at(int64_t step) {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  return {.step = step,
+          .total_steps = 0,
+          .epoch = 0,
+          .num_epochs = 0,
+          .loss = kUnknown,
+          .lr = kUnknown,
+          .grad_norm = kUnknown,
+          .samples_per_second = kUnknown,
+          .eta_seconds = -1.0,
+          .data_wait_ratio = kUnknown,
+          .device_memory_bytes = -1};
+}
+
+struct Pipe {
+  int read_fd = -1;
+  int write_fd = -1;
+};
+Result<Pipe> make_output_pipe() {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) {
+    return Error{ErrorCode::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno)};
+  }
+  return Pipe{.read_fd = fds[0], .write_fd = fds[1]};
+}
+
+}  // namespace
+
+ProgramRanks::ProgramRanks(boost::asio::io_context& loop, ProgramCommand command, std::string oom_kill_path, int nproc,
+                           Handlers handlers)
+    : loop_(loop),
+      command_(std::move(command)),
+      oom_kills_(std::move(oom_kill_path)),
+      handlers_(std::move(handlers)),
+      ranks_(static_cast<size_t>(nproc)),
+      step_timer_(loop) {
+  std::string folder = std::filesystem::temp_directory_path() / "lockstep-XXXXXX";
+  if (::mkdtemp(folder.data()) != nullptr) errors_folder_ = folder;
+  // Forked ranks become children of this process when the one between them and the zygote has ended.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
+
+ProgramRanks::~ProgramRanks() {
+  std::error_code ignored;
+  if (!errors_folder_.empty()) std::filesystem::remove_all(errors_folder_, ignored);
+}
+
+// Of the newest process of this local rank; empty when there is no folder for it.
+std::string ProgramRanks::error_file(int local_rank) const {
+  return errors_folder_.empty() ? "" : errors_folder_ + "/rank-" + std::to_string(local_rank) + ".json";
+}
+
+Environment ProgramRanks::environment_of(int local_rank) const {
+  Environment environment = rank_environment(command_, *at(local_rank).assignment, *master_);
+  if (const std::string path = error_file(local_rank); !path.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    environment["TORCHELASTIC_ERROR_FILE"] = path;
+  }
+  return environment;
+}
+
+// ---- what a worker would say ----
+
+void ProgramRanks::say(int local_rank, WorkerMessage message) {
+  boost::asio::post(loop_, [this, local_rank, message = std::move(message)] {
+    if (is_alive(local_rank)) handlers_.on_message(local_rank, message);
+  });
+}
+
+void ProgramRanks::say_ended(WorkerEnd end) {
+  Rank& rank = at(end.local_rank);
+  rank.state = State::kNone;
+  rank.kill_timer.reset();
+  boost::asio::post(loop_, [this, end = std::move(end)] { handlers_.on_end(end); });
+}
+
+void ProgramRanks::ask_store(StoreOp op, std::vector<std::string> keys, std::vector<std::string> values) {
+  handlers_.on_message(0, StoreRequest{.id = ++next_request_,
+                                       .generation = generation_,
+                                       .op = op,
+                                       .keys = std::move(keys),
+                                       .values = std::move(values),
+                                       .timeout = kAsLongAsItTakes});
+}
+
+Status ProgramRanks::start(int local_rank) {
+  Rank& rank = at(local_rank);
+  rank = Rank{};
+  rank.state = State::kAwaiting;
+  TRY(prepare_page(rank));
+  say(local_rank, Hello{.local_rank = local_rank, .pid = ::getpid(), .terms = kTerms});
+  return {};
+}
+
+Status ProgramRanks::prepare_page(Rank& rank) {
+  TRY_ASSIGN(BeatPageMapping page, BeatPageMapping::create());
+  rank.page.emplace(std::move(page));
+  rank.page->set_activity(Activity::kAwaiting, Phase::kWaiting);
+  rank.first_step = -1;
+  return {};
+}
+
+void ProgramRanks::send(int local_rank, const AgentMessage& message) {
+  if (!is_alive(local_rank)) return;
+  if (const auto* const assignment = std::get_if<Assignment>(&message)) {
+    on_assignment(local_rank, *assignment);
+  } else if (const auto* const cut = std::get_if<Cut>(&message)) {
+    if (at(local_rank).assignment && cut->generation == generation_) {
+      end_for_group(local_rank, kLeftCut, kProgramCutGrace);
+    }
+  } else if (const auto* const leave = std::get_if<LeaveTogether>(&message)) {
+    if (leave->leaving_code != 0) {
+      at(local_rank).stop_code = leave->leaving_code;
+      end_process(local_rank, SIGTERM);
+    } else {
+      end_for_group(local_rank, kLeftRegroup, kProgramCutGrace);
+    }
+  }
+}
+
+// ---- starting ----
+
+void ProgramRanks::on_assignment(int local_rank, const Assignment& assignment) {
+  at(local_rank).assignment = assignment;
+  generation_ = assignment.generation;
+  if (local_rank < nproc() - 1) return;  // the agent sends all of them, in order
+  master_.reset();
+  master_request_.reset();
+  finished_request_.reset();
+  boost::asio::post(loop_, [this, generation = generation_] {
+    if (generation == generation_) seek_master();
+  });
+}
+
+// Node 0 chooses where rank 0's store listens, and says so in the group's store.
+void ProgramRanks::seek_master() {
+  const Assignment& first = *at(0).assignment;
+  if (first.rank == 0) {
+    const Result<int> port = command_.master_port ? Result<int>(*command_.master_port) : free_port();
+    if (!port.ok()) return fail_to_start(0, port.error());
+    const std::string host = first.address.empty() ? "127.0.0.1" : first.address;
+    if (first.nnodes > 1) ask_store(StoreOp::kSet, {kMasterKey}, {host + " " + std::to_string(*port)});
+    master_ = {.host = host, .port = *port};
+    return start_programs();
+  }
+  ask_store(StoreOp::kGet, {kMasterKey}, {});
+  master_request_ = next_request_;
+}
+
+void ProgramRanks::answer_store(int /*local_rank*/, const StoreReply& reply) {
+  if (master_request_ == reply.id) {
+    master_request_.reset();
+    if (reply.status == StoreStatus::kOk && reply.values.size() == 1) on_master(reply.values.front());
+  } else if (finished_request_ == reply.id) {
+    finished_request_.reset();
+    if (reply.status == StoreStatus::kOk) on_all_finished();
+  }
+}
+
+void ProgramRanks::on_master(const std::string& text) {
+  const size_t space = text.find(' ');
+  if (space == std::string::npos) return;
+  master_ = {.host = text.substr(0, space), .port = std::atoi(text.c_str() + space + 1)};
+  start_programs();
+}
+
+void ProgramRanks::start_programs() {
+  const bool all_wait = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return rank.state == State::kAwaiting && rank.assignment && !rank.is_cut;
+  });
+  if (!all_wait) return;  // the group has ended meanwhile
+  formed_ns_ = monotonic_ns();
+  if (command_.uses_zygote && !zygote_failed_ && python_command(command_.words)) {
+    const Status forked = fork_programs();
+    if (forked.ok()) return look_at_steps();
+    handlers_.on_note("the program is started without a zygote: " + forked.error().message);
+    zygote_failed_ = true;
+  }
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    if (at(local_rank).state != State::kAwaiting) continue;
+    if (const Status started = exec_program(local_rank); !started.ok()) fail_to_start(local_rank, started.error());
+  }
+  look_at_steps();
+}
+
+Status ProgramRanks::exec_program(int local_rank) {
+  Rank& rank = at(local_rank);
+  TRY_ASSIGN(const SpawnedWorker spawned, spawn_program(command_.words, environment_of(local_rank), rank.page->fd()));
+  rank.page->close_fd();
+  rank.pid = spawned.pid;
+  rank.state = State::kRunning;
+  rank.page->set_activity(Activity::kTraining, Phase::kOther);
+  take_output(local_rank, spawned.stdout_fd, spawned.stderr_fd);
+  return {};
+}
+
+Status ProgramRanks::fork_programs() {
+  const std::optional<PythonCommand> python = python_command(command_.words);
+  TRY_ASSIGN(Zygote* const parked, zygote(*python));
+  std::vector<ForkedRank> forked;
+  std::vector<int> asked;
+  std::vector<Pipe> outs;
+  std::vector<Pipe> errs;
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    TRY_ASSIGN(const Pipe out, make_output_pipe());
+    TRY_ASSIGN(const Pipe err, make_output_pipe());
+    Environment environment = environment_of(local_rank);
+    environment.erase(std::string(env::kToken));
+    forked.push_back({.environment = std::move(environment),
+                      .stdout_fd = out.write_fd,
+                      .stderr_fd = err.write_fd,
+                      .beat_fd = at(local_rank).page->fd()});
+    outs.push_back(out);
+    errs.push_back(err);
+    asked.push_back(local_rank);
+  }
+  const Status sent = parked->fork(python->program, forked);
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    const auto i = static_cast<size_t>(local_rank);
+    ::close(outs[i].write_fd);
+    ::close(errs[i].write_fd);
+    if (!sent.ok()) {
+      ::close(outs[i].read_fd);
+      ::close(errs[i].read_fd);
+      continue;
+    }
+    Rank& rank = at(local_rank);
+    rank.state = State::kForking;
+    take_output(local_rank, outs[i].read_fd, errs[i].read_fd);
+  }
+  if (sent.ok()) fork_requests_.push_back(std::move(asked));
+  return sent;
+}
+
+Result<Zygote*> ProgramRanks::zygote(const PythonCommand& python) {
+  if (zygote_) return zygote_.get();
+  Environment environment = command_.environment;
+  if (nproc() > 1) environment.try_emplace("OMP_NUM_THREADS", "1");
+  // numpy's OpenBLAS starts its threads at import, and a fork does not copy them.
+  environment.try_emplace("OPENBLAS_NUM_THREADS", "1");
+  std::string remember;
+  if (!command_.remember_folder.empty()) {
+    remember = command_.remember_folder + "/" +
+               sha256_hex(python.python + "\n" + python.program.front()).substr(0, 16) + ".json";
+  }
+  TRY_ASSIGN(zygote_,
+             Zygote::start(loop_,
+                           {.python = python.python,
+                            .options = python.options,
+                            .environment = std::move(environment),
+                            .remember = std::move(remember)},
+                           {.on_forked = [this](const std::vector<pid_t>& pids) { on_forked(pids); },
+                            .on_end = [this](const std::string& why) { on_zygote_end(why); },
+                            .on_line = [this](const std::string& line) { handlers_.on_note("zygote: " + line); }}));
+  return zygote_.get();
+}
+
+void ProgramRanks::on_forked(const std::vector<pid_t>& pids) {
+  if (fork_requests_.empty()) return;
+  const std::vector<int> asked = std::move(fork_requests_.front());
+  fork_requests_.pop_front();
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const int local_rank = asked[i];
+    Rank& rank = at(local_rank);
+    if (i >= pids.size()) {
+      fail_to_start(local_rank,
+                    Error{ErrorCode::kUnavailable, "the zygote could not fork it: no memory or no process"});
+      continue;
+    }
+    rank.pid = pids[i];
+    rank.state = State::kRunning;
+    rank.page->close_fd();
+    rank.page->set_activity(Activity::kTraining, Phase::kOther);
+    if (rank.pending_signal != 0) ::kill(-rank.pid, rank.pending_signal);
+    if (const auto end = unknown_ends_.find(rank.pid); end != unknown_ends_.end()) {
+      const int wait_status = end->second;
+      unknown_ends_.erase(end);
+      on_process_end(local_rank, wait_status);
+    }
+  }
+}
+
+// Ranks that it has forked live on. Those that it was asked for are started by exec.
+void ProgramRanks::on_zygote_end(const std::string& why) {
+  handlers_.on_note("no rank is forked any more, each is started from the beginning: " + why);
+  zygote_failed_ = true;
+  zygote_.reset();
+  for (const std::vector<int>& asked : std::exchange(fork_requests_, {})) {
+    for (const int local_rank : asked) {
+      Rank& rank = at(local_rank);
+      if (rank.state != State::kForking) continue;
+      rank.out->finish();
+      rank.err->finish();
+      rank.state = State::kAwaiting;
+      if (rank.is_cut) {
+        leave(local_rank);
+      } else if (const Status started = exec_program(local_rank); !started.ok()) {
+        fail_to_start(local_rank, started.error());
+      }
+    }
+  }
+}
+
+void ProgramRanks::take_output(int local_rank, int stdout_fd, int stderr_fd) {
+  Rank& rank = at(local_rank);
+  rank.last_lines = {};
+  const auto relay = [this, local_rank](int fd, bool to_stderr) {
+    return std::make_shared<OutputRelay>(loop_, fd, [this, local_rank, to_stderr](const std::string& line) {
+      if (to_stderr) at(local_rank).last_lines.add(line);
+      handlers_.on_line(local_rank, to_stderr, line);
+    });
+  };
+  rank.out = relay(stdout_fd, false);
+  rank.err = relay(stderr_fd, true);
+  rank.out->start();
+  rank.err->start();
+}
+
+void ProgramRanks::fail_to_start(int local_rank, const Error& error) {
+  const bool is_missing = error.code == ErrorCode::kNotFound || error.code == ErrorCode::kInvalid;
+  say_ended(WorkerEnd{.local_rank = local_rank,
+                      .code = code_of(is_missing ? ExitCode::kUsage : ExitCode::kCrash),
+                      .last_words = error.message});
+}
+
+// ---- steps ----
+
+std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
+  const Rank& rank = at(local_rank);
+  if (!rank.page) return std::nullopt;
+  BeatSnapshot beats = rank.page->read();
+  // Before its first step nothing tells whether a program makes progress: it may load, compile or download for hours.
+  if (beats.step == 0) beats.changed_ns = monotonic_ns();
+  beats.generation = generation_;
+  return beats;
+}
+
+// Says for rank 0 when the group's first step was made, and after that how far it is.
+void ProgramRanks::look_at_steps() {
+  step_timer_.expires_after(at(0).first_step < 0 ? kFirstStepLook : kProgressInterval);
+  step_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    Rank& rank = at(0);
+    const bool is_running = rank.state == State::kForking || rank.state == State::kRunning;
+    if (!is_running || rank.assignment->rank != 0) return;
+    const BeatSnapshot beats = rank.page->read();
+    if (beats.step > 0 && rank.first_step < 0) {
+      rank.first_step = beats.step;
+      handlers_.on_message(0, Resumed{.generation = generation_,
+                                      .step = beats.step,
+                                      .formed_ns = formed_ns_,
+                                      .synced_ns = formed_ns_,
+                                      .committed_ns = beats.committed_ns,
+                                      .resumed_step = beats.step - 1,
+                                      .origin = "the program's own checkpoint, if it has one"});
+    }
+    if (beats.step > 0) handlers_.on_message(0, progress_at(beats.step));
+    look_at_steps();
+  });
+}
+
+// ---- ending ----
+
+void ProgramRanks::end_for_group(int local_rank, const char* left_as, std::chrono::milliseconds grace) {
+  Rank& rank = at(local_rank);
+  rank.is_cut = true;
+  rank.left_as = left_as;
+  if (rank.state == State::kAwaiting || rank.state == State::kFinished) return leave(local_rank);
+  end_process(local_rank, SIGTERM);
+  kill_later(local_rank, grace);
+}
+
+void ProgramRanks::end_process(int local_rank, int signal) {
+  Rank& rank = at(local_rank);
+  switch (rank.state) {
+    case State::kNone:
+      return;
+    case State::kAwaiting:
+    case State::kFinished:
+      return say_ended(WorkerEnd{.local_rank = local_rank,
+                                 .code = rank.stop_code != 0 ? rank.stop_code : kSignalCodes + signal,
+                                 .killed_by_us = rank.killed_by_us});
+    case State::kForking:
+      rank.pending_signal =
+          std::max(rank.pending_signal == SIGKILL ? SIGKILL : signal, signal == SIGKILL ? SIGKILL : 0);
+      return;
+    case State::kRunning:
+      // A signal that ends all is for the whole process group; a request to stop is for the program itself.
+      if (!rank.wait_status) ::kill(signal == SIGKILL ? -rank.pid : rank.pid, signal);
+  }
+}
+
+void ProgramRanks::kill_later(int local_rank, std::chrono::milliseconds grace) {
+  Rank& rank = at(local_rank);
+  if (rank.kill_timer || rank.wait_status) return;
+  rank.kill_timer = std::make_unique<boost::asio::steady_timer>(loop_, grace);
+  rank.kill_timer->async_wait([this, local_rank](boost::system::error_code error) {
+    const State state = at(local_rank).state;
+    if (!error && (state == State::kRunning || state == State::kForking)) end_process(local_rank, SIGKILL);
+  });
+}
+
+void ProgramRanks::reap() {
+  int wait_status = 0;
+  pid_t pid = 0;
+  while ((pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0) {
+    const auto it = std::find_if(ranks_.begin(), ranks_.end(),
+                                 [pid](const Rank& rank) { return rank.state == State::kRunning && rank.pid == pid; });
+    if (it != ranks_.end()) {
+      on_process_end(static_cast<int>(it - ranks_.begin()), wait_status);
+    } else if (zygote_ && pid == zygote_->pid()) {
+      zygote_->close();
+      on_zygote_end("the zygote has ended with " + exit_reason(exit_code_of_wait_status(wait_status)));
+    } else if (!fork_requests_.empty()) {
+      unknown_ends_[pid] = wait_status;
+    }
+  }
+  if (fork_requests_.empty()) unknown_ends_.clear();
+}
+
+// What the process has started and left may hold a GPU or a socket, so it must be gone before the next start.
+void ProgramRanks::on_process_end(int local_rank, int wait_status) {
+  Rank& rank = at(local_rank);
+  rank.wait_status = wait_status;
+  rank.ended_ns = monotonic_ns();
+  end_when_alone(local_rank);
+}
+
+void ProgramRanks::end_when_alone(int local_rank) {
+  Rank& rank = at(local_rank);
+  const bool is_alone = ::kill(-rank.pid, SIGKILL) != 0 && errno == ESRCH;
+  const bool has_waited = monotonic_ns() - rank.ended_ns > std::chrono::nanoseconds(kOrphansGrace).count();
+  if (is_alone || has_waited) return on_program_end(local_rank, *rank.wait_status);
+  rank.kill_timer = std::make_unique<boost::asio::steady_timer>(loop_, kOrphansLook);
+  rank.kill_timer->async_wait([this, local_rank](boost::system::error_code error) {
+    if (error) return;
+    reap();  // as their subreaper
+    if (at(local_rank).wait_status) end_when_alone(local_rank);
+  });
+}
+
+void ProgramRanks::on_program_end(int local_rank, int wait_status) {
+  Rank& rank = at(local_rank);
+  const pid_t pid = rank.pid;
+  rank.wait_status.reset();
+  rank.out->finish();
+  rank.err->finish();
+  rank.kill_timer.reset();
+  if (rank.is_cut && !rank.killed_by_us) return leave(local_rank);
+  const int code = exit_code_of_wait_status(wait_status);
+  WorkerEnd end{.local_rank = local_rank,
+                .pid = pid,
+                .code = code,
+                .last_words = reason_of(local_rank),
+                .killed_by_us = rank.killed_by_us};
+  const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !rank.killed_by_us;
+  if (rank.stop_code != 0 && !rank.killed_by_us) {
+    end.code = rank.stop_code;
+    return say_ended(std::move(end));
+  }
+  if (code == 0) {
+    rank.state = State::kFinished;
+    rank.page->set_activity(Activity::kStopping, Phase::kWaiting);
+    const bool all =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.state == State::kFinished; });
+    if (!all) return;
+    const Assignment& first = *at(0).assignment;
+    if (first.nnodes == 1) return on_all_finished();
+    std::vector<std::string> ended;
+    for (const Rank& r : ranks_) ended.push_back(kEndedKey + std::to_string(r.assignment->rank));
+    ask_store(StoreOp::kSet, ended, std::vector<std::string>(ended.size(), "1"));
+    std::vector<std::string> all_keys;
+    for (int r = 0; r < first.world_size; ++r) all_keys.push_back(kEndedKey + std::to_string(r));
+    ask_store(StoreOp::kWait, std::move(all_keys), {});
+    finished_request_ = next_request_;
+    return;
+  }
+  if (killed && oom_kills_.take_kill(std::chrono::steady_clock::now())) {
+    end.code = code_of(ExitCode::kOutOfMemory);
+    end.last_words = "the kernel killed it because the memory limit was reached";
+  } else if (!WIFSIGNALED(wait_status) || is_stop(code)) {
+    end.code = code_of(ExitCode::kCrash);
+    const std::string how = WIFSIGNALED(wait_status) ? "somebody sent it " + exit_reason(code)
+                                                     : "its exit code was " + std::to_string(code);
+    if (code != end.code) end.last_words = how + (end.last_words.empty() ? "" : ": " + end.last_words);
+  }
+  say_ended(std::move(end));
+}
+
+// What it said to stderr; a program that handles its own errors may have left torch's error file alone.
+std::string ProgramRanks::reason_of(int local_rank) const {
+  std::string said = at(local_rank).last_lines.reason();
+  if (!said.empty()) return said;
+  std::ifstream file(error_file(local_rank));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Result<Json> error = parse_json(text, "TORCHELASTIC_ERROR_FILE");
+  if (!error.ok()) return "";
+  said = text_field(*error, {"message", "message"});
+  return said.empty() ? text_field(*error, {"message"}) : said;
+}
+
+// The process is gone, and the rank waits for the next placement.
+void ProgramRanks::leave(int local_rank) {
+  Rank& rank = at(local_rank);
+  const char* const how = rank.left_as;
+  rank = Rank{};
+  rank.state = State::kAwaiting;
+  if (const Status made = prepare_page(rank); !made.ok()) return fail_to_start(local_rank, made.error());
+  say(local_rank, Left{.generation = generation_, .cause = how, .message = "", .step = 0});
+}
+
+void ProgramRanks::on_all_finished() {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    Rank& rank = at(local_rank);
+    if (rank.state != State::kFinished) continue;
+    say_ended(WorkerEnd{.local_rank = local_rank, .pid = rank.pid, .code = 0});
+  }
+}
+
+int ProgramRanks::count_alive() const {
+  return static_cast<int>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state != State::kNone; }));
+}
+
+void ProgramRanks::signal_all(int signal) {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    if (!is_alive(local_rank)) continue;
+    if (at(local_rank).stop_code == 0) at(local_rank).stop_code = kSignalCodes + signal;
+    // Ctrl-C goes to the ranks as SIGINT, as a terminal would send it.
+    end_process(local_rank, signal);
+  }
+}
+
+void ProgramRanks::signal(int local_rank, int signal) {
+  if (at(local_rank).state == State::kRunning && !at(local_rank).wait_status) ::kill(at(local_rank).pid, signal);
+}
+
+void ProgramRanks::dump_stacks(int local_rank, int rank) {
+  const Rank& hung = at(local_rank);
+  if (hung.state != State::kRunning) return;
+  handlers_.on_note("rank " + std::to_string(rank) + " (pid " + std::to_string(hung.pid) +
+                    ") hangs; its threads, as the kernel sees them:");
+  for (const std::string& line : thread_states("/proc", hung.pid)) handlers_.on_note("  " + line);
+  if (handles_signal("/proc", hung.pid, kStackSignal)) ::kill(hung.pid, kStackSignal);
+}
+
+void ProgramRanks::kill(int local_rank) {
+  if (!is_alive(local_rank)) return;
+  Rank& rank = at(local_rank);
+  rank.killed_by_us = true;
+  if (rank.state != State::kRunning) return end_process(local_rank, SIGKILL);
+  if (rank.wait_status) return;
+  rank.kill_timer.reset();
+  kill_later(local_rank, kStackPrintTime);  // its stack may still be on its way
+}
+
+void ProgramRanks::kill_all() {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    if (!is_alive(local_rank)) continue;
+    at(local_rank).killed_by_us = true;
+    end_process(local_rank, SIGKILL);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// ProgramRanks: the ranks of a run of the user's own program (`lockstep launch`), which knows nothing of Lockstep.
+//
+// Role: says to the agent what a worker would say. A rank without a process waits for its placement (Hello). A
+// placement starts the program of all ranks of the node, with torchrun's variables, by a fork of the zygote where the
+// program is Python and by exec otherwise. A group that ends (Cut, LeaveTogether) ends the programs, because a program
+// cannot go on in another group; when its process is gone the rank waits again (Left). Ranks that end with 0 wait until
+// the ranks of all nodes have, so that one that fails later still restarts all. An exit code of the program has no
+// meaning of ours: each bad end is a crash, and an end after we have asked for it is a stop.
+//
+// The nodes agree through the group's store: node 0 says where rank 0's store listens (kMasterKey), and each rank that
+// ends with 0 says so (kEndedKey).
+// Threads: the event loop's only; start() and send() must be called from it, too (worker_process.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/agent/beat_page_mapping.h"
+#include "runner/agent/node_ranks.h"
+#include "runner/agent/output_relay.h"
+#include "runner/agent/program_command.h"
+#include "runner/agent/worker_process.h"
+#include "runner/agent/zygote.h"
+
+namespace lockstep {
+
+// A program whose group has ended gets SIGTERM, and SIGKILL this much later. Without a handler of its own it ends at
+// once; one that saves a last checkpoint cannot, because its peers are gone.
+inline constexpr std::chrono::seconds kProgramCutGrace{1};
+
+class ProgramRanks final : public NodeRanks {
+ public:
+  ProgramRanks(boost::asio::io_context& loop, ProgramCommand command, std::string oom_kill_path, int nproc,
+               Handlers handlers);
+  ~ProgramRanks() override;
+
+  Status start(int local_rank) override;
+  void reap() override;
+  void send(int local_rank, const AgentMessage& message) override;
+  void answer_store(int local_rank, const StoreReply& reply) override;
+  void signal_all(int signal) override;
+  void signal(int local_rank, int signal) override;
+  void dump_stacks(int local_rank, int rank) override;
+  void kill(int local_rank) override;
+  void kill_all() override;
+  [[nodiscard]] bool is_alive(int local_rank) const override { return at(local_rank).state != State::kNone; }
+  [[nodiscard]] pid_t pid(int local_rank) const override { return at(local_rank).pid; }
+  [[nodiscard]] int count_alive() const override;
+  [[nodiscard]] std::optional<BeatSnapshot> beats(int local_rank) const override;
+
+ private:
+  enum class State {
+    kNone,      // not started, or ended
+    kAwaiting,  // no process: waits for a placement, or for the address of rank 0's store
+    kForking,   // the zygote was asked for a process
+    kRunning,
+    kFinished,  // its process has ended with 0; it waits for the others
+  };
+  struct Rank {
+    State state = State::kNone;
+    pid_t pid = 0;
+    std::optional<Assignment> assignment;
+    std::shared_ptr<OutputRelay> out;
+    std::shared_ptr<OutputRelay> err;
+    LastLines last_lines;
+    std::optional<BeatPageMapping> page;
+    int64_t first_step = -1;         // that was seen in this process; -1: none
+    bool killed_by_us = false;       // its end is a bad one that we caused: it hung
+    bool is_cut = false;             // its group has ended: when its process is gone it waits again
+    const char* left_as = "";        // how it says so: kLeftCut or kLeftRegroup
+    int stop_code = 0;               // 130 or 143: asked to stop
+    std::optional<int> wait_status;  // its process has ended; what it has started may not have
+    int64_t ended_ns = 0;            // when that was
+    int pending_signal = 0;          // to be sent when the zygote has said its pid
+    std::unique_ptr<boost::asio::steady_timer> kill_timer;
+  };
+
+  [[nodiscard]] const Rank& at(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
+  Rank& at(int local_rank) { return ranks_[static_cast<size_t>(local_rank)]; }
+  [[nodiscard]] int nproc() const { return static_cast<int>(ranks_.size()); }
+
+  // From the event loop, after what runs now: the agent must not be called back from within its own call.
+  void say(int local_rank, WorkerMessage message);
+  void say_ended(WorkerEnd end);
+  void ask_store(StoreOp op, std::vector<std::string> keys, std::vector<std::string> values);
+
+  void on_assignment(int local_rank, const Assignment& assignment);
+  void seek_master();
+  void on_master(const std::string& text);
+  void start_programs();
+  Status fork_programs();
+  Status exec_program(int local_rank);
+  Result<Zygote*> zygote(const PythonCommand& python);
+  void on_forked(const std::vector<pid_t>& pids);
+  void on_zygote_end(const std::string& why);
+  void take_output(int local_rank, int stdout_fd, int stderr_fd);
+  Status prepare_page(Rank& rank);
+  void fail_to_start(int local_rank, const Error& error);
+
+  void end_for_group(int local_rank, const char* left_as, std::chrono::milliseconds grace);
+  void end_process(int local_rank, int signal);
+  void kill_later(int local_rank, std::chrono::milliseconds grace);
+  void on_process_end(int local_rank, int wait_status);
+  void end_when_alone(int local_rank);
+  void on_program_end(int local_rank, int wait_status);
+  void leave(int local_rank);
+  void on_all_finished();
+  void look_at_steps();
+  [[nodiscard]] std::string error_file(int local_rank) const;
+  [[nodiscard]] Environment environment_of(int local_rank) const;
+  [[nodiscard]] std::string reason_of(int local_rank) const;
+
+  boost::asio::io_context& loop_;
+  ProgramCommand command_;
+  OomKillCounter oom_kills_;
+  Handlers handlers_;
+  std::vector<Rank> ranks_;              // by local rank
+  std::optional<MasterAddress> master_;  // of the newest placement
+  uint64_t generation_ = 0;              // of the newest placement
+  uint64_t next_request_ = 0;
+  std::optional<uint64_t> master_request_;    // open: asks for the address
+  std::optional<uint64_t> finished_request_;  // open: waits for the ends of all ranks
+  std::shared_ptr<Zygote> zygote_;
+  bool zygote_failed_ = false;                  // it is not tried again
+  std::deque<std::vector<int>> fork_requests_;  // local ranks of the requests that are not answered
+  std::map<pid_t, int> unknown_ends_;           // wait status of children that no rank is known to be, yet
+  int64_t formed_ns_ = 0;                       // when the programs of the newest placement were started
+  std::string errors_folder_;                   // for TORCHELASTIC_ERROR_FILE; empty: none
+  boost::asio::steady_timer step_timer_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include "runner/agent/program_command.h"
+
+#include <gtest/gtest.h>
+
+#include "runner/contract/generation.h"
+
+namespace lockstep {
+namespace {
+
+using Words = std::vector<std::string>;
+
+TEST(PythonCommand, is_python_with_a_script_or_a_module) {
+  const auto script = python_command({"/usr/bin/python3.11", "-u", "-X", "dev", "train.py", "--lr", "1"});
+  ASSERT_TRUE(script);
+  EXPECT_EQ(script->options, (Words{"-u", "-X", "dev"}));
+  EXPECT_EQ(script->program, (Words{"train.py", "--lr", "1"}));
+  const auto module = python_command({"python", "-m", "pkg.train", "-c"});
+  ASSERT_TRUE(module);
+  EXPECT_EQ(module->program, (Words{"-m", "pkg.train", "-c"}));
+}
+
+TEST(PythonCommand, is_nothing_that_a_zygote_could_not_run) {
+  for (const Words& words : {Words{"bash", "run.sh"}, Words{"python3", "-c", "print(1)"}, Words{"python3"},
+                             Words{"python3", "-"}, Words{"python3", "-i", "train.py"}, Words{"python3", "-m"},
+                             Words{"python3", "train.zip"}, Words{"python3", "/"}, Words{"python-config", "x"}}) {
+    EXPECT_FALSE(python_command(words)) << words.back();
+  }
+}
+
+TEST(RankEnvironment, is_torchruns) {
+  const ProgramCommand command{.words = {"train"}, .environment = {{"A", "b"}}, .run_id = "id", .max_restarts = 3};
+  const Assignment assignment{.generation = make_generation(1, 3),
+                              .rank = 5,
+                              .local_rank = 1,
+                              .world_size = 8,
+                              .local_world_size = 4,
+                              .nnodes = 2};
+  const Environment variables = rank_environment(command, assignment, {.host = "10.0.0.1", .port = 4711});
+  const Environment expected = {{"A", "b"},
+                                {"RANK", "5"},
+                                {"LOCAL_RANK", "1"},
+                                {"WORLD_SIZE", "8"},
+                                {"LOCAL_WORLD_SIZE", "4"},
+                                {"GROUP_RANK", "1"},
+                                {"GROUP_WORLD_SIZE", "2"},
+                                {"ROLE_RANK", "5"},
+                                {"ROLE_WORLD_SIZE", "8"},
+                                {"ROLE_NAME", "default"},
+                                {"MASTER_ADDR", "10.0.0.1"},
+                                {"MASTER_PORT", "4711"},
+                                {"OMP_NUM_THREADS", "1"},
+                                {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                {"TORCHELASTIC_RUN_ID", "id"},
+                                {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}};
+  EXPECT_EQ(variables, expected);
+}
+
+TEST(RankEnvironment, leaves_what_the_user_has_set) {
+  const ProgramCommand command{.words = {"train"}, .environment = {{"OMP_NUM_THREADS", "6"}}};
+  const Environment variables = rank_environment(command, {.world_size = 2, .local_world_size = 2}, {});
+  EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "6");
+  EXPECT_EQ(rank_environment({.words = {"train"}}, {}, {}).count("OMP_NUM_THREADS"), 0U) << "one rank has all cores";
+}
+
+std::string reason(const Words& lines) {
+  LastLines last;
+  for (const std::string& line : lines) last.add(line);
+  return last.reason();
+}
+
+TEST(LastLines, give_a_traceback_in_one_line) {
+  EXPECT_EQ(reason({"Traceback (most recent call last):", "  File \"/a/train.py\", line 3, in <module>", "    main()",
+                    "  File \"/a/model.py\", line 12, in forward", "    raise ValueError(\"x\")", "ValueError: x",
+                    "a warning at exit"}),
+            "ValueError: x (model.py:12, in forward)");
+  EXPECT_EQ(reason({"[rank1]: Traceback (most recent call last):", "[rank1]:   File \"t.py\", line 1, in <module>",
+                    "[rank1]: KeyError: 'a'"}),
+            "KeyError: 'a' (t.py:1, in <module>)");
+}
+
+TEST(LastLines, of_several_tracebacks_the_last_is_the_reason) {
+  EXPECT_EQ(reason({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "KeyError: 1", "",
+                    "During handling of the above exception, another exception occurred:", "",
+                    "Traceback (most recent call last):", "  File \"b.py\", line 2, in g", "OSError: 2"}),
+            "OSError: 2 (b.py:2, in g)");
+}
+
+TEST(LastLines, without_a_traceback_give_the_last_line_that_says_something) {
+  EXPECT_EQ(reason({"terminate called after throwing", "  what():  x", "  "}), "  what():  x");
+  EXPECT_EQ(reason({}), "");
+}
+
+TEST(FindProgram, names_what_is_wrong) {
+  const Environment environment{{"PATH", "/usr/bin:/bin"}};
+  EXPECT_EQ(*find_program("sh", environment), "/usr/bin/sh");
+  EXPECT_EQ(find_program("no-such", environment).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(find_program("/etc", environment).error().code, ErrorCode::kInvalid);
+  EXPECT_NE(find_program("/etc/passwd", environment).error().message.find("cannot be executed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
