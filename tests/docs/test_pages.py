@@ -11,7 +11,7 @@ from programs import bin_folder, program
 
 READ_ALONE = [ROOT / "runner/README.md", ROOT / "operator/README.md"]
 HELPS = [words.split() for words in (
-    "lockstep", "lockstep run sasrec", "lockstep sasrec recommend",
+    "lockstep", "lockstep launch", "lockstep run sasrec", "lockstep sasrec recommend",
     "lockstep run gpt2rec", "lockstep gpt2rec recommend", "lockstep run jit", "lockstep jit sample", "lockstep run protein", "lockstep protein score", "lockstep protein design", "lockstep run -f", "lockstep ckpt", "lockstep ckpt ls", "lockstep ckpt verify",
     "lockstep ckpt export", "lockstep ckpt prune", "lockstep workloads", "lockstep chaos", "lockstep chaos kill-rank",
     "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
