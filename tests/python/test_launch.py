@@ -59,9 +59,9 @@ def losses_of(folder):
 
 
 def variables_of(output):
-    """By rank."""
-    lines = [json.loads(line[line.index("{"):]) for line in output.splitlines() if '"RANK"' in line]
-    return {int(line["RANK"]): line for line in lines}
+    """By rank. (Torchrun's ranks write to one terminal: two of them may share a line.)"""
+    found = [json.loads(text) for text in re.findall(r"\{[^{}]*\}", output)]
+    return {int(variables["RANK"]): variables for variables in found}
 
 
 @pytest.fixture(scope="module")
