@@ -503,6 +503,8 @@ class SupervisorStepper {
 
   [[nodiscard]] std::string what_follows() const {
     if (!s_.placement) return "starting it again";
+    if (!s_.options.ranks_keep_state)
+      return "starting all ranks again, from the program's own checkpoint if it has one";
     const bool others_hold_state = s_.placement->world_size > s_.options.nproc ||
                                    std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) {
                                      return w.alive() && w.generation != 0 && !w.code_when_killed;

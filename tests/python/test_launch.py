@@ -99,6 +99,7 @@ def test_a_rank_that_raises_is_named_with_its_line_and_all_start_again_from_the_
     line = (PROGRAMS / "ddp.py").read_text().splitlines().index('            raise ValueError("a fault of this program")') + 1
     assert re.search(rf"rank 1 .* ended with exit code 1 .*: ValueError: a fault of this program \(ddp\.py:{line}, in <module>\)",
                      done.stderr), text(done)
+    assert "starting all ranks again, from the program's own checkpoint if it has one" in done.stderr
     assert "from epoch 1" in done.stdout
     assert losses_of(tmp_path) == under_torchrun
 
