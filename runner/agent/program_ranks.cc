@@ -235,7 +235,10 @@ void ProgramRanks::start_programs() {
   if (!all_wait) return;  // the group has ended meanwhile
   formed_ns_ = monotonic_ns();
   if (command_.uses_zygote && !zygote_failed_ && python_command(command_.words)) {
-    const Status forked = fork_programs();
+    Status forked;
+    for (int first = 0; first < nproc() && forked.ok(); first += static_cast<int>(kRanksPerRequest)) {
+      forked = fork_programs(first, std::min(nproc(), first + static_cast<int>(kRanksPerRequest)));
+    }
     if (forked.ok()) return look_at_steps();
     handlers_.on_note("the program is started without a zygote: " + forked.error().message);
     zygote_failed_ = true;
@@ -258,14 +261,14 @@ Status ProgramRanks::exec_program(int local_rank) {
   return {};
 }
 
-Status ProgramRanks::fork_programs() {
+Status ProgramRanks::fork_programs(int first, int end) {
   const std::optional<PythonCommand> python = python_command(command_.words);
   TRY_ASSIGN(Zygote* const parked, zygote(*python));
   std::vector<ForkedRank> forked;
   std::vector<int> asked;
   std::vector<Pipe> outs;
   std::vector<Pipe> errs;
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+  for (int local_rank = first; local_rank < end; ++local_rank) {
     TRY_ASSIGN(const Pipe out, make_output_pipe());
     TRY_ASSIGN(const Pipe err, make_output_pipe());
     Environment environment = environment_of(local_rank);
@@ -279,8 +282,8 @@ Status ProgramRanks::fork_programs() {
     asked.push_back(local_rank);
   }
   const Status sent = parked->fork(python->program, forked);
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    const auto i = static_cast<size_t>(local_rank);
+  for (int local_rank = first; local_rank < end; ++local_rank) {
+    const auto i = static_cast<size_t>(local_rank - first);
     ::close(outs[i].write_fd);
     ::close(errs[i].write_fd);
     if (!sent.ok()) {

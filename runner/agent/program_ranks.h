@@ -98,7 +98,7 @@ class ProgramRanks final : public NodeRanks {
   void seek_master();
   void on_master(const std::string& text);
   void start_programs();
-  Status fork_programs();
+  Status fork_programs(int first, int end);  // local ranks first … end - 1
   Status exec_program(int local_rank);
   Result<Zygote*> zygote(const PythonCommand& python);
   void on_forked(const std::vector<pid_t>& pids);

@@ -20,8 +20,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-// The kernel passes at most 253 descriptors with one packet: the request's, and three for each rank.
-constexpr size_t kRanksPerRequest = 64;
 constexpr size_t kAnswerBytesMax = 4096;
 constexpr const char* kDescriptor = "3";  // of the socket, in the zygote (spawn_program puts it there)
 
@@ -115,21 +113,17 @@ Status Zygote::fork(const std::vector<std::string>& program, const std::vector<F
   std::error_code error;
   const std::string folder = std::filesystem::current_path(error).string();
   if (error) return Error{ErrorCode::kUnavailable, "no working folder: " + error.message()};
-  for (size_t first = 0; first < ranks.size(); first += kRanksPerRequest) {
-    const size_t last = std::min(ranks.size(), first + kRanksPerRequest);
-    OrderedJson environments = OrderedJson::array();
-    std::vector<int> fds{-1};
-    for (size_t i = first; i < last; ++i) {
-      environments.push_back(ranks[i].environment);
-      fds.insert(fds.end(), {ranks[i].stdout_fd, ranks[i].stderr_fd, ranks[i].beat_fd});
-    }
-    TRY_ASSIGN(fds.front(),
-               file_of(dump_line(OrderedJson{{"cwd", folder}, {"argv", program}, {"ranks", std::move(environments)}})));
-    const Status sent = send_with_descriptors(socket_.native_handle(), fds);
-    ::close(fds.front());
-    TRY(sent);
+  OrderedJson environments = OrderedJson::array();
+  std::vector<int> fds{-1};
+  for (const ForkedRank& rank : ranks) {
+    environments.push_back(rank.environment);
+    fds.insert(fds.end(), {rank.stdout_fd, rank.stderr_fd, rank.beat_fd});
   }
-  return {};
+  TRY_ASSIGN(fds.front(),
+             file_of(dump_line(OrderedJson{{"cwd", folder}, {"argv", program}, {"ranks", std::move(environments)}})));
+  const Status sent = send_with_descriptors(socket_.native_handle(), fds);
+  ::close(fds.front());
+  return sent;
 }
 
 void Zygote::wait_for_answer() {

@@ -30,6 +30,9 @@ struct ZygoteCommand {
   std::string remember;              // file that keeps what the program imports; empty: nothing is kept
 };
 
+// The kernel passes at most 253 descriptors with one packet: the request's, and three for each rank.
+inline constexpr size_t kRanksPerRequest = 64;
+
 // One rank: its environment and the descriptors that it gets; the caller keeps its copies of them.
 struct ForkedRank {
   Environment environment;
@@ -59,7 +62,7 @@ class Zygote : public std::enable_shared_from_this<Zygote> {
   // It has imported everything and waits for requests.
   [[nodiscard]] bool is_ready() const { return is_ready_; }
   // Forks the ranks, each of which becomes the program: `program` is a script and its arguments, or "-m", a module and
-  // its arguments. Requests before it is ready are answered then.
+  // its arguments. At most kRanksPerRequest ranks. Requests before it is ready are answered then.
   Status fork(const std::vector<std::string>& program, const std::vector<ForkedRank>& ranks);
   // No handler is called any more.
   void close();

@@ -24,7 +24,7 @@ import types
 PR_SET_PDEATHSIG = 1
 THIS_FILE = "<string>"  # what a traceback calls the source of -c
 STACK_SIGNAL = signal.SIGRTMIN + 10  # as in agent/program_ranks.cc
-# Fields of the beat page (contract/beat_page.h), as numbers of eight bytes.
+#Fields of the beat page(contract / beat_page.h), as numbers of eight bytes.
 STEP, COMMITTED_NS, CHANGED_NS = 1, 2, 4
 PAGE_BYTES = 64
 
@@ -51,8 +51,8 @@ def why_no_fork():
 
 def preload(settings):
     """Imports the modules. One that makes forking impossible is left out by starting this process again without it."""
-    for name in settings["preload"]:
-        if name in settings["leave_out"] or name.startswith("lockstep"):
+    for name in [*settings["preload"], *remembered(settings["remember"])]:
+        if name in settings["leave_out"] or name in sys.modules or name.split(".")[0] == "lockstep":
             continue
         try:
             if importlib.util.find_spec(name) is not None:
@@ -64,6 +64,15 @@ def preload(settings):
             again = list(sys.orig_argv)
             again[-1] = json.dumps(settings)
             os.execv(sys.executable, [sys.executable, *again[1:]])
+
+
+def remembered(path):
+    """What the program had imported at its first step the last time; nothing where that is not known."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [name for name in json.load(file) if isinstance(name, str)]
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 def serve(sock):

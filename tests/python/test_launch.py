@@ -190,6 +190,27 @@ if __name__ == "__main__":
     assert done.returncode == 0 and "at its end" in done.stdout, text(done)
 
 
+def test_what_the_program_imported_the_last_time_is_there_before_it_asks(launch, tmp_path):
+    (tmp_path / "train.py").write_text("""
+import sys
+print("sqlite3 is there" if "sqlite3" in sys.modules else "sqlite3 is not there")
+import sqlite3, torch
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+weight.sum().backward()
+optimizer.step()
+""")
+    for expected in ("sqlite3 is not there", "sqlite3 is there"):
+        done = launch("--nproc", 1, "train.py")
+        assert done.returncode == 0 and expected in done.stdout, text(done)
+
+
+@pytest.mark.long  # a minute: seventy ranks on two cores
+def test_more_ranks_than_one_request_holds(launch):
+    done = launch("--nproc", 70, PROGRAMS / "environment.py")
+    assert done.returncode == 0 and variables_of(done.stdout).keys() == set(range(70)), text(done)
+
+
 def test_a_module_is_started_by_its_name(launch, tmp_path):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/__init__.py").write_text("")
