@@ -104,7 +104,9 @@ bool rank_zero_lacks_the_state(const CoordinatorState& state) {
                                   [](const WorkerBeat& w) { return w.local_rank == 0 && holds_steps(w); });
   const auto is_unwritten = [&](const WorkerBeat& w) { return holds_steps(w) && w.step > state.checkpoint_step; };
   return !has_it && std::any_of(state.nodes.begin(), state.nodes.end(), [&](const auto& entry) {
-    return std::any_of(entry.second.workers.begin(), entry.second.workers.end(), is_unwritten);
+    const Node& node = entry.second;
+    const bool may_hold = node.connection != 0 && !node.has_told_steps;
+    return may_hold || std::any_of(node.workers.begin(), node.workers.end(), is_unwritten);
   });
 }
 
@@ -429,6 +431,7 @@ class CoordinatorStepper {
       n.terms.clear();
       n.leaving_code = 0;
       n.has_trained = join.broken_before.seconds >= 0;
+      n.has_told_steps = !n.has_trained;
       n.done = false;
       n.placed = 0;
       n.last_heard = now_;
@@ -547,6 +550,7 @@ class CoordinatorStepper {
     });
     if (!are_its_ranks || said.workers.size() > static_cast<size_t>(node.nproc)) return;
     node.workers = said.workers;
+    node.has_told_steps = true;
     node.has_trained = std::any_of(node.workers.begin(), node.workers.end(), holds_steps);
     s_.has_trained = s_.has_trained || node.has_trained;
     for (const WorkerBeat& worker : said.workers) note_work(worker);
@@ -719,7 +723,10 @@ class CoordinatorStepper {
     s_.broke_because = message;
     end_group(cause);
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
-    for_members([&](const Node& member) { send(member, CutGroup{s_.placed, cause, message}); });
+    for_members([&](Node& member) {
+      member.has_told_steps = false;
+      send(member, CutGroup{s_.placed, cause, message});
+    });
     // A node that was to leave together with the others stops now, or is held.
     for (const int rank : s_.members) {
       const auto at = s_.nodes.find(rank);

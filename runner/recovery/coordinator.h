@@ -34,7 +34,8 @@
 // whether any node has trained. Otherwise it is lost like any other. Rank 0 alone writes checkpoints. So as long as
 // other ranks hold steps that are in no checkpoint, and rank 0, which was started again, does not hold them, no node
 // leaves: one that asks to is held until rank 0 has got the state in a group, and a job that is to end because nodes
-// are missing places a last group of those that are ready. (The nodes have stop_timeout for that, supervisor.h.)
+// are missing places a last group of those that are ready. A member may hold such steps until its first heartbeat after
+// the group broke, which its agent sends as soon as it is cut. (The nodes have stop_timeout for that, supervisor.h.)
 //
 // Hangs: a rank that shows no progress and waits for no other rank is killed. When all ranks wait, in a collective or
 // for their devices, the group is broken first: ranks that can leave it keep their state, and a rank that cannot is
@@ -169,6 +170,7 @@ struct Node {
   uint64_t placed = 0;  // generation of its newest placement; its messages with a lower one are about earlier groups
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;
+  bool has_told_steps = true;  // `workers` is not older than the end of its group
   std::set<int> killed;  // local ranks that were killed because they hung, since it joined or was placed
 };
 

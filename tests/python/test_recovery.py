@@ -453,8 +453,6 @@ def test_a_stop_while_rank_0_is_started_again_keeps_the_state(lockstep, small_da
     folder = tmp_path / "run"
     job = Job(lockstep, small_dataset, folder, tmp_path, "--checkpoint_every", "0", steps=10_000_000, **shape)
     job.wait_for_progress(50)
-    # The coordinator has heard of the steps of all ranks: heartbeats come once a second.
-    job.wait_for_status(lambda status: len(status["workers"]) == 2 and all(w["step"] > 0 for w in status["workers"]), "steps of both")
     job.kill_rank(0)
     job.wait_for_text(r"rank 0 \(pid \d+\) ended with .*; starting it again")
     job.signal(signal.SIGTERM)

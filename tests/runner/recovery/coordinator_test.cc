@@ -971,6 +971,7 @@ void lose_rank_0(Job& job) {
   for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
   job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
   job.say(0, Heartbeat{{beat_at(0)}});
+  job.say(1, Heartbeat{{beat_at(7)}});
   job.ready(1);
 }
 
@@ -1009,8 +1010,31 @@ TEST(Coordinator, nobody_is_held_for_steps_that_are_in_a_checkpoint_or_that_rank
   held.place(2);
   for (const int node : {0, 1}) held.say(node, Heartbeat{{beat_at(7)}});
   held.say(1, Broken{held.state.placed, 1, "SignalKILL", ""});
+  held.say(0, Heartbeat{{beat_at(7)}});
+  held.say(1, Heartbeat{{beat_at(0)}});
   held.ready(0);
   EXPECT_EQ(count<StopJob>(held.say(0, Leave{143})), 1U);
+}
+
+// A heartbeat is sent every second. What a group has done since the last one is known when its nodes have heard of its end.
+TEST(Coordinator, nobody_leaves_before_the_members_of_a_broken_group_have_said_what_they_hold) {
+  Job job(2);
+  job.place(2);
+  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.say(0, Heartbeat{{beat_at(0)}});
+  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 0U) << "node 1 may have made steps";
+  EXPECT_EQ(count<StopJob>(job.say(1, Heartbeat{{beat_at(3)}})), 0U) << "and has";
+  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
+  job.ready(1);
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<StopJob>(job.say(0, Heartbeat{{beat_at(3)}})), 2U);
+
+  Job without_steps(2);
+  without_steps.place(2);
+  without_steps.say(0, Broken{without_steps.state.placed, 0, "SignalKILL", ""});
+  without_steps.say(0, Heartbeat{{beat_at(0)}});
+  without_steps.say(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(without_steps.say(1, Heartbeat{{beat_at(0)}})), 1U);
 }
 
 TEST(Coordinator, a_node_that_is_held_may_still_end) {
@@ -1359,6 +1383,7 @@ TEST(Coordinator, who_was_lost_when_the_job_was_stopped_is_told_when_it_is_back)
   job.place(3);
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.drop(2);
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
   job.say(0, Leave{143});
   job.say(1, Leave{143});
   const auto stops = sent<StopJob>(job.join(2, true));
@@ -1400,7 +1425,9 @@ TEST(Coordinator, a_group_that_breaks_stops_the_workers_of_who_was_leaving) {
   Job job(2, 3);
   job.place(3);
   job.say(2, Leave{143});
-  const Outputs outputs = job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
+  const Outputs outputs = job.say(2, Heartbeat{{beat_at(0)}});
   ASSERT_EQ(count<StopJob>(outputs), 1U);
   EXPECT_EQ(sent<StopJob>(outputs)[0].first, job.connections[2]);
   EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
@@ -1409,8 +1436,9 @@ TEST(Coordinator, a_group_that_breaks_stops_the_workers_of_who_was_leaving) {
 TEST(Coordinator, a_node_that_leaves_says_so_again_when_it_joins_again) {
   Job job(2, 3);
   job.place(3);
-  const Outputs outputs = job.join(2, Join{1, generation(1), true, 143});
-  EXPECT_EQ(count<StopJob>(outputs), 1U);
+  job.join(2, Join{1, generation(1), true, 143});
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
+  EXPECT_EQ(count<StopJob>(job.say(2, Heartbeat{{beat_at(0)}})), 1U);
   job.ready(0);
   EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
 }
