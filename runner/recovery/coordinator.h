@@ -171,7 +171,7 @@ struct Node {
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;
   bool has_told_steps = true;  // `workers` is not older than the end of its group
-  std::set<int> killed;  // local ranks that were killed because they hung, since it joined or was placed
+  std::set<int> killed;        // local ranks that were killed because they hung, since it joined or was placed
 };
 
 // A connection that has greeted and not (yet) joined.

@@ -1016,7 +1016,8 @@ TEST(Coordinator, nobody_is_held_for_steps_that_are_in_a_checkpoint_or_that_rank
   EXPECT_EQ(count<StopJob>(held.say(0, Leave{143})), 1U);
 }
 
-// A heartbeat is sent every second. What a group has done since the last one is known when its nodes have heard of its end.
+// A heartbeat is sent every second. What a group has done since the last one is known when its nodes have heard of its
+// end.
 TEST(Coordinator, nobody_leaves_before_the_members_of_a_broken_group_have_said_what_they_hold) {
   Job job(2);
   job.place(2);
