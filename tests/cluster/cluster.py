@@ -72,7 +72,7 @@ def run(nodes, ready_message):
         make_volumes(plane)
         if operator_binary().exists():
             operator = OperatorProcess(plane, token_key=key, leader_elect=True).start()
-            plane.components["operator"] = operator.process
+            plane.components["operator"] = operator
         record = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "kubeconfig": str(plane.kubeconfig),
                   "folder": str(plane.folder), "nodes": nodes, "operator": operator is not None,
                   "version": plane.api.request("GET", "/version")["gitVersion"]}

@@ -1,5 +1,5 @@
-// Any bytes are either refused with a reason or give texts: as lists of names, JSON lists of texts or JSON lines, which
-// the first byte says.
+// Any bytes are either refused with a reason or give texts: as lists of names, JSON lists of texts, JSON lines or
+// sequences in FASTA, which the first byte says.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +10,7 @@
 #include "runner/data/structures/structure_source.h"
 #include "runner/data/take_line.h"
 #include "runner/data/text/text_files.h"
+#include "runner/models/protein/mpnn_helper_files.h"
 
 namespace {
 
@@ -30,15 +31,31 @@ void check_list(std::string_view bytes) {
   }
 }
 
+void check_fasta(const std::string& text) {
+  const lockstep::Result<std::vector<lockstep::FastaRecord>> records = lockstep::parse_fasta(text, "fuzz");
+  if (!records.ok()) {
+    LOCKSTEP_CHECK(!records.error().message.empty(), "a refusal says why");
+    return;
+  }
+  LOCKSTEP_CHECK(!records->empty(), "a file without a sequence is refused");
+  for (const lockstep::FastaRecord& record : *records) {
+    LOCKSTEP_CHECK(record.sequence.find_first_of("\n\r \t") == std::string::npos,
+                   "a sequence is its lines, joined without spaces");
+    LOCKSTEP_CHECK(record.header.find('\n') == std::string::npos, "a header is a line");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (data[0] % 3 == 0) {
+  if (data[0] % 4 == 0) {
     check_list(bytes);
-  } else if (data[0] % 3 == 1) {
+  } else if (data[0] % 4 == 1) {
     check_texts(lockstep::texts_of_json(bytes, "fuzz"));
+  } else if (data[0] % 4 == 3) {
+    check_fasta(std::string(bytes));
   } else {
     std::vector<std::string> lines;
     while (!bytes.empty()) lines.emplace_back(lockstep::take_line(bytes));
