@@ -16,7 +16,7 @@ python := $(LOCKSTEP_CACHE)/py-test/bin/python
 # $(call configure,PRESET): quiet unless it fails.
 configure = mkdir -p build; cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -115,6 +115,10 @@ bench-recommend: build ## recommendations for all users of MovieLens-100K beside
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
 	@$(python) tests/bench/bench_recommend.py --write
+
+bench-launch: build ## start, restart and memory of a program under lockstep launch, beside torchrun
+	@scripts/setup test
+	@$(python) tests/bench/bench_launch.py --write
 
 bench-operator: ## a job of 1,000 pods and 200 jobs of 4, beside raw pods and Indexed Jobs (an hour)
 	@scripts/setup test
