@@ -96,6 +96,21 @@ Result<std::string> find_program(const std::string& name, const Environment& env
   return Error{ErrorCode::kNotFound, "no program " + name + " on PATH (" + path + ")"};
 }
 
+Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary) {
+  Environment variables;
+  for (auto& [name, value] : of_agent) {
+    const bool is_kept = name.starts_with(env::kKeptPrefix);
+    variables.insert_or_assign(is_kept ? name.substr(env::kKeptPrefix.size()) : name, std::move(value));
+  }
+  if (account.has_name) return variables;
+  if (variable(variables, "USER").empty() && variable(variables, "LOGNAME").empty()) {
+    variables["USER"] = "user-" + std::to_string(account.id);
+  }
+  const std::string home = variable(variables, "HOME");
+  if (!temporary.empty() && (home.empty() || home == "/")) variables["HOME"] = temporary;
+  return variables;
+}
+
 Environment rank_environment(const ProgramCommand& command, const Assignment& assignment, const MasterAddress& master) {
   Environment variables = command.environment;
   const auto set = [&variables](std::string_view name, const std::string& value) {

@@ -1,5 +1,6 @@
 #include "runner/cli/launch_command.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -238,6 +239,21 @@ std::string launch_help() {
          kHelpOfTorchrun;
 }
 
+Account own_account() {
+  const uid_t id = ::getuid();
+  return {.id = id, .has_name = ::getpwuid(id) != nullptr};  // no other thread runs yet
+}
+
+// The first folder that this user may write to; empty: none.
+std::string temporary_folder() {
+  std::error_code error;
+  for (const std::filesystem::path& place :
+       {std::filesystem::temp_directory_path(error), std::filesystem::path("/dev/shm")}) {
+    if (!place.empty() && ::access(place.c_str(), W_OK) == 0) return place;
+  }
+  return "";
+}
+
 // Where what programs import is kept between runs.
 std::string remember_folder(const Environment& environment) {
   const std::string cache = variable(environment, "XDG_CACHE_HOME");
@@ -280,10 +296,10 @@ int launch_command(const std::vector<std::string>& arguments) {
   request.config.workload = std::filesystem::path(shown).filename().string();
   ProgramCommand command;
   command.words = std::move(line->program);
-  command.environment = request.environment;
+  command.environment = program_environment(request.environment, own_account(), temporary_folder());
   command.run_id = line->run_id;
   command.uses_zygote = line->uses_zygote;
-  command.remember_folder = remember_folder(request.environment);
+  command.remember_folder = remember_folder(command.environment);
   request.program = std::move(command);
   return start_agent_of(std::move(request));
 }

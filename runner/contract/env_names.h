@@ -47,6 +47,10 @@ inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
 // From the same: the file into which the agents write the newest durable step (agent/checkpoint_mark.h).
 inline constexpr std::string_view kCheckpointMark = "LOCKSTEP_CHECKPOINT_MARK";
 
+// From the program that starts the agent in a foreign image (agent_folder_main.cc): before the names of variables that
+// our loader must not see, and the user's program gets back.
+inline constexpr std::string_view kKeptPrefix = "LOCKSTEP_KEPT_";
+
 // For tests and unusual installations: the worker program, and the file for the termination message.
 inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
 inline constexpr std::string_view kTerminationLog = "LOCKSTEP_TERMINATION_LOG";
