@@ -50,7 +50,7 @@ std::unique_ptr<GpuUseReader> read_use(std::unique_ptr<GpuMonitor> gpus) {
 Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
     : options_(std::move(options)),
       gpu_use_(read_use(std::move(gpus))),
-      stop_signals_(loop_, SIGINT, SIGTERM),
+      stop_signals_(loop_),
       child_signals_(loop_, SIGCHLD),
       look_timer_(loop_),
       deadline_timer_(loop_),
@@ -70,7 +70,9 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
   status_.workload = options_.workload;
   status_.node = options_.node_rank;
   status_.start_time_unix_seconds = std::time(nullptr);
-  if (!ignores_hangup()) stop_signals_.add(SIGHUP);
+  for (const int signal : options_.program ? options_.program->signals : std::vector<int>{SIGINT, SIGTERM, SIGHUP}) {
+    if (signal != SIGHUP || !ignores_hangup()) stop_signals_.add(signal);
+  }
   if (is_first()) server_ = make_server();
   if (is_first() && !options_.run_folder.empty()) run_folder_ = std::make_unique<RunFolderView>(options_.run_folder);
   link_ = make_link();
@@ -91,6 +93,7 @@ int Agent::run() {
   feed(SupervisorEvent(Started{}));
   feed(MemberEvent(MemberTick{}));
   loop_.run();  // returns at once when all is over already
+  workers_->flush(kReaderPatience);
   terminal_.flush(kReaderPatience);
   LOCKSTEP_CHECK(exit_code_.has_value(), "the loop ends with an exit code");
   return *exit_code_;
@@ -112,13 +115,21 @@ void Agent::on_stop_signal(int signal) {
     end(Finish{.code = code_of(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
     return loop_.stop();
   }
-  if (signal == SIGINT && is_first()) {
-    terminal_.err_line("lockstep: stopping after this step and its checkpoint; Ctrl-C again leaves at once");
-  }
-  if (signal == SIGHUP && is_first()) {
-    terminal_.err_line("lockstep: the terminal was closed (SIGHUP): stopping after this step and its checkpoint");
-  }
-  feed(SupervisorEvent(StopRequested{signal == SIGHUP ? SIGTERM : signal}));
+  if (is_first()) say_stopping(signal);
+  // Another signal that is to be passed on (torchrun's --signals-to-handle) is passed on as it is.
+  const bool is_usual = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+  if (!is_usual) workers_->stop_with(signal);
+  feed(SupervisorEvent(StopRequested{signal == SIGINT ? SIGINT : SIGTERM}));
+}
+
+void Agent::say_stopping(int signal) {
+  const std::string what = options_.program
+                               ? "the ranks have " +
+                                     std::to_string(std::chrono::seconds(options_.supervisor.stop_timeout).count()) +
+                                     " s to save and end (--stop_timeout)"
+                               : "stopping after this step and its checkpoint";
+  if (signal == SIGINT) terminal_.err_line("lockstep: " + what + "; Ctrl-C again leaves at once");
+  if (signal == SIGHUP) terminal_.err_line("lockstep: the terminal was closed (SIGHUP): " + what);
 }
 
 void Agent::wait_for_children() {
@@ -144,12 +155,22 @@ NodeRanks::Handlers Agent::worker_handlers() {
           .on_end = [this](const WorkerEnd& worker_end) { on_worker_end(worker_end); },
           .on_line = [this](int local_rank, bool to_stderr,
                             const std::string& line) { on_line(local_rank, to_stderr, line); },
-          .on_note = [this](const std::string& line) { terminal_.err_line("lockstep: " + line); }};
+          .on_note = [this](const std::string& line) { terminal_.err_line("lockstep: " + line); },
+          .on_progress =
+              [this](int64_t step) {
+                leave_checkpoint_mark(options_.checkpoint_mark, step);
+                feed(SupervisorEvent(ProgramProgressed{}));
+              }};
 }
 
 void Agent::on_line(int local_rank, bool to_stderr, const std::string& line) {
   const int rank = rank_of(local_rank);
-  const std::string text = rank == 0 ? line : "[rank " + std::to_string(rank) + "] " + line;
+  const bool has_template = options_.program && !options_.program->output.prefix.empty();
+  const std::string prefix =
+      has_template ? line_prefix(options_.program->output.prefix, options_.program->role, rank, local_rank)
+      : rank == 0  ? ""
+                   : "[rank " + std::to_string(rank) + "] ";
+  const std::string text = prefix + line;
   to_stderr ? terminal_.err_line(text) : terminal_.out_line(text);
 }
 
@@ -730,7 +751,7 @@ void Agent::on_deadline(TimePoint at) {
 }
 
 void Agent::arm_display_timer() {
-  if (!is_first()) return;
+  if (!is_first() || (options_.program && options_.program->terminal_rank)) return;
   display_timer_.expires_after(terminal_.interval());
   display_timer_.async_wait([this](boost::system::error_code error) {
     if (error || exit_code_) return;

@@ -114,6 +114,7 @@ class Agent {
   void wait_for_children();
   void wait_for_stop_signals();
   void on_stop_signal(int signal);
+  void say_stopping(int signal);
 
   // Workers.
   std::unique_ptr<NodeRanks> make_ranks();

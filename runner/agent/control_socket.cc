@@ -144,6 +144,18 @@ std::string control_socket_name(int node_rank) {
   return std::string(kPrefix) + node + std::string(kSuffix);
 }
 
+std::string program_runs_folder() {
+  std::error_code error;
+  const std::string folder =
+      (std::filesystem::temp_directory_path(error) / ("lockstep-" + std::to_string(::geteuid()))).string();
+  if (error) return "";
+  ::mkdir(folder.c_str(), S_IRWXU);
+  struct stat info {};
+  const bool is_ours = ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+                       (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+  return is_ours ? folder : "";
+}
+
 std::vector<int> control_sockets_in(const std::string& folder) {
   std::vector<int> nodes;
   std::error_code error;

@@ -69,6 +69,9 @@ std::string decision_request(const LadderDecision& decision);
 
 // "agent.sock" for node 0, "agent-3.sock".
 std::string control_socket_name(int node_rank);
+// Where the runs of `lockstep launch` on this machine have their folders of sockets: below TMPDIR, for this user alone.
+// Makes it. Empty: it cannot be made, or somebody else owns it.
+std::string program_runs_folder();
 // Node ranks of the sockets in `folder`, ascending.
 std::vector<int> control_sockets_in(const std::string& folder);
 

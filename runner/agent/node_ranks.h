@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -33,6 +35,8 @@ class NodeRanks {
     std::function<void(const WorkerEnd&)> on_end;
     std::function<void(int local_rank, bool to_stderr, const std::string& line)> on_line;
     std::function<void(const std::string& line)> on_note;  // for the agent's stderr
+    // A program that knows nothing of Lockstep has made progress that a restart does not lose; at which step.
+    std::function<void(int64_t step)> on_progress;
   };
 
   NodeRanks() = default;
@@ -49,12 +53,16 @@ class NodeRanks {
   // A reply to a request that an earlier process of this local rank made is dropped.
   virtual void answer_store(int local_rank, const StoreReply& reply) = 0;
   virtual void signal_all(int signal) = 0;
+  // From now on a request to stop is this signal and not SIGTERM, for programs that know nothing of Lockstep.
+  virtual void stop_with(int /*signal*/) {}
   // Does nothing when the process is not alive.
   virtual void signal(int local_rank, int signal) = 0;
   // Prints the kernel's view of the process's threads and asks it to print its stack. A later kill() waits for that.
   virtual void dump_stacks(int local_rank, int rank) = 0;
   virtual void kill(int local_rank) = 0;
   virtual void kill_all() = 0;
+  // At the agent's end: writes what waits to be written, for at most this long.
+  virtual void flush(std::chrono::milliseconds /*patience*/) {}
 
   [[nodiscard]] virtual bool is_alive(int local_rank) const = 0;
   [[nodiscard]] virtual pid_t pid(int local_rank) const = 0;

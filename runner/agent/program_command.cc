@@ -1,10 +1,12 @@
 #include "runner/agent/program_command.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <csignal>
 #include <filesystem>
 #include <sstream>
 
@@ -18,7 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLastLinesMax = 64;
 constexpr size_t kLastLineBytesMax = 1024;
-constexpr const char* kRoleName = "default";
 
 // "python", "python3", "python3.11", "pypy3"
 bool is_python(const std::string& path) {
@@ -50,7 +51,35 @@ std::string without_rank(const std::string& line) {
   return line.starts_with("[rank") && end != std::string::npos ? line.substr(end + 3) : line;
 }
 
+// As Python's getpass.getuser finds it.
+bool has_user_name(const Environment& environment) {
+  for (const char* name : {"LOGNAME", "USER", "LNAME", "USERNAME"}) {
+    if (!variable(environment, name).empty()) return true;
+  }
+  return ::getpwuid(::geteuid()) != nullptr;
+}
+
+// The GPU of a rank that sees no other: of those that CUDA_VISIBLE_DEVICES names, else by number.
+std::string gpu_of(const Environment& environment, int local_rank) {
+  std::istringstream visible(variable(environment, env::kCudaVisibleDevices));
+  std::string gpu;
+  for (int i = 0; i <= local_rank; ++i) {
+    if (!std::getline(visible, gpu, ',')) return std::to_string(local_rank);
+  }
+  return gpu;
+}
+
+bool is_syntax_error(const std::string& text) {
+  return text.starts_with("SyntaxError: ") || text.starts_with("IndentationError: ") || text.starts_with("TabError: ");
+}
+
 }  // namespace
+
+std::vector<int> default_stop_signals() { return {SIGTERM, SIGINT, SIGHUP, SIGQUIT}; }
+
+int restart_count(const Assignment& assignment) {
+  return static_cast<int>(std::max<uint32_t>(1, counter_of(assignment.generation)) - 1);
+}
 
 std::optional<PythonCommand> python_command(const std::vector<std::string>& words) {
   if (words.empty() || !is_python(words.front())) return std::nullopt;
@@ -96,21 +125,6 @@ Result<std::string> find_program(const std::string& name, const Environment& env
   return Error{ErrorCode::kNotFound, "no program " + name + " on PATH (" + path + ")"};
 }
 
-Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary) {
-  Environment variables;
-  for (auto& [name, value] : of_agent) {
-    const bool is_kept = name.starts_with(env::kKeptPrefix);
-    variables.insert_or_assign(is_kept ? name.substr(env::kKeptPrefix.size()) : name, std::move(value));
-  }
-  if (account.has_name) return variables;
-  if (variable(variables, "USER").empty() && variable(variables, "LOGNAME").empty()) {
-    variables["USER"] = "user-" + std::to_string(account.id);
-  }
-  const std::string home = variable(variables, "HOME");
-  if (!temporary.empty() && (home.empty() || home == "/")) variables["HOME"] = temporary;
-  return variables;
-}
-
 Environment rank_environment(const ProgramCommand& command, const Assignment& assignment, const MasterAddress& master) {
   Environment variables = command.environment;
   const auto set = [&variables](std::string_view name, const std::string& value) {
@@ -122,20 +136,29 @@ Environment rank_environment(const ProgramCommand& command, const Assignment& as
   set("ROLE_RANK", rank);
   set(env::kWorldSize, world_size);
   set("ROLE_WORLD_SIZE", world_size);
-  set("ROLE_NAME", kRoleName);
-  set(env::kLocalRank, std::to_string(assignment.local_rank));
+  set("ROLE_NAME", command.role);
+  set(env::kLocalRank, std::to_string(command.virtual_local_rank ? 0 : assignment.local_rank));
+  if (command.virtual_local_rank) set(env::kCudaVisibleDevices, gpu_of(command.environment, assignment.local_rank));
   set(env::kLocalWorldSize, std::to_string(assignment.local_world_size));
   set(env::kGroupRank, std::to_string((assignment.rank - assignment.local_rank) / assignment.local_world_size));
   set(env::kGroupWorldSize, std::to_string(assignment.nnodes));
   set(env::kMasterAddr, master.host);
   set(env::kMasterPort, std::to_string(master.port));
-  set(env::kTorchRestartCount, std::to_string(std::max<uint32_t>(1, counter_of(assignment.generation)) - 1));
+  set(env::kTorchRestartCount, std::to_string(restart_count(assignment)));
   set("TORCHELASTIC_MAX_RESTARTS", std::to_string(command.max_restarts));
   set("TORCHELASTIC_RUN_ID", command.run_id);
-  set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  set("TORCHELASTIC_SIGNALS_TO_HANDLE", command.signal_names);
   set(env::kTorchUseAgentStore, "False");
   variables.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (assignment.local_world_size > 1) variables.try_emplace("OMP_NUM_THREADS", "1");
+  // torch's own choice, which it cannot make for a user without a name (a pod's runAsUser).
+  if (!has_user_name(variables)) {
+    std::error_code error;
+    const fs::path temporary = fs::temp_directory_path(error);
+    if (!error) {
+      variables.try_emplace("TORCHINDUCTOR_CACHE_DIR", temporary / ("torchinductor_" + std::to_string(::geteuid())));
+    }
+  }
   return variables;
 }
 
@@ -144,12 +167,24 @@ void LastLines::add(const std::string& line) {
   if (lines_.size() > kLastLinesMax) lines_.pop_front();
 }
 
+std::vector<std::string> LastLines::newest(size_t count) const {
+  const size_t left_out = lines_.size() - std::min(lines_.size(), count);
+  return {lines_.begin() + static_cast<std::ptrdiff_t>(left_out), lines_.end()};
+}
+
 std::string LastLines::reason() const {
   std::string place;
   std::string error;
   bool in_traceback = false;
+  std::string place_outside;  // of an error in the script itself, which has no traceback
   for (const std::string& line : lines_) {
     const std::string text = without_rank(line);
+    if (const std::string found = in_traceback ? "" : place_of(text); !found.empty()) {
+      place_outside = found;
+    } else if (!in_traceback && is_syntax_error(text)) {
+      error = text;
+      place = place_outside;
+    }
     if (text.starts_with("Traceback (most recent call last)")) {
       in_traceback = true;
       place.clear();

@@ -9,31 +9,35 @@
 #include <string_view>
 #include <vector>
 
+#include "runner/agent/rank_output.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/world.h"
 
 namespace lockstep {
 
+inline constexpr const char* kDefaultRole = "default";
+inline constexpr const char* kDefaultSignalNames = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+std::vector<int> default_stop_signals();
+
 struct ProgramCommand {
-  std::vector<std::string> words;  // the program's path and its arguments
-  Environment environment;         // of every rank
-  std::string run_id;              // TORCHELASTIC_RUN_ID
-  int max_restarts = 0;            // TORCHELASTIC_MAX_RESTARTS
-  std::optional<int> master_port;  // --master_port: rank 0's store listens there; unset: any free port
+  std::vector<std::string> words;   // the program's path and its arguments
+  Environment environment;          // of every rank
+  std::string run_id;               // TORCHELASTIC_RUN_ID
+  std::string role = kDefaultRole;  // ROLE_NAME
+  std::string local_address;        // MASTER_ADDR where rank 0 runs here; empty: as the coordinator sees this node
+  bool virtual_local_rank = false;  // LOCAL_RANK is 0, and CUDA_VISIBLE_DEVICES has the rank's GPU alone
+  std::vector<int> signals = default_stop_signals();  // to the agent: they ask for an end, and are passed on
+  std::string signal_names = kDefaultSignalNames;     // TORCHELASTIC_SIGNALS_TO_HANDLE
+  OutputOptions output;
+  std::string log_folder;            // the folder of RankFiles; empty: no files are written
+  int max_restarts = 0;              // TORCHELASTIC_MAX_RESTARTS
+  std::optional<int> master_port;    // --master_port: rank 0's store listens there; unset: any free port
+  std::string checkpoint_folder;     // LOCKSTEP_CHECKPOINT_DIR: a new file there is progress; empty: not known
+  std::optional<int> terminal_rank;  // the local rank that has the terminal, for a debugger; it is never forked
   bool uses_zygote = true;
   std::string remember_folder;  // what programs import is kept there; empty: it is not kept
 };
-
-// Whom this process runs as.
-struct Account {
-  uint64_t id = 0;
-  bool has_name = true;  // false: a number that no user of the image has
-};
-// The environment of the program: the agent's, with what was kept from the agent's own loader (env::kKeptPrefix). A
-// user without a name gets USER, without which PyTorch's compiler and getpass fail, and, where HOME is / or nothing,
-// `temporary` as HOME.
-Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary);
 
 // A command that a zygote can run: Python, and a script or a module.
 struct PythonCommand {
@@ -53,6 +57,9 @@ struct MasterAddress {
   std::string host;
   int port = 0;
 };
+// How many placements were before this one: TORCHELASTIC_RESTART_COUNT, and the number of attempt_N among log files.
+int restart_count(const Assignment& assignment);
+
 // What torchrun gives a rank, variable by variable. TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 serves the
 // store itself. OMP_NUM_THREADS is 1 for several ranks unless it is set, as torchrun has it.
 Environment rank_environment(const ProgramCommand& command, const Assignment& assignment, const MasterAddress& master);
@@ -64,6 +71,8 @@ class LastLines {
   // Python's traceback as one line, "ValueError: x (train.py:12, in main)"; without one the last line that says
   // something; empty without any.
   [[nodiscard]] std::string reason() const;
+  // The newest `count` lines, in their order.
+  [[nodiscard]] std::vector<std::string> newest(size_t count) const;
 
  private:
   std::deque<std::string> lines_;

@@ -23,6 +23,7 @@
 
 #include "runner/agent/thread_states.h"
 #include "runner/base/clock.h"
+#include "runner/base/fd.h"
 #include "runner/base/json.h"
 #include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
@@ -38,6 +39,8 @@ constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
 constexpr std::chrono::milliseconds kFirstStepLook{10};
 constexpr std::chrono::milliseconds kProgressInterval{1000};
 constexpr std::chrono::milliseconds kStackPrintTime{500};
+// A start that makes steps for this long is progress, also where nothing tells whether it has saved them.
+constexpr std::chrono::minutes kLongEnough{10};
 // How long processes that a rank has left may take to end after SIGKILL, and how often that is looked at.
 constexpr std::chrono::seconds kOrphansGrace{10};
 constexpr std::chrono::milliseconds kOrphansLook{2};
@@ -59,6 +62,18 @@ Result<int> free_port() {
   return static_cast<int>(ntohs(address.sin_port));
 }
 
+// Whether somebody listens at this port of this machine.
+bool is_taken(int port) {
+  const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;  // a port that was used a moment ago is free
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return fd.get() >= 0 && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 &&
+         errno == EADDRINUSE;
+}
+
 // Nothing but the step is known of a program that says nothing.
 Progress progress_at(int64_t step) {
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -76,15 +91,15 @@ Progress progress_at(int64_t step) {
 }
 
 struct Pipe {
-  int read_fd = -1;
-  int write_fd = -1;
+  Fd read_end;
+  Fd write_end;
 };
 Result<Pipe> make_output_pipe() {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC) != 0) {
     return Error{ErrorCode::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno)};
   }
-  return Pipe{.read_fd = fds[0], .write_fd = fds[1]};
+  return Pipe{.read_end = Fd(fds[0]), .write_end = Fd(fds[1])};
 }
 
 }  // namespace
@@ -95,16 +110,13 @@ ProgramRanks::ProgramRanks(boost::asio::io_context& loop, ProgramCommand command
       command_(std::move(command)),
       oom_kills_(std::move(oom_kill_path)),
       handlers_(std::move(handlers)),
+      output_(loop, command_.output, command_.log_folder, nproc,
+              {.on_line = handlers_.on_line, .on_note = handlers_.on_note}),
+      kept_progress_(command_.checkpoint_folder),
       ranks_(static_cast<size_t>(nproc)),
       step_timer_(loop) {
-  // An image may have no /tmp, or a root that is read only.
-  std::error_code error;
-  for (const std::filesystem::path& place :
-       {std::filesystem::temp_directory_path(error), std::filesystem::path("/dev/shm")}) {
-    std::string folder = place / "lockstep-XXXXXX";
-    if (!errors_folder_.empty() || place.empty() || ::mkdtemp(folder.data()) == nullptr) continue;
-    errors_folder_ = folder;
-  }
+  std::string folder = std::filesystem::temp_directory_path() / "lockstep-XXXXXX";
+  if (::mkdtemp(folder.data()) != nullptr) errors_folder_ = folder;
   // Forked ranks become children of this process when the one between them and the zygote has ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
@@ -116,6 +128,7 @@ ProgramRanks::~ProgramRanks() {
 
 // Of the newest process of this local rank; empty when there is no folder for it.
 std::string ProgramRanks::error_file(int local_rank) const {
+  if (std::string among_the_output = output_.error_file(local_rank); !among_the_output.empty()) return among_the_output;
   return errors_folder_.empty() ? "" : errors_folder_ + "/rank-" + std::to_string(local_rank) + ".json";
 }
 
@@ -181,7 +194,7 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
   } else if (const auto* const leave = std::get_if<LeaveTogether>(&message)) {
     if (leave->leaving_code != 0) {
       at(local_rank).stop_code = leave->leaving_code;
-      end_process(local_rank, SIGTERM);
+      end_process(local_rank, stop_signal_);
     } else {
       end_for_group(local_rank, kLeftRegroup, kProgramCutGrace);
     }
@@ -208,7 +221,15 @@ void ProgramRanks::seek_master() {
   if (first.rank == 0) {
     const Result<int> port = command_.master_port ? Result<int>(*command_.master_port) : free_port();
     if (!port.ok()) return fail_to_start(0, port.error());
-    const std::string host = first.address.empty() ? "127.0.0.1" : first.address;
+    if (command_.master_port && is_taken(*port)) {
+      // Later it may be what an earlier start has left, and is free again in a moment.
+      return fail_to_start(0, Error{restart_count(first) == 0 ? ErrorCode::kInvalid : ErrorCode::kUnavailable,
+                                    "port " + std::to_string(*port) +
+                                        " (--master_port) is taken on this machine: give another one, or leave "
+                                        "--master_port out, and each start takes a free one"});
+    }
+    const std::string near = first.address.empty() ? "127.0.0.1" : first.address;
+    const std::string host = command_.local_address.empty() ? near : command_.local_address;
     if (first.nnodes > 1) ask_store(StoreOp::kSet, {kMasterKey}, {host + " " + std::to_string(*port)});
     master_ = {.host = host, .port = *port};
     return start_programs();
@@ -240,6 +261,7 @@ void ProgramRanks::start_programs() {
   });
   if (!all_wait) return;  // the group has ended meanwhile
   formed_ns_ = monotonic_ns();
+  output_.begin_start(restart_count(*at(0).assignment));
   if (command_.uses_zygote && !zygote_failed_ && python_command(command_.words)) {
     Status forked;
     for (int first = 0; first < nproc() && forked.ok(); first += static_cast<int>(kRanksPerRequest)) {
@@ -258,12 +280,14 @@ void ProgramRanks::start_programs() {
 
 Status ProgramRanks::exec_program(int local_rank) {
   Rank& rank = at(local_rank);
-  TRY_ASSIGN(const SpawnedWorker spawned, spawn_program(command_.words, environment_of(local_rank), rank.page->fd()));
+  const bool has_terminal = command_.terminal_rank == local_rank;
+  TRY_ASSIGN(const SpawnedWorker spawned,
+             spawn_program(command_.words, environment_of(local_rank), rank.page->fd(), has_terminal));
   rank.page->close_fd();
   rank.pid = spawned.pid;
   rank.state = State::kRunning;
   rank.page->set_activity(Activity::kTraining, Phase::kOther);
-  take_output(local_rank, spawned.stdout_fd, spawned.stderr_fd);
+  if (!has_terminal) output_.take(local_rank, spawned.stdout_fd, spawned.stderr_fd);
   return {};
 }
 
@@ -275,34 +299,26 @@ Status ProgramRanks::fork_programs(int first, int end) {
   std::vector<Pipe> outs;
   std::vector<Pipe> errs;
   for (int local_rank = first; local_rank < end; ++local_rank) {
-    TRY_ASSIGN(const Pipe out, make_output_pipe());
-    TRY_ASSIGN(const Pipe err, make_output_pipe());
+    TRY_ASSIGN(Pipe out, make_output_pipe());
+    TRY_ASSIGN(Pipe err, make_output_pipe());
     Environment environment = environment_of(local_rank);
     environment.erase(std::string(env::kToken));
     forked.push_back({.environment = std::move(environment),
-                      .stdout_fd = out.write_fd,
-                      .stderr_fd = err.write_fd,
+                      .stdout_fd = out.write_end.get(),
+                      .stderr_fd = err.write_end.get(),
                       .beat_fd = at(local_rank).page->fd()});
-    outs.push_back(out);
-    errs.push_back(err);
+    outs.push_back(std::move(out));
+    errs.push_back(std::move(err));
     asked.push_back(local_rank);
   }
-  const Status sent = parked->fork(python->program, forked);
-  for (int local_rank = first; local_rank < end; ++local_rank) {
+  TRY(parked->fork(python->program, forked));
+  for (const int local_rank : asked) {
     const auto i = static_cast<size_t>(local_rank - first);
-    ::close(outs[i].write_fd);
-    ::close(errs[i].write_fd);
-    if (!sent.ok()) {
-      ::close(outs[i].read_fd);
-      ::close(errs[i].read_fd);
-      continue;
-    }
-    Rank& rank = at(local_rank);
-    rank.state = State::kForking;
-    take_output(local_rank, outs[i].read_fd, errs[i].read_fd);
+    at(local_rank).state = State::kForking;
+    output_.take(local_rank, outs[i].read_end.release(), errs[i].read_end.release());
   }
-  if (sent.ok()) fork_requests_.push_back(std::move(asked));
-  return sent;
+  fork_requests_.push_back(std::move(asked));
+  return {};
 }
 
 Result<Zygote*> ProgramRanks::zygote(const PythonCommand& python) {
@@ -362,8 +378,7 @@ void ProgramRanks::on_zygote_end(const std::string& why) {
     for (const int local_rank : asked) {
       Rank& rank = at(local_rank);
       if (rank.state != State::kForking) continue;
-      rank.out->finish();
-      rank.err->finish();
+      output_.finish(local_rank);
       rank.state = State::kAwaiting;
       if (rank.is_cut) {
         leave(local_rank);
@@ -372,21 +387,6 @@ void ProgramRanks::on_zygote_end(const std::string& why) {
       }
     }
   }
-}
-
-void ProgramRanks::take_output(int local_rank, int stdout_fd, int stderr_fd) {
-  Rank& rank = at(local_rank);
-  rank.last_lines = {};
-  const auto relay = [this, local_rank](int fd, bool to_stderr) {
-    return std::make_shared<OutputRelay>(loop_, fd, [this, local_rank, to_stderr](const std::string& line) {
-      if (to_stderr) at(local_rank).last_lines.add(line);
-      handlers_.on_line(local_rank, to_stderr, line);
-    });
-  };
-  rank.out = relay(stdout_fd, false);
-  rank.err = relay(stderr_fd, true);
-  rank.out->start();
-  rank.err->start();
 }
 
 void ProgramRanks::fail_to_start(int local_rank, const Error& error) {
@@ -408,28 +408,43 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   return beats;
 }
 
-// Says for rank 0 when the group's first step was made, and after that how far it is.
+// Says for rank 0 when the group's first step was made, and after that how far it is; and on every node, what a restart
+// would not lose.
 void ProgramRanks::look_at_steps() {
   step_timer_.expires_after(at(0).first_step < 0 ? kFirstStepLook : kProgressInterval);
   step_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
-    Rank& rank = at(0);
-    const bool is_running = rank.state == State::kForking || rank.state == State::kRunning;
-    if (!is_running || rank.assignment->rank != 0) return;
-    const BeatSnapshot beats = rank.page->read();
-    if (beats.step > 0 && rank.first_step < 0) {
-      rank.first_step = beats.step;
-      handlers_.on_message(0, Resumed{.generation = generation_,
-                                      .step = beats.step,
-                                      .formed_ns = formed_ns_,
-                                      .synced_ns = formed_ns_,
-                                      .committed_ns = beats.committed_ns,
-                                      .resumed_step = beats.step - 1,
-                                      .origin = "the program's own checkpoint, if it has one"});
-    }
-    if (beats.step > 0) handlers_.on_message(0, progress_at(beats.step));
+    const State state = at(0).state;
+    if (state != State::kForking && state != State::kRunning) return;
+    look_at_step();
     look_at_steps();
   });
+}
+
+void ProgramRanks::look_at_step() {
+  Rank& rank = at(0);
+  const BeatSnapshot beats = rank.page->read();
+  if (beats.step > 0 && rank.first_step < 0) on_first_step(beats);
+  if (beats.step > 0 && rank.assignment->rank == 0) handlers_.on_message(0, progress_at(beats.step));
+  const bool has_stepped_for_long =
+      rank.first_step >= 0 && beats.committed_ns - rank.first_step_ns > std::chrono::nanoseconds(kLongEnough).count();
+  if (has_stepped_for_long && !std::exchange(rank.has_progressed, true)) handlers_.on_progress(beats.step);
+}
+
+void ProgramRanks::on_first_step(const BeatSnapshot& beats) {
+  Rank& rank = at(0);
+  rank.first_step = beats.step;
+  rank.first_step_ns = beats.committed_ns;
+  if (rank.assignment->rank == 0) {
+    handlers_.on_message(0, Resumed{.generation = generation_,
+                                    .step = beats.step,
+                                    .formed_ns = formed_ns_,
+                                    .synced_ns = formed_ns_,
+                                    .committed_ns = beats.committed_ns,
+                                    .resumed_step = beats.step - 1,
+                                    .origin = "the program's own checkpoint, if it has one"});
+  }
+  if (kept_progress_.on_first_step(beats.step)) handlers_.on_progress(beats.step);
 }
 
 // ---- ending ----
@@ -496,6 +511,7 @@ void ProgramRanks::on_process_end(int local_rank, int wait_status) {
   Rank& rank = at(local_rank);
   rank.wait_status = wait_status;
   rank.ended_ns = monotonic_ns();
+  if (local_rank == 0) look_at_step();  // it may have made its first step a moment ago
   end_when_alone(local_rank);
 }
 
@@ -516,22 +532,25 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   Rank& rank = at(local_rank);
   const pid_t pid = rank.pid;
   rank.wait_status.reset();
-  rank.out->finish();
-  rank.err->finish();
+  const bool had_terminal = command_.terminal_rank == local_rank;
+  if (had_terminal) take_foreground();
+  output_.finish(local_rank);
   rank.kill_timer.reset();
-  // One that was asked to stop does not wait for another group, also when its group ended meanwhile.
-  if (rank.is_cut && !rank.killed_by_us && rank.stop_code == 0) return leave(local_rank);
+  if (rank.is_cut && !rank.killed_by_us) return leave(local_rank);
   const int code = exit_code_of_wait_status(wait_status);
   WorkerEnd end{.local_rank = local_rank,
                 .pid = pid,
                 .code = code,
                 .last_words = reason_of(local_rank),
                 .killed_by_us = rank.killed_by_us};
-  const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !rank.killed_by_us;
+  // Ctrl-C reaches the rank in the foreground, and not this process.
+  if (had_terminal && code == code_of(ExitCode::kInterrupted) && rank.stop_code == 0) rank.stop_code = code;
   if (rank.stop_code != 0 && !rank.killed_by_us) {
     end.code = rank.stop_code;
     return say_ended(std::move(end));
   }
+  if (code != 0 && rank.stop_code == 0) output_.tell_last_lines(at(0).assignment->rank);
+  const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !rank.killed_by_us;
   if (code == 0) {
     rank.state = State::kFinished;
     rank.page->set_activity(Activity::kStopping, Phase::kWaiting);
@@ -563,7 +582,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
 
 // What it said to stderr; a program that handles its own errors may have left torch's error file alone.
 std::string ProgramRanks::reason_of(int local_rank) const {
-  std::string said = at(local_rank).last_lines.reason();
+  std::string said = output_.reason(local_rank);
   if (!said.empty()) return said;
   std::ifstream file(error_file(local_rank));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -601,7 +620,7 @@ void ProgramRanks::signal_all(int signal) {
     if (!is_alive(local_rank)) continue;
     if (at(local_rank).stop_code == 0) at(local_rank).stop_code = kSignalCodes + signal;
     // Ctrl-C goes to the ranks as SIGINT, as a terminal would send it.
-    end_process(local_rank, signal);
+    end_process(local_rank, signal == SIGTERM ? stop_signal_ : signal);
   }
 }
 

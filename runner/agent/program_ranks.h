@@ -17,6 +17,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -26,9 +27,10 @@
 #include <vector>
 
 #include "runner/agent/beat_page_mapping.h"
+#include "runner/agent/kept_progress.h"
 #include "runner/agent/node_ranks.h"
-#include "runner/agent/output_relay.h"
 #include "runner/agent/program_command.h"
+#include "runner/agent/program_output.h"
 #include "runner/agent/worker_process.h"
 #include "runner/agent/zygote.h"
 
@@ -49,10 +51,12 @@ class ProgramRanks final : public NodeRanks {
   void send(int local_rank, const AgentMessage& message) override;
   void answer_store(int local_rank, const StoreReply& reply) override;
   void signal_all(int signal) override;
+  void stop_with(int signal) override { stop_signal_ = signal; }
   void signal(int local_rank, int signal) override;
   void dump_stacks(int local_rank, int rank) override;
   void kill(int local_rank) override;
   void kill_all() override;
+  void flush(std::chrono::milliseconds patience) override { output_.flush(patience); }
   [[nodiscard]] bool is_alive(int local_rank) const override { return at(local_rank).state != State::kNone; }
   [[nodiscard]] pid_t pid(int local_rank) const override { return at(local_rank).pid; }
   [[nodiscard]] int count_alive() const override;
@@ -70,11 +74,10 @@ class ProgramRanks final : public NodeRanks {
     State state = State::kNone;
     pid_t pid = 0;
     std::optional<Assignment> assignment;
-    std::shared_ptr<OutputRelay> out;
-    std::shared_ptr<OutputRelay> err;
-    LastLines last_lines;
     std::optional<BeatPageMapping> page;
     int64_t first_step = -1;         // that was seen in this process; -1: none
+    int64_t first_step_ns = 0;       // when that was
+    bool has_progressed = false;     // said: it has made steps for long
     bool killed_by_us = false;       // its end is a bad one that we caused: it hung
     bool is_cut = false;             // its group has ended: when its process is gone it waits again
     const char* left_as = "";        // how it says so: kLeftCut or kLeftRegroup
@@ -103,7 +106,6 @@ class ProgramRanks final : public NodeRanks {
   Result<Zygote*> zygote(const PythonCommand& python);
   void on_forked(const std::vector<pid_t>& pids);
   void on_zygote_end(const std::string& why);
-  void take_output(int local_rank, int stdout_fd, int stderr_fd);
   Status prepare_page(Rank& rank);
   void fail_to_start(int local_rank, const Error& error);
 
@@ -116,6 +118,8 @@ class ProgramRanks final : public NodeRanks {
   void leave(int local_rank);
   void on_all_finished();
   void look_at_steps();
+  void look_at_step();
+  void on_first_step(const BeatSnapshot& beats);
   [[nodiscard]] std::string error_file(int local_rank) const;
   [[nodiscard]] Environment environment_of(int local_rank) const;
   [[nodiscard]] std::string reason_of(int local_rank) const;
@@ -124,6 +128,8 @@ class ProgramRanks final : public NodeRanks {
   ProgramCommand command_;
   OomKillCounter oom_kills_;
   Handlers handlers_;
+  ProgramOutput output_;
+  KeptProgress kept_progress_;
   std::vector<Rank> ranks_;              // by local rank
   std::optional<MasterAddress> master_;  // of the newest placement
   uint64_t generation_ = 0;              // of the newest placement
@@ -136,6 +142,7 @@ class ProgramRanks final : public NodeRanks {
   std::map<pid_t, int> unknown_ends_;           // wait status of children that no rank is known to be, yet
   int64_t formed_ns_ = 0;                       // when the programs of the newest placement were started
   std::string errors_folder_;                   // for TORCHELASTIC_ERROR_FILE; empty: none
+  int stop_signal_ = SIGTERM;                   // asks the ranks to stop
   boost::asio::steady_timer step_timer_;
 };
 

@@ -1,6 +1,7 @@
 #include "runner/agent/worker_process.h"
 
 #include <fcntl.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): pthread_sigmask is POSIX
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "runner/base/cgroup.h"
+#include "runner/base/fd.h"
 #include "runner/base/fork.h"
 #include "runner/base/open_files.h"
 #include "runner/contract/env_names.h"
@@ -24,26 +26,6 @@ constexpr int kBeatFdInChild = 3;  // the first one after stderr
 constexpr int kLinkFdInWorker = 4;
 // Descriptors are first moved to numbers from here on, so that they do not collide with the numbers above.
 constexpr int kFdsInWorker = 10;
-
-// Closes what it holds unless released.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  [[nodiscard]] int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 struct FdPair {
   Fd agent;
@@ -79,9 +61,12 @@ struct ChildPlan {
   int beat_fd;
   int link_fd;   // -1: none
   int error_fd;  // close-on-exec; when exec fails, the child writes errno to it
+  bool has_terminal;
 };
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
+  // SIGTTOU, which this would send, is blocked here (fork_bound_child).
+  if (plan.has_terminal) ::tcsetpgrp(STDIN_FILENO, ::getpid());
   // dup2 onto 0..4 might overwrite a descriptor that is still needed, so all are moved to higher numbers first.
   const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
@@ -106,7 +91,7 @@ struct ChildPlan {
 
 // Starts arguments[0], a path, with the ends of its link (if `with_link`), pipes and beat page.
 Result<SpawnedWorker> spawn(std::vector<std::string> arguments, const Environment& variables, int beat_fd,
-                            bool with_link) {
+                            bool with_link, bool has_terminal) {
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
   const std::vector<char*> argv = pointers_to(arguments);
@@ -126,12 +111,13 @@ Result<SpawnedWorker> spawn(std::vector<std::string> arguments, const Environmen
 
   const ChildPlan plan{.arguments = argv.data(),
                        .environment = envp.data(),
-                       .stdin_fd = null.get(),
-                       .stdout_fd = out.worker.get(),
-                       .stderr_fd = err.worker.get(),
+                       .stdin_fd = has_terminal ? STDIN_FILENO : null.get(),
+                       .stdout_fd = has_terminal ? STDOUT_FILENO : out.worker.get(),
+                       .stderr_fd = has_terminal ? STDERR_FILENO : err.worker.get(),
                        .beat_fd = beat_fd,
                        .link_fd = link.worker.get(),
-                       .error_fd = error.worker.get()};
+                       .error_fd = error.worker.get(),
+                       .has_terminal = has_terminal};
   const pid_t pid = fork_bound_child();
   if (pid < 0) return unavailable("cannot start a process");
   if (pid == 0) run_child(plan);
@@ -147,6 +133,7 @@ Result<SpawnedWorker> spawn(std::vector<std::string> arguments, const Environmen
     return Error{is_lasting ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
                  "cannot run " + arguments.front() + ": " + std::strerror(why)};
   }
+  if (has_terminal) return SpawnedWorker{.pid = pid};
   return SpawnedWorker{
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};
 }
@@ -175,13 +162,28 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
     variables.try_emplace(std::string(name), "1");
   }
-  return spawn(std::move(arguments), variables, beat_fd, /*with_link=*/true);
+  return spawn(std::move(arguments), variables, beat_fd, /*with_link=*/true, /*has_terminal=*/false);
 }
 
-Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd) {
+bool is_in_foreground() {
+  return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+}
+
+void take_foreground() {
+  sigset_t blocked{};
+  sigset_t before{};
+  ::sigemptyset(&blocked);
+  ::sigaddset(&blocked, SIGTTOU);
+  ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd,
+                                    bool has_terminal) {
   environment.erase(std::string(env::kToken));
   environment[std::string(env::kBeatFd)] = std::to_string(kBeatFdInChild);
-  return spawn(words, environment, beat_fd, /*with_link=*/false);
+  return spawn(words, environment, beat_fd, /*with_link=*/false, has_terminal);
 }
 
 bool OomKillCounter::take_kill(TimePoint now) {

@@ -45,7 +45,13 @@ void reset_signals() {
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
-  if (!ignores_hangup()) ::sigaction(SIGHUP, &default_action, nullptr);
+  // Whatever else this program handles; what it ignores stays ignored, as SIGHUP under nohup.
+  for (int signal = 1; signal < SIGRTMIN; ++signal) {
+    struct sigaction present {};
+    if (::sigaction(signal, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) {
+      ::sigaction(signal, &default_action, nullptr);
+    }
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -16,10 +16,13 @@
 #include <utility>
 
 #include "runner/agent/agent.h"
+#include "runner/agent/rank_files.h"
 #include "runner/base/cgroup.h"
+#include "runner/base/plural.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/local_devices.h"
 #include "runner/cli/local_nodes.h"
+#include "runner/cli/node_number.h"
 #include "runner/cli/parse_command.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
@@ -117,6 +120,13 @@ bool is_address(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1;
 }
 
+// The nodes of --local_nodes share one; the program that started them says which.
+std::string control_folder_of_program(const Environment& environment) {
+  if (std::string folder = variable(environment, env::kControlFolder); !folder.empty()) return folder;
+  const std::string runs = program_runs_folder();
+  return runs.empty() ? "" : runs + "/" + std::to_string(::getpid());
+}
+
 struct Prepared {
   RunConfig config;
   Environment environment;
@@ -143,11 +153,29 @@ Status take_job_s_defaults(RunConfig& config, const Environment& environment) {
   return {};
 }
 
-// How long a stop may take. Read from the environment, because it depends on who sends SIGTERM (the pod's grace
-// period).
-Result<std::chrono::seconds> stop_timeout_of(const Environment& environment) {
-  TRY_ASSIGN(const std::optional<int> seconds, positive_variable(environment, env::kStopTimeout));
+// How long a stop may take. Without a flag read from the environment, because it depends on who sends SIGTERM (the
+// pod's grace period). torchrun's variable counts for programs.
+Result<std::chrono::seconds> stop_timeout_of(const Environment& environment, const LaunchOptions& launch,
+                                             bool is_program) {
+  if (launch.stop_timeout_seconds) return std::chrono::seconds(*launch.stop_timeout_seconds);
+  TRY_ASSIGN(std::optional<int> seconds, positive_variable(environment, env::kStopTimeout));
+  if (!seconds && is_program) {
+    TRY_ASSIGN(seconds, positive_variable(environment, env::kTorchShutdownTimeout));
+  }
   return seconds ? std::chrono::seconds(*seconds) : kStopGrace;
+}
+
+// A foreign program may run on the CPU, or share GPUs: the machine is only described.
+LocalRanks describe_program_ranks(int nproc, int gpus) {
+  LocalRanks ranks{.nproc = nproc, .uses_gpus = gpus > 0, .may_share_gpus = true, .is_warning = false, .line = ""};
+  ranks.line = "starting " + plural(nproc, "rank");
+  if (gpus > 0) ranks.line += " on a machine with " + plural(gpus, "GPU");
+  if (gpus > 0 && nproc > gpus) {
+    ranks.is_warning = true;
+    ranks.line = "warning: " + ranks.line + ": a rank whose LOCAL_RANK is " + std::to_string(gpus) +
+                 " or more has none of its own (--nproc)";
+  }
+  return ranks;
 }
 
 Status set_membership(Prepared& p) {
@@ -179,7 +207,27 @@ Status set_membership(Prepared& p) {
   agent.supervisor.nproc = p.ranks.nproc;
   agent.supervisor.max_restarts = launch.max_restarts;
   agent.supervisor.start_timeout = rendezvous_timeout;
-  TRY_ASSIGN(agent.supervisor.stop_timeout, stop_timeout_of(p.environment));
+  TRY_ASSIGN(agent.supervisor.stop_timeout, stop_timeout_of(p.environment, launch, agent.program.has_value()));
+  return {};
+}
+
+// Where nothing says which node this is, node 0's agent does, if it is known where that is.
+Status find_node_rank_of(Prepared& p) {
+  LaunchOptions& launch = p.config.launch;
+  if (launch.node_rank || launch.coordinator.empty()) return {};
+  if (derive_agent_place(p.environment, read_host_name(), launch).ok()) return {};
+  LaunchOptions as_second = launch;
+  as_second.node_rank = 1;
+  const Result<AgentPlace> place = derive_agent_place(p.environment, read_host_name(), as_second);
+  if (!place.ok()) return {};  // something else is wrong, too
+  Greet greet{.job = p.agent.job,
+              .token = variable(p.environment, env::kToken),
+              .node_rank = kAnyNode,
+              .attempt = 0,
+              .incarnation = random_number(),
+              .host = read_host_name()};
+  TRY_ASSIGN(launch.node_rank, find_node_number(place->coordinator_host, place->coordinator_port, greet,
+                                                std::chrono::seconds(launch.rendezvous_timeout_seconds)));
   return {};
 }
 
@@ -190,17 +238,22 @@ Result<Prepared> prepare(AgentRequest request) {
   TRY(take_job_s_defaults(p.config, p.environment));
   const LaunchOptions& launch = p.config.launch;
   TRY(check_placement(p.environment, launch));
+  p.agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
+  if (request.program) TRY(find_node_rank_of(p));
   TRY_ASSIGN(p.place, derive_agent_place(p.environment, read_host_name(), launch));
 
   LocalDevices devices;
   p.gpus = open_gpu_monitor(p.environment);
   devices.gpus = p.gpus ? p.gpus->count() : 0;
-  // Whether a program of the user's can use the GPUs is its own affair.
-  devices.build_has_cuda = request.program || LOCKSTEP_BUILD_HAS_CUDA;
+  devices.build_has_cuda = LOCKSTEP_BUILD_HAS_CUDA;
   TRY_ASSIGN(devices.nproc_of_pod, positive_variable(p.environment, env::kNprocPerNode));
   devices.nccl_shares_gpus = variable(p.environment, kNcclSharesGpus) == "1";
-  TRY_ASSIGN(p.ranks, plan_local_ranks(launch, devices));
-  if (!request.program) TRY(check_batch(p.config, p.ranks.nproc, p.place.max_nodes));
+  if (request.program) {
+    p.ranks = describe_program_ranks(launch.nproc.value_or(devices.nproc_of_pod.value_or(1)), devices.gpus);
+  } else {
+    TRY_ASSIGN(p.ranks, plan_local_ranks(launch, devices));
+    TRY(check_batch(p.config, p.ranks.nproc, p.place.max_nodes));
+  }
   if (!p.ranks.uses_gpus) p.gpus.reset();
 
   AgentOptions& agent = p.agent;
@@ -208,7 +261,13 @@ Result<Prepared> prepare(AgentRequest request) {
     agent.program = std::move(request.program);
     agent.program->max_restarts = launch.max_restarts;
     agent.program->master_port = launch.master_port;
+    // Rank 0 runs on node 0 as long as that is not lost.
+    if (agent.program->local_address.empty() && p.place.node_rank == 0) {
+      agent.program->local_address = launch.master_addr;
+    }
+    agent.program->checkpoint_folder = variable(p.environment, env::kCheckpointDir);
     agent.supervisor.ranks_keep_state = false;
+    agent.supervisor.restarts_are_total = is_given(p.config, "max_restarts");
     agent.coordinator_options.ranks_keep_state = false;
   } else {
     TRY_ASSIGN(agent.worker.program, find_worker(p.environment));
@@ -217,7 +276,6 @@ Result<Prepared> prepare(AgentRequest request) {
     agent.worker.environment[std::string(env::kGpus)] = std::to_string(p.ranks.uses_gpus ? devices.gpus : 0);
     agent.worker.environment[std::string(env::kLocalWorldSize)] = std::to_string(p.ranks.nproc);
   }
-  agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
   agent.job_namespace = variable(p.environment, env::kNamespace);
   agent.job_uid = variable(p.environment, env::kJobUid);
   agent.workload = p.config.workload;
@@ -233,7 +291,9 @@ Result<Prepared> prepare(AgentRequest request) {
         output_folder(p.config, variable(p.environment, env::kCheckpointDir), variable(p.environment, env::kJob));
   }
   // No control socket in a pod: kubectl exec gives access there, and several jobs may share the folder.
-  if (!is_set(p.environment, env::kKubernetesServiceHost)) agent.control_folder = agent.run_folder;
+  if (!is_set(p.environment, env::kKubernetesServiceHost)) {
+    agent.control_folder = agent.program ? control_folder_of_program(p.environment) : agent.run_folder;
+  }
   return p;
 }
 
@@ -380,7 +440,21 @@ int run_on_local_nodes(AgentRequest request) {
   return run_local_nodes(*options);
 }
 
+// Of the ranks' output; its name is new for each agent.
+Status make_log_folder(Prepared& p) {
+  if (!p.agent.program || !p.agent.program->output.writes_files()) return {};
+  ProgramCommand& program = *p.agent.program;
+  TRY_ASSIGN(program.log_folder, RankFiles::make_folder(program.output.log_dir, program.run_id));
+  std::printf("the output of the ranks: %s/attempt_N/LOCAL_RANK/{stdout,stderr}.log\n", program.log_folder.c_str());
+  return {};
+}
+
 }  // namespace
+
+int count_visible_gpus(const Environment& environment) {
+  const std::unique_ptr<GpuMonitor> gpus = open_gpu_monitor(environment);
+  return gpus ? gpus->count() : 0;
+}
 
 int start_agent_of(AgentRequest request) {
   if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
@@ -391,6 +465,7 @@ int start_agent_of(AgentRequest request) {
     return fail(prepared.error(), lacks_gpus ? ExitCode::kDeviceFault : ExitCode::kUsage);
   }
   if (prepared->place.node_rank == 0) print_remark(remark);
+  if (const Status made = make_log_folder(*prepared); !made.ok()) return fail(made.error());
   return run_agent(std::move(*prepared));
 }
 

@@ -21,6 +21,9 @@ struct AgentRequest {
   std::optional<ProgramCommand> program;  // `lockstep launch`: what the ranks run
 };
 
+// The GPUs that processes of this environment may use; 0 without a driver.
+int count_visible_gpus(const Environment& environment);
+
 // Returns an exit code (contract/exit_code) if the agent could not begin. After the agent has run it ends the process
 // here, without waiting for threads that may hang.
 int start_agent_of(AgentRequest request);

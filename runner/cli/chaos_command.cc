@@ -356,7 +356,7 @@ void declare(CLI::App& app, ChaosOptions& options) {
   app.require_subcommand(1);
   app.footer(
       "FOLDER is the run's folder, in which its agents have their sockets. Default: that of the run that was started\n"
-      "last, in this folder or in one of its subfolders.\n\n"
+      "last, in this folder or in one of its subfolders, else that of the newest lockstep launch.\n\n"
       "Example:\n"
       "  lockstep run WORKLOAD … --local_nodes 2 --nproc 2 &\n"
       "  lockstep chaos kill-rank --rank 3");
@@ -390,7 +390,12 @@ void declare(CLI::App& app, ChaosOptions& options) {
 
 Status repeat_fault(const FaultCommand& fault, ChaosOptions options, std::ostream& out) {
   if (options.folder.empty()) {
-    TRY_ASSIGN(options.folder, find_run_folder("."));
+    Result<std::string> found = find_run_folder(".");
+    const std::string programs = program_runs_folder();
+    if (!found.ok() && !programs.empty()) {
+      if (Result<std::string> program = find_run_folder(programs); program.ok()) found = std::move(program);
+    }
+    TRY_ASSIGN(options.folder, std::move(found));
   }
   for (int i = 0; i < options.count; ++i) {
     if (i > 0) wait_seconds(options.every);

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runner/cli/torchrun_flags.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/workload_flags.h"
 
@@ -103,6 +104,16 @@ CommandShape launch_shape() {
   std::erase_if(launch.options, [](const OptionShape& option) {
     return option.names.front() == "--config" || option.names.front() == "--plugin";
   });
+  for (const TorchrunFlag& flag : torchrun_flags()) {
+    if (flag.meaning == TorchrunMeaning::kOurFlag || flag.help.empty()) continue;
+    OptionShape option{.names = {"--" + std::string(flag.name)},
+                       .takes = Takes::kNothing,
+                       .help = std::string(flag.help),
+                       .takes_dashes = true};
+    if (flag.letter != 0) option.names.push_back(std::string("-") + flag.letter);
+    if (flag.takes_value) option.takes = flag.meaning == TorchrunMeaning::kLogDir ? Takes::kFolder : Takes::kWord;
+    launch.options.push_back(std::move(option));
+  }
   launch.options.push_back({.names = {"--no_zygote"}, .takes = Takes::kNothing, .help = "start each rank anew"});
   launch.positional = Takes::kFile;
   return launch;

@@ -1,26 +1,41 @@
 // `lockstep launch [flags] [--] PROGRAM …`: any program as the ranks of a run, with torchrun's command line.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runner/agent/program_command.h"
+#include "runner/agent/rank_output.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/world.h"
 
 namespace lockstep {
 
-// What a command line of `lockstep launch` says.
+// What --nproc was given as; a number stands in the launch options.
+enum class NprocWord { kNumber, kAuto, kGpu };
+
+// What a command line of `lockstep launch` says, and torchrun's PET_ variables, where it leaves something out.
 struct LaunchLine {
-  std::vector<std::string> flags;    // those that are ours, for the agents of --local_nodes
+  std::vector<std::string> flags;    // for the agents of --local_nodes
   std::vector<std::string> program;  // as it was given, with the interpreter in front where it was left out
   RunConfig config;                  // its launch options
+  std::optional<NprocWord> nproc;    // unset: not given
   std::string run_id = "none";       // --rdzv_id
+  bool is_standalone = false;        // --standalone
+  std::string role = kDefaultRole;   // --role
+  std::string local_address;         // --local_addr
+  bool virtual_local_rank = false;   // --virtual_local_rank
+  std::vector<int> signals = default_stop_signals();  // --signals_to_handle
+  std::string signal_names = kDefaultSignalNames;     // the same, as it was given
+  OutputOptions output;
   bool uses_zygote = true;           // --no_zygote
-  std::vector<std::string> ignored;  // torchrun's flags that have no meaning here, with their dashes
+  std::vector<std::string> ignored;  // torchrun's flags and variables that have no meaning here
+  std::vector<std::string> remarks;  // on others that have none, with what to do
 };
 
-// Pure, but for a look whether the program is a file. Errors (kInvalid): a flag that is not known, a value that is not
+// Pure, but for a look at the program's file. Errors (kInvalid): a flag that is not known, a value that is not
 // what the flag expects, no program, a launcher as the program (with the line to type instead).
 Result<LaunchLine> parse_launch_line(const std::vector<std::string>& arguments, const Environment& environment);
 

@@ -416,6 +416,7 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   environment[std::string(env::kToken)] = network.token;
   environment[std::string(env::kCommandLine)] = options.command_line;
   environment[std::string(env::kPodAttempt)] = std::to_string(attempt);
+  if (is_launch) environment[std::string(env::kControlFolder)] = options.control_folder;
   if (!options.gpus.empty()) {
     environment[std::string(env::kCudaVisibleDevices)] =
         joined(gpus_of_node(options.gpus, options.nodes, options.nproc, node), ",");

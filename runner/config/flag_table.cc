@@ -282,6 +282,15 @@ void add_launch_flags(FlagTableBuilder& table) {
                 "how many times dead workers are restarted");
 }
 
+// Flags that only `lockstep launch` has.
+void add_program_flags(FlagTableBuilder& table) {
+  table
+      .optional_integer("stop_timeout", kThisProcess, 0, 86'400, IN(launch.stop_timeout_seconds),
+                        "seconds that ranks have to save and end after SIGTERM, before they are killed; auto: "
+                        "LOCKSTEP_STOP_TIMEOUT_SECONDS, else TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 60")
+      .aliases = {"shutdown_timeout"};
+}
+
 void add_task_flags(FlagTableBuilder& table) {
   table.group("Checkpoint and result");
   table
@@ -352,6 +361,7 @@ std::vector<Flag> launch_flag_table() {
       "multi_gpu", "ddp", "local_rank", "backend", "device", "threads", "collective_timeout_seconds"};
   FlagTableBuilder table;
   add_launch_flags(table);
+  add_program_flags(table);
   std::vector<Flag> flags = table.take();
   std::erase_if(flags, [&](const Flag& flag) {
     return std::find(kOfOurModels.begin(), kOfOurModels.end(), flag.name) != kOfOurModels.end();

@@ -103,6 +103,10 @@ void fields(V& v, typename V::template Ref<Refused> m) {
   v("retry", m.retry);
 }
 template <typename V>
+void fields(V& v, typename V::template Ref<NodeNumber> m) {
+  v("node_rank", m.node_rank);
+}
+template <typename V>
 void fields(V& v, typename V::template Ref<Placement> m) {
   v("generation", m.generation);
   v("first_rank", m.first_rank);
@@ -152,10 +156,9 @@ constexpr auto kTypeNames<MemberMessage> = std::to_array<const char*>({"greet", 
                                                                        "node_failed", "ladder_decision",
                                                                        "checkpoint_news"});
 template <>
-constexpr auto kTypeNames<CoordinatorMessage> = std::to_array<const char*>({"welcome", "refused", "placement",
-                                                                            "cut_group", "regroup", "stop_job",
-                                                                            "kill_worker", "store_answer_to", "end_job",
-                                                                            "coordinator_beat", "checkpoint_news"});
+constexpr auto kTypeNames<CoordinatorMessage> =
+    std::to_array<const char*>({"welcome", "refused", "placement", "cut_group", "regroup", "stop_job", "kill_worker",
+                                "store_answer_to", "end_job", "coordinator_beat", "checkpoint_news", "node_number"});
 
 template <typename E, size_t N>
 constexpr std::array<const char*, N> names_of() {

@@ -3,11 +3,12 @@
 // Transport: TCP to the coordinator's port, one JSON object per line as on the worker's link (messages.h). Node 0's
 // own agent talks to the coordinator in the same process with the same messages.
 //
-// Order: the agent sends Greet; the coordinator answers Welcome or Refused. The agent chooses one coordinator (it may
-// have reached an old one, too) and sends Join to it; all other messages follow. Both sides send a beat every
-// kBeatInterval; a side that receives nothing for the heartbeat timeout gives the connection up. When a connection
-// ends, the node (or the coordinator) counts as lost; an agent that is still alive joins again on a new connection.
-// Threads: values and pure functions.
+// Order: an agent that does not know which node it is first sends a Greet with kAnyNode on a connection of its own, and
+// gets a NodeNumber or Refused. Then the agent sends Greet; the coordinator answers Welcome or Refused. The agent
+// chooses one coordinator (it may have reached an old one, too) and sends Join to it; all other messages follow. Both
+// sides send a beat every kBeatInterval; a side that receives nothing for the heartbeat timeout gives the connection
+// up. When a connection ends, the node (or the coordinator) counts as lost; an agent that is still alive joins again on
+// a new connection. Threads: values and pure functions.
 #pragma once
 
 #include <algorithm>
@@ -47,11 +48,12 @@ inline constexpr size_t kJoinBytesMax = size_t{64} << 10;
 
 // ---- agent -> coordinator ----
 
+inline constexpr int kAnyNode = -1;
 struct Greet {
   int protocol = kCoordinationProtocol;
   std::string job;
   std::string token;
-  int node_rank = 0;
+  int node_rank = 0;         // kAnyNode: asks for a number
   uint32_t attempt = 0;      // of this node's agent: LOCKSTEP_POD_ATTEMPT, else its start time
   uint64_t incarnation = 0;  // random, one per agent process
   std::string host;          // host name, for messages only
@@ -168,6 +170,11 @@ struct Refused {
   bool retry = false;   // the agent tries again (an earlier agent of its node may still be there); else it ends with 2
 };
 
+// Which node the agent is; the coordinator then closes the connection.
+struct NodeNumber {
+  int node_rank = 0;
+};
+
 // The group of a new generation: this node's workers have ranks first_rank … first_rank + nproc - 1.
 struct Placement {
   uint64_t generation = 0;
@@ -216,7 +223,7 @@ struct EndJob {
 struct CoordinatorBeat {};
 
 using CoordinatorMessage = std::variant<Welcome, Refused, Placement, CutGroup, Regroup, StopJob, KillWorker,
-                                        StoreAnswerTo, EndJob, CoordinatorBeat, CheckpointNews>;
+                                        StoreAnswerTo, EndJob, CoordinatorBeat, CheckpointNews, NodeNumber>;
 
 // ---- lines ----
 

@@ -47,9 +47,8 @@ inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
 // From the same: the file into which the agents write the newest durable step (agent/checkpoint_mark.h).
 inline constexpr std::string_view kCheckpointMark = "LOCKSTEP_CHECKPOINT_MARK";
 
-// From the program that starts the agent in a foreign image (agent_folder_main.cc): before the names of variables that
-// our loader must not see, and the user's program gets back.
-inline constexpr std::string_view kKeptPrefix = "LOCKSTEP_KEPT_";
+// From `lockstep launch --local_nodes` to its agents: the folder of their control sockets.
+inline constexpr std::string_view kControlFolder = "LOCKSTEP_CONTROL_FOLDER";
 
 // For tests and unusual installations: the worker program, and the file for the termination message.
 inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
@@ -68,6 +67,9 @@ inline constexpr std::string_view kForeignNodeRank = "NODE_RANK";
 inline constexpr std::string_view kForeignNumNodes = "NNODES";
 inline constexpr std::string_view kTorchUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr std::string_view kTorchRestartCount = "TORCHELASTIC_RESTART_COUNT";
+// How long torchrun lets ranks take that were asked to stop.
+inline constexpr std::string_view kTorchShutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+inline constexpr std::string_view kTorchPrefixTemplate = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
 inline constexpr std::string_view kPetNumNodes = "PET_NNODES";
 inline constexpr std::string_view kPetNprocPerNode = "PET_NPROC_PER_NODE";
 inline constexpr std::string_view kPetNodeRank = "PET_NODE_RANK";

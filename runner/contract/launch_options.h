@@ -33,6 +33,8 @@ struct LaunchOptions {
   int stall_timeout_seconds = 600;    // no sign of progress from a rank
   int heartbeat_timeout_seconds = 5;  // no sign of life from a node or a worker
   int max_restarts = 10;              // of workers by their agent, within an hour
+  // Of `lockstep launch` alone: how long ranks that were asked to stop may take. Unset: see agent_start.cc.
+  std::optional<int> stop_timeout_seconds;
 };
 
 }  // namespace lockstep

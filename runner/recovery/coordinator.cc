@@ -294,6 +294,7 @@ class CoordinatorStepper {
   void shift_deadlines(std::chrono::steady_clock::duration gap) {
     for (auto& [rank, node] : s_.nodes) node.last_heard += gap;
     for (auto& [connection, greeting] : s_.greetings) greeting.since += gap;
+    for (auto& [rank, given] : s_.given_numbers) given.since += gap;
     s_.waiting_since += gap;
     s_.worked_at += gap;
     s_.regrouping_until += gap;
@@ -314,7 +315,8 @@ class CoordinatorStepper {
 
   void answer(ConnectionId connection, const Greet& greet) {
     s_.greetings.erase(connection);
-    const std::string who = "the agent of node " + std::to_string(greet.node_rank);
+    const std::string who = greet.node_rank == kAnyNode ? "the agent on " + greet.host
+                                                        : "the agent of node " + std::to_string(greet.node_rank);
     if (greet.protocol != kCoordinationProtocol) {
       return refuse(connection,
                     who + " speaks protocol " + std::to_string(greet.protocol) + ", the coordinator " +
@@ -333,6 +335,7 @@ class CoordinatorStepper {
                         " must be the same on all nodes of a job",
                     false);
     }
+    if (greet.node_rank == kAnyNode) return give_number(connection, greet);
     if (greet.node_rank < 0 || greet.node_rank >= s_.options.max_nodes) {
       return refuse(connection,
                     who + " has a node rank out of range: expected 0 to " + std::to_string(s_.options.max_nodes - 1) +
@@ -344,6 +347,25 @@ class CoordinatorStepper {
     }
     s_.greetings.emplace(connection, Greeting{greet, now_});
     out_.emplace_back(Send{connection, Welcome{s_.generation()}});
+  }
+
+  // The lowest number that no connected node has, and that was not given away a moment ago. Node 0 is this one.
+  void give_number(ConnectionId connection, const Greet& greet) {
+    for (int rank = 1; rank < s_.options.max_nodes; ++rank) {
+      const auto node = s_.nodes.find(rank);
+      if (node != s_.nodes.end() && node->second.connection != 0) continue;
+      const auto given = s_.given_numbers.find(rank);
+      const bool is_held = given != s_.given_numbers.end() && given->second.incarnation != greet.incarnation &&
+                           now_ - given->second.since < kNumberHeld;
+      if (is_held) continue;
+      s_.given_numbers[rank] = {.incarnation = greet.incarnation, .since = now_};
+      out_.emplace_back(Send{connection, NodeNumber{rank}});
+      return close(connection);
+    }
+    refuse(connection,
+           "the agent on " + greet.host + " has no --node_rank, and all " + std::to_string(s_.options.max_nodes) +
+               " nodes (--nnodes) are there",
+           true);
   }
 
   // Handles a Join. A connection that has not greeted is closed.
@@ -439,6 +461,7 @@ class CoordinatorStepper {
       n.killed.clear();
     });
     s_.rank_of.emplace(connection, rank);
+    s_.given_numbers.erase(rank);
     s_.held.erase(rank);
     s_.has_trained = s_.has_trained || node.has_trained;
     // An agent can have seen a higher counter of this attempt only if an earlier coordinator had the same attempt.

@@ -180,6 +180,14 @@ struct Greeting {
   TimePoint since;
 };
 
+// A node number that was given to an agent which has not joined with it yet.
+struct GivenNumber {
+  uint64_t incarnation = 0;
+  TimePoint since;
+};
+// So long nobody else gets it.
+inline constexpr std::chrono::seconds kNumberHeld{60};
+
 enum class GroupState {
   kNone,    // the first group has not been placed
   kPlaced,  // the members have their placement
@@ -206,9 +214,10 @@ struct CoordinatorState {
   NodeTally tally;
   std::vector<int> members;  // node ranks of the newest group, ascending
   std::map<ConnectionId, Greeting> greetings;
-  bool regrouping = false;                 // the members were told to leave together
-  int stop_code = 0;                       // 130 or 143: the whole job stops
-  std::string cause;                       // why the group ended
+  std::map<int, GivenNumber> given_numbers;  // by node rank
+  bool regrouping = false;                   // the members were told to leave together
+  int stop_code = 0;                         // 130 or 143: the whole job stops
+  std::string cause;                         // why the group ended
   TimePoint waiting_since{};               // when the group ended; before the first group: when the coordinator started
   TimePoint worked_at{};                   // newest progress of a worker in long work of its own
   std::optional<TimePoint> leaving_since;  // when a member asked to leave; the others have kLeaveGather to do so, too

@@ -242,6 +242,7 @@ class MemberStepper {
   // ---- messages of the coordinator ----
 
   void on_message(const Welcome&) {}
+  void on_message(const NodeNumber&) {}
   void on_message(const Refused&) {}
   void on_message(const StoreAnswerTo&) {}
   void on_message(const CoordinatorBeat&) {}

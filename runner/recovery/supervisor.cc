@@ -81,10 +81,10 @@ class SupervisorStepper {
   void operator()(const CheckpointNews& event) {
     if (event.step <= s_.checkpoint_step) return;
     s_.checkpoint_step = event.step;
-    s_.restarts.clear();
-    s_.incidents_without_progress = 0;
-    s_.machine_faults = 0;
+    clear_count();
   }
+
+  void operator()(const ProgramProgressed&) { clear_count(); }
 
   void operator()(const WorkerEnded& event) {
     SupervisedWorker& w = worker(event.local_rank);
@@ -207,6 +207,12 @@ class SupervisorStepper {
   }
 
  private:
+  void clear_count() {
+    if (!s_.options.restarts_are_total) s_.restarts.clear();
+    s_.incidents_without_progress = 0;
+    s_.machine_faults = 0;
+  }
+
   void shift_deadlines(std::chrono::steady_clock::duration gap) {
     for (SupervisedWorker& w : s_.workers) {
       if (w.deadline) *w.deadline += gap;
@@ -462,7 +468,7 @@ class SupervisorStepper {
         return give_up(end, "this machine was at fault " + std::to_string(s_.machine_faults) + " times in a row; ",
                        false);
       }
-      if (s_.incidents_without_progress >= kNoProgressIncidentsMax) {
+      if (s_.incidents_without_progress >= kNoProgressIncidentsMax && !s_.options.restarts_are_total) {
         return give_up(end,
                        "crash loop: " + std::to_string(kNoProgressIncidentsMax) +
                            " restarts in a row came no further than step " +
@@ -485,6 +491,7 @@ class SupervisorStepper {
     s_.incidents_without_progress =
         s_.furthest_step > s_.furthest_incident_step ? 0 : s_.incidents_without_progress + 1;
     s_.furthest_incident_step = std::max(s_.furthest_step, s_.furthest_incident_step);
+    if (s_.options.restarts_are_total) return;
     std::erase_if(s_.restarts, [&](TimePoint at) { return now_ - at > kRestartWindow; });
   }
 

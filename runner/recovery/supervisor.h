@@ -72,6 +72,9 @@ struct SupervisorOptions {
   std::chrono::seconds stop_timeout = kStopGrace;
   // False for programs that know nothing of Lockstep: a rank that leaves its group ends and holds nothing any more.
   bool ranks_keep_state = true;
+  // True when the user gave max_restarts to `lockstep launch`: as under torchrun it is the number of restarts of the
+  // whole run, which neither progress nor time clears, and no crash loop ends the run before.
+  bool restarts_are_total = false;
 };
 
 // ---- events ----
@@ -108,12 +111,15 @@ struct WorkerSilent {
   int local_rank = 0;
   std::chrono::milliseconds since{0};
 };
+// A program that writes its own checkpoints has made progress that a restart does not lose. Clears the count as a
+// CheckpointNews does.
+struct ProgramProgressed {};
 struct SupervisorTick {};
 // Placement to EndJob come from the member; a CheckpointNews also comes for a checkpoint of this node's own workers.
 // After EndJob the job is over for this node.
-using SupervisorEvent =
-    std::variant<Started, WorkerSaidHello, WorkerLeft, WorkerAtStep, WorkerEnded, WorkerSilent, StopRequested,
-                 SupervisorTick, Placement, CutGroup, Regroup, StopJob, KillWorker, CheckpointNews, EndJob>;
+using SupervisorEvent = std::variant<Started, WorkerSaidHello, WorkerLeft, WorkerAtStep, WorkerEnded, WorkerSilent,
+                                     StopRequested, ProgramProgressed, SupervisorTick, Placement, CutGroup, Regroup,
+                                     StopJob, KillWorker, CheckpointNews, EndJob>;
 
 // ---- outputs ----
 

@@ -35,9 +35,9 @@ def launch(lockstep, run, tmp_path):
 class Launch(Running):
     """One that runs beside the test, with a page."""
 
-    def __init__(self, lockstep, base, *words):
+    def __init__(self, lockstep, base, *words, **variables):
         self.port = free_port()
-        super().__init__([lockstep, "launch", "--status_port", self.port, *words], base, **environment())
+        super().__init__([lockstep, "launch", "--status_port", self.port, *words], base, **environment(**variables))
 
     def status(self):
         return read_status(self.port)

@@ -27,22 +27,6 @@ TEST(PythonCommand, is_nothing_that_a_zygote_could_not_run) {
   }
 }
 
-TEST(ProgramEnvironment, has_back_what_the_agent_s_loader_must_not_see) {
-  const Environment variables = program_environment(
-      {{"LOCKSTEP_KEPT_LD_PRELOAD", "/usr/lib/libjemalloc.so.2"}, {"HOME", "/"}, {"LOCKSTEP_JOB", "j"}}, {}, "/tmp");
-  EXPECT_EQ(variables,
-            (Environment{{"LD_PRELOAD", "/usr/lib/libjemalloc.so.2"}, {"HOME", "/"}, {"LOCKSTEP_JOB", "j"}}));
-}
-
-TEST(ProgramEnvironment, of_a_user_without_a_name_has_one_and_a_home) {
-  const Account nameless{.id = 1234, .has_name = false};
-  EXPECT_EQ(program_environment({{"HOME", "/"}}, nameless, "/tmp"),
-            (Environment{{"USER", "user-1234"}, {"HOME", "/tmp"}}));
-  EXPECT_EQ(program_environment({}, nameless, ""), (Environment{{"USER", "user-1234"}}));
-  const Environment given = {{"HOME", "/data"}, {"LOGNAME", "trainer"}};
-  EXPECT_EQ(program_environment(given, nameless, "/tmp"), given);
-}
-
 TEST(RankEnvironment, is_torchruns) {
   const ProgramCommand command{.words = {"train"}, .environment = {{"A", "b"}}, .run_id = "id", .max_restarts = 3};
   const Assignment assignment{.generation = make_generation(1, 3),
@@ -102,6 +86,11 @@ TEST(LastLines, of_several_tracebacks_the_last_is_the_reason) {
                     "During handling of the above exception, another exception occurred:", "",
                     "Traceback (most recent call last):", "  File \"b.py\", line 2, in g", "OSError: 2"}),
             "OSError: 2 (b.py:2, in g)");
+}
+
+TEST(LastLines, of_an_error_in_the_script_itself_there_is_no_traceback) {
+  EXPECT_EQ(reason({"  File \"/a/train.py\", line 2", "    if True", "           ^", "SyntaxError: expected ':'"}),
+            "SyntaxError: expected ':' (train.py:2)");
 }
 
 TEST(LastLines, without_a_traceback_give_the_last_line_that_says_something) {

@@ -213,6 +213,8 @@ TEST(Coordination, keeps_a_placement) {
 TEST(Coordination, keeps_what_a_coordinator_orders) {
   EXPECT_EQ(to_member(Welcome{kGeneration}).generation, kGeneration);
 
+  EXPECT_EQ(to_member(NodeNumber{3}).node_rank, 3);
+
   const Refused refused = to_member(Refused{.message = "wrong token", .retry = true});
   EXPECT_EQ(refused.message, "wrong token");
   EXPECT_TRUE(refused.retry);

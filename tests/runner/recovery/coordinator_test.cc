@@ -220,12 +220,43 @@ TEST(Coordinator, refuses_a_wrong_token_and_does_not_tell_the_right_one) {
 }
 
 TEST(Coordinator, refuses_a_node_rank_that_does_not_fit) {
-  for (const int rank : {-1, 2}) {
+  for (const int rank : {-2, 2}) {
     Job job(2);
     const Refused refused = refusal(job.say_on(50, Job::greet_of(rank)), 50);
     EXPECT_FALSE(refused.retry);
     EXPECT_THAT(refused.message, HasSubstr("node rank out of range: expected 0 to 1"));
   }
+}
+
+TEST(Coordinator, gives_agents_that_ask_the_lowest_number_that_is_free) {
+  Job job(3);
+  job.join(0);
+  const auto number = [&job](ConnectionId connection, uint64_t incarnation) {
+    const Outputs outputs = job.say_on(connection, Job::greet_of(kAnyNode, 1, incarnation));
+    EXPECT_TRUE(closes(outputs, connection));
+    const auto given = sent<NodeNumber>(outputs);
+    return given.empty() ? -1 : given.front().second.node_rank;
+  };
+  EXPECT_EQ(number(500, 1), 1);
+  EXPECT_EQ(number(501, 2), 2) << "1 was given away a moment ago";
+  EXPECT_EQ(number(502, 1), 1) << "the same agent asks again";
+  EXPECT_EQ(number(503, 3), -1) << "all are there or on their way";
+  job.join(1);
+  job.join(2);
+  EXPECT_EQ(number(504, 3), -1);
+  job.drop(2);
+  EXPECT_EQ(number(505, 3), 2) << "its place is free";
+}
+
+TEST(Coordinator, a_number_that_is_not_used_is_given_again_after_a_while) {
+  Job job(2);
+  job.join(0);
+  EXPECT_EQ(count<NodeNumber>(job.say_on(500, Job::greet_of(kAnyNode, 1, 1))), 1U);
+  const Outputs refused = job.say_on(501, Job::greet_of(kAnyNode, 1, 2));
+  ASSERT_EQ(count<Refused>(refused), 1U);
+  EXPECT_TRUE(sent<Refused>(refused).front().second.retry);
+  job.pass(kNumberHeld);
+  EXPECT_EQ(count<NodeNumber>(job.say_on(502, Job::greet_of(kAnyNode, 1, 2))), 1U);
 }
 
 TEST(Coordinator, looks_at_protocol_job_token_and_rank_in_this_order) {

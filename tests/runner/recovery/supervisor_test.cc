@@ -636,6 +636,31 @@ TEST(Supervisor, gives_up_alone_when_the_budget_is_used_up) {
   EXPECT_THAT(finish.message, StartsWith("giving up after 2 restarts (--max_restarts 2); rank 1 (pid 101) ended"));
 }
 
+TEST(Supervisor, a_total_is_cleared_by_neither_progress_nor_time_and_no_crash_loop_ends_the_run_before) {
+  Scenario run(2, 5);
+  run.state.options.restarts_are_total = true;
+  run.train();
+  for (int restart = 0; restart < 5; ++restart) {
+    EXPECT_EQ(find<Finish>(run.crash_at(3)), nullptr) << restart;
+    run.recover();
+    run.feed(CheckpointNews{restart + 1});
+    run.now += 2 * kRestartWindow;
+  }
+  const Outputs last = run.crash_at(3);
+  ASSERT_NE(find<NodeFailed>(last), nullptr);
+  EXPECT_THAT(find<NodeFailed>(last)->message, StartsWith("giving up after 5 restarts (--max_restarts 5)"));
+}
+
+TEST(Supervisor, progress_of_a_program_clears_the_count) {
+  Scenario run(2, 2);
+  run.train();
+  for (int restart = 0; restart < 6; ++restart) {
+    EXPECT_EQ(find<NodeFailed>(run.crash_at(3)), nullptr) << restart;
+    run.recover();
+    run.feed(ProgramProgressed{});
+  }
+}
+
 TEST(Supervisor, starts_nobody_again_with_max_restarts_0) {
   Scenario run(1, 0);
   run.feed(Started{});
