@@ -2,7 +2,8 @@
 #   cmake --install build/<preset> --component runner|operator|kubectl --prefix DIR
 #
 # runner: bin/lockstep, bin/lockstep-worker and, in lib/, the libraries that Debian does not have (LibTorch and what it
-# needs of CUDA), found by the linker's own answer. operator: bin/lockstep-operator. kubectl: bin/kubectl-lockstep, for
+# needs of CUDA), found by the linker's own answer. operator: bin/lockstep-operator and, in agent/, what
+# starts the programs of users in images that hold nothing of ours (runner/agent_folder_main.cc). kubectl: bin/kubectl-lockstep, for
 # laptops. Libraries of Debian packages are left to the packages. Beside runner and operator, share/: licences, and a
 # list of what is bundled (scripts/bundled); libexec/: what their Dockerfiles make the rest of an image with.
 
@@ -14,6 +15,10 @@ endforeach()
 
 install(TARGETS lockstep COMPONENT runner)
 install(TARGETS lockstep-operator COMPONENT operator)
+if(TARGET lockstep-agent-folder)
+  install(TARGETS lockstep DESTINATION agent/bin COMPONENT operator)
+  install(PROGRAMS $<TARGET_FILE:lockstep-agent-folder> DESTINATION agent RENAME lockstep COMPONENT operator)
+endif()
 install(TARGETS kubectl-lockstep COMPONENT kubectl)
 if(TARGET lockstep-worker)
   install(TARGETS lockstep-worker RUNTIME_DEPENDENCY_SET runner_libraries COMPONENT runner)

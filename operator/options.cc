@@ -29,6 +29,9 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_flag(
       "--fs_group,!--no_fs_group", options.fs_group,
       "give fsGroup 65532 to pods whose template names none; off on OpenShift, which gives each namespace its own");
+  app.add_option("--agent_image", options.agent_image,
+                 "image of the operator, from which the pods of a program of the user's take the agent that starts it; "
+                 "lockstep/operator of this version by default");
   app.add_option("--token_key_file", options.token_key_file, "the Secret's key, 32 random bytes")
       ->capture_default_str();
   app.add_option("--metrics_port", options.metrics_port, "/metrics, /healthz, /readyz")

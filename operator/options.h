@@ -17,6 +17,7 @@ struct OperatorOptions {
   std::string operator_namespace;  // where the Lease lies; empty: that of the access, or lockstep-system
   std::string prometheus_namespace = "monitoring";  // whose pods networkPolicy: IntraJob lets read the metrics
   bool fs_group = true;                             // Settings::sets_fs_group
+  std::string agent_image;                          // Settings::agent_image; empty: its default
   std::string token_key_file = "/etc/lockstep/token-key/key";
   int metrics_port = 8080;
   bool leader_elect = true;

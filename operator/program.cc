@@ -81,6 +81,7 @@ struct OperatorProgram::Impl {
     settings.prometheus_namespace = options.prometheus_namespace;
     settings.sets_fs_group = options.fs_group;
     settings.progress_seconds = options.progress_seconds;
+    if (!options.agent_image.empty()) settings.agent_image = options.agent_image;
     reconciler =
         std::make_unique<train::Reconciler>(train::Reconciler::Parts{.client = *connection->client,
                                                                      .jobs = caches->jobs(),

@@ -43,6 +43,8 @@ constexpr std::array kGangs = {Word<Gang>{Gang::kNone, "None"}, Word<Gang>{Gang:
 constexpr std::array kRuleActions = {
     Word<RuleAction>{RuleAction::kFail, "Fail"}, Word<RuleAction>{RuleAction::kReplacePod, "ReplacePod"},
     Word<RuleAction>{RuleAction::kRestartGang, "RestartGang"}, Word<RuleAction>{RuleAction::kIgnore, "Ignore"}};
+constexpr std::array kMountOns = {Word<MountOn>{MountOn::kNode0, "Node0"},
+                                  Word<MountOn>{MountOn::kAllNodes, "AllNodes"}};
 constexpr std::array kResumes = {Word<Resume>{Resume::kSameConfig, "SameConfig"},
                                  Word<Resume>{Resume::kSameJob, "SameJob"}, Word<Resume>{Resume::kNever, "Never"}};
 constexpr std::array kPhases = {
@@ -278,6 +280,9 @@ TrainJobSpec read_spec(const Fields& from) {
     checkpoint.require("volume", "a volume such as {persistentVolumeClaim: {claimName: NAME}}");
     checkpoint.read_object("volume", spec.checkpoint->volume);
     checkpoint.read("mountPath", spec.checkpoint->mount_path);
+    if (checkpoint.has("mountOn")) {
+      checkpoint.read("mountOn", spec.checkpoint->mount_on.emplace(), kMountOns);
+    }
     checkpoint.read("resume", spec.checkpoint->resume, kResumes);
     checkpoint.read("onSuspendTimeoutSeconds", spec.checkpoint->on_suspend_timeout_seconds);
   }
@@ -474,6 +479,7 @@ const char* to_string(NetworkPolicyMode value) { return text_of(kNetworkPolicies
 const char* to_string(DisruptionBudget value) { return text_of(kDisruptionBudgets, value); }
 const char* to_string(RuleAction value) { return text_of(kRuleActions, value); }
 const char* to_string(Gang value) { return text_of(kGangs, value); }
+const char* to_string(MountOn value) { return text_of(kMountOns, value); }
 const char* to_string(Resume value) { return text_of(kResumes, value); }
 const char* to_string(JobPhase phase) { return text_of(kPhases, phase); }
 
@@ -557,6 +563,7 @@ Json to_json(const TrainJobSpec& spec) {
                           {"mountPath", spec.checkpoint->mount_path},
                           {"resume", to_string(spec.checkpoint->resume)},
                           {"onSuspendTimeoutSeconds", spec.checkpoint->on_suspend_timeout_seconds}};
+    if (spec.checkpoint->mount_on) json["checkpoint"]["mountOn"] = to_string(*spec.checkpoint->mount_on);
   }
   put_if_set(json, "activeDeadlineSeconds", spec.active_deadline_seconds);
   put_if_set(json, "ttlSecondsAfterFinished", spec.ttl_seconds_after_finished);

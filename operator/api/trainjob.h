@@ -34,6 +34,7 @@ enum class NetworkPolicyMode { kNone, kIntraJob };
 enum class DisruptionBudget { kNone, kOneAtATime };
 enum class RuleAction { kFail, kReplacePod, kRestartGang, kIgnore };
 enum class Gang { kNone, kNative, kVolcano, kCoscheduling };
+enum class MountOn { kNode0, kAllNodes };
 enum class Resume { kSameConfig, kSameJob, kNever };  // see contract/checkpoint_layout.h
 
 // The words of the API ("Lockstep", "AllNodes", …).
@@ -46,6 +47,7 @@ const char* to_string(NetworkPolicyMode value);
 const char* to_string(DisruptionBudget value);
 const char* to_string(RuleAction value);
 const char* to_string(Gang value);
+const char* to_string(MountOn value);
 const char* to_string(Resume value);
 
 struct Trainer {
@@ -94,6 +96,7 @@ struct Health {
 struct Checkpoint {
   Json volume = Json::object();  // a core/v1 Volume without its name
   std::string mount_path = "/checkpoints";
+  std::optional<MountOn> mount_on;  // nullopt: by what runs (train/user_program.h)
   Resume resume = Resume::kSameConfig;
   int on_suspend_timeout_seconds = 120;
 };

@@ -14,6 +14,7 @@
 #include "operator/train/observed.h"
 #include "operator/train/pod_end.h"
 #include "operator/train/status.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 #include "runner/base/nearest.h"
 #include "runner/base/plural.h"
@@ -331,12 +332,14 @@ class Diagnoser {
       return advise(advice_for_ending(book_.held->reason, job_));
     }
     std::string text = subject() + " is suspended";
-    const std::optional<int64_t> step = status_.progress ? status_.progress->last_checkpoint_step : std::nullopt;
-    const bool is_foreign = spec_.trainer.launcher != api::Launcher::kLockstep;
-    text += is_foreign         ? "; its program itself knows where it goes on, because its checkpoints are its own"
-            : step             ? "; it goes on from its checkpoint of step " + std::to_string(*step)
-            : spec_.checkpoint ? "; no checkpoint is known: it starts from step 0"
+    if (train::any_pod_may_save(spec_)) {
+      text += "; its program itself knows where it goes on, because its checkpoints are its own";
+    } else if (status_.progress && status_.progress->last_checkpoint_step) {
+      text += "; it goes on from its checkpoint of step " + std::to_string(*status_.progress->last_checkpoint_step);
+    } else {
+      text += spec_.checkpoint ? "; no checkpoint is known: it starts from step 0"
                                : "; it keeps no checkpoints: it starts from step 0";
+    }
     conclude(true, text);
     advise({{"go on with:",
              kubectl("patch", name(), "tj " + name().name + R"( --type=merge -p '{"spec": {"suspend": false}}')")}});

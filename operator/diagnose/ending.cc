@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 #include "runner/contract/exit_code.h"
 
@@ -239,6 +240,12 @@ std::vector<Advice> advice_for_wait(const train::Obstacle& wait, const api::Trai
   }
   if (reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "InvalidImageName" ||
       reason == "ErrImageNeverPull") {
+    if (wait.message.find("container " + std::string(train::kAgentContainer)) != std::string::npos) {
+      return {
+          {"it is the operator's own image (its flag --agent_image), which brings the agent; may this namespace pull "
+           "it (podTemplate.spec.imagePullSecrets)?",
+           kubectl("describe", name, "pod " + pod)}};
+    }
     std::vector<Advice> advice = {
         {"is " + job.spec.trainer.image + " spelt right, pushed, and may this namespace pull it (imagePullSecrets)?",
          kubectl("describe", name, "pod " + pod)}};

@@ -13,6 +13,7 @@
 #include "operator/api/yaml.h"
 #include "operator/manifest/rendered_objects.h"
 #include "operator/manifest/server_check.h"
+#include "operator/train/user_program.h"
 #include "runner/base/plural.h"
 #include "runner/contract/exit_code.h"
 
@@ -134,6 +135,14 @@ bool names_plugin(const api::TrainJob& job) {
                      [](const std::string& arg) { return arg == "--plugin" || arg.starts_with("--plugin="); });
 }
 
+// Would the same command run under launcher Lockstep?
+bool can_be_launched(const api::TrainJob& job) {
+  if (job.spec.trainer.launcher != api::Launcher::kTorchrun) return false;
+  api::TrainJobSpec spec = job.spec;
+  spec.trainer.launcher = api::Launcher::kLockstep;
+  return train::runs_user_program(spec) && train::check_program(spec).ok();
+}
+
 // True: the cluster takes the job.
 bool ask_about(const JobInFile& job, const std::string& name, const CommandParts& parts) {
   const Result<std::vector<Finding>> findings = ask_server(job, "", parts.run_kubectl);
@@ -166,6 +175,9 @@ bool validate_file(const NamedFile& file, bool asks_server, const CommandParts& 
       parts.out << name << ": TrainJob " << job.name << " is valid"
                 << (asks_server ? ", and the cluster takes it and its first pod" : "")
                 << (names_plugin(*job.job) ? " (its arguments are checked in the pod, which has the plugin)" : "")
+                << (can_be_launched(*job.job) ? " (launcher: Lockstep in the place of Torchrun would start the same "
+                                                "command, and restart lost ranks without new pods)"
+                                              : "")
                 << "\n";
     }
     all_valid = all_valid && is_valid;

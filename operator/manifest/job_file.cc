@@ -1,7 +1,6 @@
 #include "operator/manifest/job_file.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -22,7 +21,6 @@ namespace lockstep::manifest {
 namespace {
 
 constexpr const char* kArgsField = "spec.trainer.args";
-constexpr const char* kCommandField = "spec.trainer.command";
 
 // One object of the text, and where its fields stand.
 struct Item {
@@ -181,20 +179,6 @@ void check_trainer_args(const api::TrainJob& job, const CheckArgs& check_args, F
   findings.add(problem->index ? api::field_below(kArgsField, *problem->index) : kArgsField, problem->message);
 }
 
-// Under launcher Lockstep the command must start our agent. These programs start something else, and no pod would ever
-// become ready.
-void check_command(const api::Trainer& trainer, Findings& findings) {
-  constexpr std::array<std::string_view, 4> kOtherLaunchers = {"torchrun", "accelerate", "deepspeed", "mpirun"};
-  if (trainer.launcher != api::Launcher::kLockstep || trainer.command.empty()) return;
-  const std::string& program = trainer.command.front();
-  const std::string name = program.substr(program.rfind('/') + 1);
-  if (std::find(kOtherLaunchers.begin(), kOtherLaunchers.end(), name) == kOtherLaunchers.end()) return;
-  findings.add(api::field_below(kCommandField, 0),
-               "is \"" + program +
-                   "\", which does not start Lockstep's agent, and trainer.launcher is Lockstep; set trainer.launcher "
-                   "to Torchrun or None");
-}
-
 JobInFile read_job(const Item& item, const CheckArgs& check_args) {
   JobInFile result;
   result.written = Json(*item.value);
@@ -218,7 +202,6 @@ JobInFile read_job(const Item& item, const CheckArgs& check_args) {
       if (findings.empty()) {
         for (const api::Problem& problem : check_pod_values(job->spec)) findings.add(problem.field, problem.message);
       }
-      check_command(job->spec.trainer, findings);
       check_trainer_args(*job, check_args, findings);
       if (findings.empty()) result.job = *std::move(job);
     }

@@ -5,12 +5,15 @@
 
 #include "operator/api/trainjob_rules.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_template.h"
+#include "operator/train/user_program.h"
 #include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep::train {
 namespace {
 
+constexpr int64_t kAgentEndSeconds = 30;  // of a grace period: for the agent to leave after its ranks
 constexpr std::string_view kReservedPrefix = "LOCKSTEP_";
 
 class List {
@@ -72,7 +75,13 @@ std::vector<Json> desired_env(const api::TrainJob& job, int num_proc_per_node, c
   if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
   list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);
   if (spec.trainer.status_port != api::Trainer().status_port) list.add(env::kStatusPort, spec.trainer.status_port);
-  if (spec.checkpoint) list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
+  if (runs_user_program(spec)) {
+    // All that the grace period leaves it: it may be given by the template alone, for a volume of the program's own.
+    const int64_t grace = grace_period(spec);
+    list.add(env::kStopTimeout, std::to_string(std::max<int64_t>({1, grace - kAgentEndSeconds, grace / 2})));
+  } else if (spec.checkpoint) {
+    list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
+  }
   if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, num_proc_per_node, list);
   return list.take();
 }

@@ -8,13 +8,13 @@
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "operator/train/pod_template.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
 namespace {
 
 constexpr std::array<std::string_view, 2> kGpuResources = {"nvidia.com/gpu", "amd.com/gpu"};
-constexpr int64_t kGraceDefaultSeconds = 90;  // without a checkpoint: the agent gives its workers 60 s
 // The agent is ready when its workers train: often enough to see a recovery of a second or two end.
 constexpr int kReadinessPeriodSeconds = 2;
 constexpr int kReadinessFailures = 3;
@@ -121,15 +121,31 @@ bool wants_privileges(const Json& security) {
   });
 }
 
-void restrict_trainer(Json& trainer, api::Launcher launcher) {
+bool says_not_root(const Json& context) {
+  const Json* const user = field(context, {"runAsUser"});
+  return bool_field(context, {"runAsNonRoot"}) || (user != nullptr && user->is_number_integer() && *user > 0);
+}
+
+// Must the pod do without root and its rights? With other launchers, and with a program of the user's, the image may
+// need to start as root, unless the user says that it does not.
+bool is_restricted(const api::TrainJobSpec& spec, const Json& pod_spec, const Json& trainer) {
+  if (spec.trainer.launcher != api::Launcher::kLockstep) return false;
+  if (!runs_user_program(spec)) return true;
+  for (const Json* of : {&pod_spec, &trainer}) {
+    const Json* const security = field(*of, {"securityContext"});
+    if (security != nullptr && says_not_root(*security)) return true;
+  }
+  return false;
+}
+
+void restrict_trainer(Json& trainer, bool is_restricted) {
   Json& security = ensure_object(trainer, "securityContext");
   if (wants_privileges(security)) return;  // the API server refuses the combination
   put_if_absent(security, "allowPrivilegeEscalation", false);
-  // With other launchers the image may need to start as root and drop its privileges itself.
-  if (launcher == api::Launcher::kLockstep) put_if_absent(security, "capabilities", {{"drop", Json::array({"ALL"})}});
+  if (is_restricted) put_if_absent(security, "capabilities", {{"drop", Json::array({"ALL"})}});
 }
 
-void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher, bool sets_fs_group) {
+void restrict_pod(Json& pod_spec, const Json& trainer, bool is_restricted, bool sets_fs_group) {
   Json& security = ensure_object(pod_spec, "securityContext");
   put_if_absent(security, "seccompProfile", {{"type", "RuntimeDefault"}});
   if (sets_fs_group && security.find("fsGroup") == security.end()) {
@@ -141,7 +157,7 @@ void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher, b
   };
   const Json* const own = field(trainer, {"securityContext"});
   const bool user_decided = says_who(security) || (own != nullptr && (says_who(*own) || wants_privileges(*own)));
-  if (launcher == api::Launcher::kLockstep && !user_decided) security["runAsNonRoot"] = true;
+  if (is_restricted && !user_decided) security["runAsNonRoot"] = true;
 }
 
 void add_volume(Json& pod_spec, Json& trainer, Json volume, const std::string& mount_path) {
@@ -238,16 +254,13 @@ void fill_trainer(const Observed& o, Json& trainer) {
   add_ports(fields, trainer);
   if (fields.launcher == api::Launcher::kLockstep) add_readiness(trainer);
   put_if_absent(trainer, "terminationMessagePolicy", "FallbackToLogsOnError");
-  restrict_trainer(trainer, fields.launcher);
 }
 
 void fill_pod_spec(const Observed& o, Json& pod_spec) {
   const api::TrainJobSpec& spec = o.job.spec;
   pod_spec["restartPolicy"] = "Never";
   pod_spec["subdomain"] = o.job.meta.name;
-  const char* const grace = "terminationGracePeriodSeconds";
-  put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
-  pod_spec[grace] = std::max(grace_period_needed(spec), pod_spec[grace].get<int64_t>());
+  pod_spec["terminationGracePeriodSeconds"] = grace_period(spec);
   if (!spec.scheduling.priority_class_name.empty()) {
     pod_spec["priorityClassName"] = spec.scheduling.priority_class_name;
   }
@@ -274,7 +287,10 @@ Result<Json> unadmitted_common_pod(const Observed& o) {
   fill_trainer(o, trainer);
   fill_pod_spec(o, pod_spec);
   if (spec.trainer.shared_memory == api::SharedMemory::kMemory) add_shared_memory(pod_spec, trainer);
-  restrict_pod(pod_spec, trainer, spec.trainer.launcher, o.settings.sets_fs_group);
+  const bool restricted = is_restricted(spec, pod_spec, trainer);
+  restrict_trainer(trainer, restricted);
+  restrict_pod(pod_spec, trainer, restricted, o.settings.sets_fs_group);
+  if (runs_user_program(spec)) add_agent(o.settings.agent_image, pod_spec, trainer);
   return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", common_metadata(o)}, {"spec", std::move(pod_spec)}};
 }
 
@@ -299,8 +315,7 @@ Result<Json> pod_of_rank(const Observed& o, Json pod, const PodParameters& param
   pod_spec["hostname"] = pod_hostname(o.job.meta.name, parameters.node_rank);
   Json& trainer = pod_spec["containers"][static_cast<size_t>(trainer_index(pod))];
   set_rank(o.job.spec.trainer.launcher, parameters.node_rank, parameters.attempt, trainer["env"]);
-  // A claim that one node at a time may mount (ReadWriteOnce) must not hold up the others: pod 0 alone writes.
-  if (o.job.spec.checkpoint && parameters.node_rank == 0) add_checkpoint(*o.job.spec.checkpoint, pod_spec, trainer);
+  if (mounts_checkpoint(o.job.spec, parameters.node_rank)) add_checkpoint(*o.job.spec.checkpoint, pod_spec, trainer);
   TRY(avoid_nodes(pod_spec, parameters.avoided_nodes));
   join_pod_group(o.job, parameters.pod_group, pod);
   return pod;

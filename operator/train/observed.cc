@@ -8,6 +8,7 @@
 #include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 #include "runner/base/sha256.h"
 
@@ -82,8 +83,7 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
     }
     if (is_controlled_by(pod.meta, o.job.meta)) {
       o.pods.push_back(std::move(pod));
-    } else if (!has_ended(pod) && !will_not_end &&
-               (pod.node_rank == 0 || o.job.spec.trainer.launcher != api::Launcher::kLockstep)) {
+    } else if (!has_ended(pod) && !will_not_end && (pod.node_rank == 0 || any_pod_may_save(o.job.spec))) {
       o.previous_writer = pod.meta.name;
     }
   }

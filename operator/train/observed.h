@@ -15,6 +15,7 @@
 #include "operator/train/kueue_workload.h"
 #include "operator/train/pod_view.h"
 #include "operator/train/run_report.h"
+#include "runner/base/build_info.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
 
@@ -30,6 +31,8 @@ struct Settings {
                                                         {"app.kubernetes.io/component", "operator"}};
   std::string prometheus_namespace = "monitoring";
   bool sets_fs_group = true;  // pods whose template names no fsGroup get kDefaultFsGroup (desired_pod.h)
+  // The operator's own, from which pods of a user's program take the agent (user_program.h).
+  std::string agent_image = std::string("lockstep/operator:") + build_version();
   int progress_seconds = 30;  // at least this long between two status writes that only bring newer progress
 };
 
@@ -130,7 +133,7 @@ struct Observed {
   Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
   bool queue_assigns_nodes = false;    // Workload::assigns_nodes
   // A pod that has neither ended nor is overdue, and is not this job's (an earlier TrainJob's of this name, perhaps
-  // orphaned): its last checkpoint may still come. With launcher Lockstep only pod 0 writes. Empty: none.
+  // orphaned): its last checkpoint may still come. Of our own models only pod 0 writes. Empty: none.
   std::string previous_writer;
 
   // LOCKSTEP_TOKEN of the job's pods.

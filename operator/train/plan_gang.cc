@@ -5,6 +5,7 @@
 
 #include "operator/train/elastic.h"
 #include "operator/train/pod_group.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
 
@@ -210,7 +211,7 @@ ConditionState gang_scheduled(const PlanState& state) {
 
 bool is_waited_for(const PlanState& state, const PodView& pod) {
   if (has_ended(pod)) return false;
-  const bool may_save = state.spec.trainer.launcher != api::Launcher::kLockstep && state.is_old(pod) && !pod.end;
+  const bool may_save = any_pod_may_save(state.spec) && state.is_old(pod) && !pod.end;
   const std::optional<int> group =
       wants_gang(state.spec) ? pod_group_number(state.observed.job.meta, pod.pod_group) : std::nullopt;
   const bool is_member = group && *group < state.book.pod_group;

@@ -12,6 +12,7 @@
 #include "operator/train/plan_gang.h"
 #include "operator/train/pod_cleanup.h"
 #include "operator/train/pod_template.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
@@ -210,7 +211,7 @@ std::optional<Obstacle> earlier_job_ending(const PlanState& state, int node_rank
         reason,
         "pod " + name + " of an earlier TrainJob of this name is still there; the garbage collector deletes it"};
   }
-  const bool is_ours = state.spec.trainer.launcher == api::Launcher::kLockstep;
+  const bool is_ours = !any_pod_may_save(state.spec);
   if (o.previous_writer.empty() || (is_ours && node_rank != 0)) return std::nullopt;
   return Obstacle{reason,
                   "pod " + o.previous_writer +

@@ -8,6 +8,7 @@
 #include "operator/train/desired_env.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
@@ -15,6 +16,7 @@ namespace {
 
 // Beyond onSuspendTimeoutSeconds: for the agent to see the signal, and to leave after its workers.
 constexpr int64_t kGraceMarginSeconds = 30;
+constexpr int64_t kGraceDefaultSeconds = 90;  // without a checkpoint: the agent gives its workers 60 s
 
 std::string found(const Json& value) {
   std::string text = dump_line(value);
@@ -77,12 +79,27 @@ Status check_volumes(const Json& spec, const std::string& path) {
     if (!volumes->is_array()) return invalid(path + ".volumes", "is " + found(*volumes) + ", expected a list");
     for (size_t i = 0; i < volumes->size(); ++i) {
       const std::string name = text_field((*volumes)[i], {"name"});
-      if (name == kCheckpointVolume || name == kSharedMemoryVolume) {
+      const bool is_used =
+          name == kCheckpointVolume || name == kSharedMemoryVolume || name == kAgentVolume || name == kTemporaryVolume;
+      if (is_used) {
         return invalid(indexed(path + ".volumes", i) + ".name", "is \"" + name +
                                                                     "\", which the operator uses itself; give the "
                                                                     "volume another name");
       }
     }
+  }
+  return {};
+}
+
+Status check_init_containers(const Json& spec, const std::string& path) {
+  const Json* const list = field(spec, {"initContainers"});
+  if (list == nullptr || list->is_null()) return {};
+  if (!list->is_array()) return invalid(path + ".initContainers", "is " + found(*list) + ", expected a list");
+  for (size_t i = 0; i < list->size(); ++i) {
+    if (text_field((*list)[i], {"name"}) != kAgentContainer) continue;
+    return invalid(
+        indexed(path + ".initContainers", i) + ".name",
+        "is \"" + std::string(kAgentContainer) + "\", which the operator uses itself; give the container another name");
   }
   return {};
 }
@@ -119,6 +136,7 @@ Status check_mounts(const Json& trainer, const std::string& path, const api::Tra
   if (mounts == nullptr || mounts->is_null()) return {};
   if (!mounts->is_array()) return invalid(path + ".volumeMounts", "is " + found(*mounts) + ", expected a list");
   std::map<std::string, std::string> before;  // place → the path as it is written
+  const bool has_agent = runs_user_program(spec);
   for (size_t i = 0; i < mounts->size(); ++i) {
     const std::string mount_path = text_field((*mounts)[i], {"mountPath"});
     if (mount_path.empty()) continue;  // the API server refuses it
@@ -126,6 +144,9 @@ Status check_mounts(const Json& trainer, const std::string& path, const api::Tra
     const std::string place = mount_point(mount_path);
     if (spec.checkpoint && place == mount_point(spec.checkpoint->mount_path)) {
       return invalid(at, "is \"" + mount_path + "\", where spec.checkpoint.volume is mounted; remove one of the two");
+    }
+    if (has_agent && place == kAgentPath) {
+      return invalid(at, "is \"" + mount_path + "\", where the operator mounts its agent; choose another path");
     }
     const auto [other, is_first] = before.emplace(place, mount_path);
     if (!is_first) {
@@ -137,8 +158,9 @@ Status check_mounts(const Json& trainer, const std::string& path, const api::Tra
 }
 
 // Ports that the operator itself uses. Given to the agent alone they would leave probe and requests where they were.
-Status check_port_args(const api::Trainer& trainer) {
-  if (trainer.launcher != api::Launcher::kLockstep) return {};
+Status check_port_args(const api::TrainJobSpec& spec) {
+  const api::Trainer& trainer = spec.trainer;
+  if (trainer.launcher != api::Launcher::kLockstep || runs_user_program(spec)) return {};
   for (size_t i = 0; i < trainer.args.size(); ++i) {
     const std::string& arg = trainer.args[i];
     const size_t equals = arg.find('=');
@@ -220,14 +242,16 @@ Status check_pod_template(const api::TrainJobSpec& spec) {
     return invalid(std::string(kTemplatePath), "is " + found(pod_template) + ", expected an object");
   }
   TRY(check_env(spec.trainer.env, "spec.trainer.env", spec.trainer.launcher));
-  TRY(check_port_args(spec.trainer));
+  TRY(check_port_args(spec));
   TRY(check_metadata(pod_template));
   const std::string path = std::string(kTemplatePath) + ".spec";
   TRY_ASSIGN(const Json pod, object_of(pod_template, "spec", path));
   TRY(check_pod_fields(pod, path));
   TRY(object_of(pod, "securityContext", path + ".securityContext"));
   TRY(check_volumes(pod, path));
-  return check_containers(pod, path, spec);
+  TRY(check_init_containers(pod, path));
+  TRY(check_containers(pod, path, spec));
+  return check_program(spec);
 }
 
 std::string mount_point(const std::string& mount_path) {
@@ -246,6 +270,12 @@ int trainer_index(const Json& pod_template) {
 
 int64_t grace_period_needed(const api::TrainJobSpec& spec) {
   return spec.checkpoint ? spec.checkpoint->on_suspend_timeout_seconds + kGraceMarginSeconds : 0;
+}
+
+int64_t grace_period(const api::TrainJobSpec& spec) {
+  const Json* const given = field(spec.trainer.pod_template, {"spec", "terminationGracePeriodSeconds"});
+  const bool is_given = given != nullptr && given->is_number_integer();
+  return std::max(grace_period_needed(spec), is_given ? given->get<int64_t>() : kGraceDefaultSeconds);
 }
 
 }  // namespace lockstep::train

@@ -35,5 +35,7 @@ int trainer_index(const Json& pod_template);
 // smaller value in the template is raised to this and not refused, because onSuspendTimeoutSeconds may be raised at any
 // time, but the template may not be changed then.
 int64_t grace_period_needed(const api::TrainJobSpec& spec);
+// The pods' terminationGracePeriodSeconds.
+int64_t grace_period(const api::TrainJobSpec& spec);
 
 }  // namespace lockstep::train

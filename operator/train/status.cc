@@ -7,6 +7,7 @@
 #include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
 #include "operator/train/slow_start.h"
+#include "operator/train/user_program.h"
 #include "runner/base/json.h"
 #include "runner/base/utf8.h"
 
@@ -174,9 +175,9 @@ std::string starting_text(const StatusInput& input, const api::NodeCounts& count
   if (const auto from = agent_missing_from(input); from && *from <= input.observed.now) {
     return "; pod " + input.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
            std::to_string(input.observed.job.spec.trainer.status_port) +
-           "): for a program of your own set trainer.launcher Torchrun or None in a new TrainJob; for Lockstep's, let "
-           "the "
-           "operator reach that port through the network policies.";
+           "): for a program of your own write it into trainer.command; for Lockstep's, let the operator reach that "
+           "port "
+           "through the network policies.";
   }
   if (const auto slow = find_slow_start(input.current, input.observed, input.is_late))
     return "; " + slow->message + ".";
@@ -242,6 +243,12 @@ ConditionState running_condition(const StatusInput& input) {
   if (spec.trainer.launcher != api::Launcher::kLockstep) {
     if (all_ready) return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; this launcher reports no steps."};
     return {ConditionStatus::kFalse, "PodsNotReady", "Not all pods are ready."};
+  }
+  // A program of the user's may have no optimizer of PyTorch's, from which its steps would be known.
+  const bool has_report_of_steps =
+      input.report != nullptr && input.report->progress && input.report->progress->step > 0;
+  if (runs_user_program(spec) && all_ready && !has_report_of_steps) {
+    return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; the program has not reported a step."};
   }
   if (input.report != nullptr) {
     const bool has_step = input.report->progress && input.report->progress->step > 0;

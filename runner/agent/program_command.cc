@@ -1,6 +1,5 @@
 #include "runner/agent/program_command.h"
 
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,14 +48,6 @@ std::string place_of(const std::string& line) {
 std::string without_rank(const std::string& line) {
   const size_t end = line.find("]: ");
   return line.starts_with("[rank") && end != std::string::npos ? line.substr(end + 3) : line;
-}
-
-// As Python's getpass.getuser finds it.
-bool has_user_name(const Environment& environment) {
-  for (const char* name : {"LOGNAME", "USER", "LNAME", "USERNAME"}) {
-    if (!variable(environment, name).empty()) return true;
-  }
-  return ::getpwuid(::geteuid()) != nullptr;
 }
 
 // The GPU of a rank that sees no other: of those that CUDA_VISIBLE_DEVICES names, else by number.
@@ -125,6 +116,21 @@ Result<std::string> find_program(const std::string& name, const Environment& env
   return Error{ErrorCode::kNotFound, "no program " + name + " on PATH (" + path + ")"};
 }
 
+Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary) {
+  Environment variables;
+  for (auto& [name, value] : of_agent) {
+    const bool is_kept = name.starts_with(env::kKeptPrefix);
+    variables.insert_or_assign(is_kept ? name.substr(env::kKeptPrefix.size()) : name, std::move(value));
+  }
+  if (account.has_name) return variables;
+  if (variable(variables, "USER").empty() && variable(variables, "LOGNAME").empty()) {
+    variables["USER"] = "user-" + std::to_string(account.id);
+  }
+  const std::string home = variable(variables, "HOME");
+  if (!temporary.empty() && (home.empty() || home == "/")) variables["HOME"] = temporary;
+  return variables;
+}
+
 Environment rank_environment(const ProgramCommand& command, const Assignment& assignment, const MasterAddress& master) {
   Environment variables = command.environment;
   const auto set = [&variables](std::string_view name, const std::string& value) {
@@ -151,14 +157,6 @@ Environment rank_environment(const ProgramCommand& command, const Assignment& as
   set(env::kTorchUseAgentStore, "False");
   variables.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (assignment.local_world_size > 1) variables.try_emplace("OMP_NUM_THREADS", "1");
-  // torch's own choice, which it cannot make for a user without a name (a pod's runAsUser).
-  if (!has_user_name(variables)) {
-    std::error_code error;
-    const fs::path temporary = fs::temp_directory_path(error);
-    if (!error) {
-      variables.try_emplace("TORCHINDUCTOR_CACHE_DIR", temporary / ("torchinductor_" + std::to_string(::geteuid())));
-    }
-  }
   return variables;
 }
 

@@ -39,6 +39,16 @@ struct ProgramCommand {
   std::string remember_folder;  // what programs import is kept there; empty: it is not kept
 };
 
+// Whom this process runs as.
+struct Account {
+  uint64_t id = 0;
+  bool has_name = true;  // false: a number that no user of the image has
+};
+// The environment of the program: the agent's, with what was kept from the agent's own loader (env::kKeptPrefix). A
+// user without a name gets USER, without which PyTorch's compiler and getpass fail, and, where HOME is / or nothing,
+// `temporary` as HOME.
+Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary);
+
 // A command that a zygote can run: Python, and a script or a module.
 struct PythonCommand {
   std::string python;

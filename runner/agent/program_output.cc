@@ -15,9 +15,11 @@ ProgramOutput::ProgramOutput(boost::asio::io_context& loop, OutputOptions option
                              int nproc, Handlers handlers)
     : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)), ranks_(static_cast<size_t>(nproc)) {
   if (log_folder.empty()) return;
-  files_ = std::make_unique<RankFiles>(log_folder, [this](const std::string& problem) {
-    boost::asio::post(loop_, [this, problem] { handlers_.on_note("warning: " + problem); });
-  });
+  files_ = std::make_unique<RankFiles>(log_folder, [this] { boost::asio::post(loop_, [this] { tell_problem(); }); });
+}
+
+void ProgramOutput::tell_problem() {
+  if (const std::string problem = files_->take_problem(); !problem.empty()) handlers_.on_note("warning: " + problem);
 }
 
 void ProgramOutput::begin_start(int restarts) {
@@ -68,7 +70,9 @@ void ProgramOutput::tell_last_lines(int first_rank) {
 }
 
 void ProgramOutput::flush(std::chrono::milliseconds patience) {
-  if (files_) files_->flush(patience);
+  if (!files_) return;
+  files_->flush(patience);
+  tell_problem();  // the event loop has ended
 }
 
 }  // namespace lockstep

@@ -55,6 +55,7 @@ class ProgramOutput {
   [[nodiscard]] const Rank& at(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
   Rank& at(int local_rank) { return ranks_[static_cast<size_t>(local_rank)]; }
   std::shared_ptr<OutputRelay> relay(int local_rank, int fd, bool to_stderr);
+  void tell_problem();
   void on_line(int local_rank, bool to_stderr, const std::string& line);
 
   boost::asio::io_context& loop_;

@@ -115,8 +115,14 @@ ProgramRanks::ProgramRanks(boost::asio::io_context& loop, ProgramCommand command
       kept_progress_(command_.checkpoint_folder),
       ranks_(static_cast<size_t>(nproc)),
       step_timer_(loop) {
-  std::string folder = std::filesystem::temp_directory_path() / "lockstep-XXXXXX";
-  if (::mkdtemp(folder.data()) != nullptr) errors_folder_ = folder;
+  // An image may have no /tmp, or a root that is read only.
+  std::error_code error;
+  for (const std::filesystem::path& place :
+       {std::filesystem::temp_directory_path(error), std::filesystem::path("/dev/shm")}) {
+    std::string folder = place / "lockstep-XXXXXX";
+    if (!errors_folder_.empty() || place.empty() || ::mkdtemp(folder.data()) == nullptr) continue;
+    errors_folder_ = folder;
+  }
   // Forked ranks become children of this process when the one between them and the zygote has ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
@@ -536,7 +542,8 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   if (had_terminal) take_foreground();
   output_.finish(local_rank);
   rank.kill_timer.reset();
-  if (rank.is_cut && !rank.killed_by_us) return leave(local_rank);
+  // One that was asked to stop does not wait for another group, also when its group ended meanwhile.
+  if (rank.is_cut && !rank.killed_by_us && rank.stop_code == 0) return leave(local_rank);
   const int code = exit_code_of_wait_status(wait_status);
   WorkerEnd end{.local_rank = local_rank,
                 .pid = pid,

@@ -152,10 +152,18 @@ void RankFiles::append(const std::string& path, std::string_view bytes) {
   }
   if (bytes.empty()) return;
   const std::string why = std::strerror(errno);
-  if (!std::exchange(has_reported_, true)) {
-    on_problem_("the output of the ranks is not written to its files: " + path + ": " + why +
-                ". The program goes on; what is printed while this lasts is missing there");
+  if (std::exchange(has_reported_, true)) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    problem_ = "the output of the ranks is not written to its files: " + path + ": " + why +
+               ". The program goes on; what is printed while this lasts is missing there";
   }
+  on_problem_();
+}
+
+std::string RankFiles::take_problem() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(problem_, {});
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 // Role: takes lines and writes them on a thread of its own, because a slow volume must not hold up the agent's
 // heartbeats. Lines wait in memory, up to kUnwrittenBytesMax; more are left out, and a line in the file says how many.
 // A file that cannot be written (a full disk) is reported once; training goes on, and later lines are tried again.
-// Threads: every function from one thread; `on_problem` is called from the writing thread.
+// Threads: every function from one thread; `on_problem` is called from the writing thread, when take_problem() has one.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ inline constexpr size_t kUnwrittenBytesMax = size_t{8} << 20;
 
 class RankFiles {
  public:
-  using OnProblem = std::function<void(const std::string&)>;
+  using OnProblem = std::function<void()>;
 
   // Makes LOG_DIR/RUN_ID_XXXXXX, and LOG_DIR if it is missing. Empty log_dir: below TMPDIR. kInvalid, kUnavailable name
   // the folder.
@@ -44,6 +44,8 @@ class RankFiles {
   void write(int local_rank, bool to_stderr, std::string_view line);
   // Into the file of filtered lines of all ranks.
   void write_filtered(bool to_stderr, std::string_view line);
+  // Why files cannot be written, once; empty: nothing new.
+  std::string take_problem();
   // Waits until everything is written, for at most this long.
   void flush(std::chrono::milliseconds patience);
 
@@ -69,6 +71,7 @@ class RankFiles {
   bool is_writing_ = false;
   bool has_new_folders_ = false;  // files that are open may be removed ones
   bool ends_ = false;
+  std::string problem_;
   // Of the writing thread.
   std::map<std::string, int> descriptors_;  // by path
   bool has_reported_ = false;

@@ -1,5 +1,6 @@
 #include "runner/cli/launch_command.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -486,6 +487,21 @@ std::string launch_help() {
          "\nRefused, with what to do in their place: " + refused + "\n";
 }
 
+Account own_account() {
+  const uid_t id = ::getuid();
+  return {.id = id, .has_name = ::getpwuid(id) != nullptr};  // no other thread runs yet
+}
+
+// The first folder that this user may write to; empty: none.
+std::string temporary_folder() {
+  std::error_code error;
+  for (const std::filesystem::path& place :
+       {std::filesystem::temp_directory_path(error), std::filesystem::path("/dev/shm")}) {
+    if (!place.empty() && ::access(place.c_str(), W_OK) == 0) return place;
+  }
+  return "";
+}
+
 // Where what programs import is kept between runs.
 std::string remember_folder(const Environment& environment) {
   const std::string cache = variable(environment, "XDG_CACHE_HOME");
@@ -556,7 +572,7 @@ Result<ProgramCommand> program_command(LaunchLine& line, const Environment& envi
   }
   ProgramCommand command;
   command.words = line.program;
-  command.environment = environment;
+  command.environment = program_environment(environment, own_account(), temporary_folder());
   command.run_id = line.run_id;
   command.role = line.role;
   command.local_address = line.local_address;
@@ -565,7 +581,7 @@ Result<ProgramCommand> program_command(LaunchLine& line, const Environment& envi
   command.signal_names = line.signal_names;
   command.output = line.output;
   command.uses_zygote = line.uses_zygote;
-  command.remember_folder = remember_folder(environment);
+  command.remember_folder = remember_folder(command.environment);
   // One rank that is shown alone, on a terminal, is there to be looked at with a debugger. A run that is looked at is
   // not started again.
   if (line.output.shown.size() == 1 && !line.config.launch.local_nodes && is_in_foreground()) {

@@ -334,6 +334,7 @@ class Localizer {
     add({"spec", "trainer", "podTemplate"}, pod_mounts_.empty() ? "podTemplate" : "podTemplate (but for mounts, env)");
     add({"spec", "scheduling"}, "scheduling");
     add({"spec", "checkpoint", "volume"}, "checkpoint.volume");
+    add({"spec", "checkpoint", "mountOn"}, "checkpoint.mountOn");
     // SameConfig is what a run does without a cluster.
     if (spec().checkpoint && spec().checkpoint->resume != api::Resume::kSameConfig)
       names.emplace_back("checkpoint.resume");

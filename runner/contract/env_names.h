@@ -47,6 +47,10 @@ inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
 // From the same: the file into which the agents write the newest durable step (agent/checkpoint_mark.h).
 inline constexpr std::string_view kCheckpointMark = "LOCKSTEP_CHECKPOINT_MARK";
 
+// From the program that starts the agent in a foreign image (agent_folder_main.cc): before the names of variables that
+// our loader must not see, and the user's program gets back.
+inline constexpr std::string_view kKeptPrefix = "LOCKSTEP_KEPT_";
+
 // From `lockstep launch --local_nodes` to its agents: the folder of their control sockets.
 inline constexpr std::string_view kControlFolder = "LOCKSTEP_CONTROL_FOLDER";
 

@@ -235,6 +235,7 @@ def test_values_of_the_pod_reach_it(helm):
     assert metadata["labels"].items() >= {"x": "y", "team": "ml", "app.kubernetes.io/component": "operator"}.items()
     assert metadata["annotations"]["p"] == "q"
     assert only["args"][3:] == ["--workers=3", "--qps=100000", "--burst=5", "--log_level=debug",
+                                f"--agent_image={only['image']}",
                                 "--prometheus_namespace=o11y", "--context=c"]
     assert only["env"] == [{"name": "TZ", "value": "UTC"}]
     assert [mount["name"] for mount in only["volumeMounts"]] == ["token-key", "ca"]

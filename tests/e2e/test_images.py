@@ -40,7 +40,7 @@ def test_it_runs_as_nobody_and_says_where_it_is_from(images, name):
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels["created"])
 
 
-@pytest.mark.parametrize("name, most_mb", [(OPERATOR, 60), (RUNNER, 700)])
+@pytest.mark.parametrize("name, most_mb", [(OPERATOR, 80), (RUNNER, 700)])
 def test_it_is_small(images, name, most_mb):
     """The sum of its layers, unpacked."""
     assert inspect(images, name)["Size"] < most_mb * 1e6

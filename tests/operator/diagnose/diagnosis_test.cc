@@ -369,6 +369,13 @@ TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
   EXPECT_THAT(diagnose(builder.facts).advice, Contains(Field(&Advice::text, HasSubstr("spelt right, pushed"))));
 }
 
+TEST(Failure, to_pull_the_agent_is_not_the_trainers_image) {
+  FactsBuilder builder = failed("StartupTimeout", "0 of the 2 pods that are needed were ready after 900 s: x");
+  builder.event("ImagePullBackOff", "pod a-0-0: container lockstep-agent: no such image", true, 100);
+  builder.facts.events.back()["action"] = "MakePods";
+  EXPECT_THAT(diagnose(builder.facts).advice, Contains(Field(&Advice::text, HasSubstr("--agent_image"))));
+}
+
 // --- waits
 
 TEST(Wait, every_reason_of_the_operator_has_words) {

@@ -18,7 +18,7 @@ using testing::StartsWith;
 
 constexpr const char* kExample = LOCKSTEP_EXAMPLES "/trainjob.yaml";
 constexpr const char* kValid =
-    "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a}\nspec: {trainer: {image: i}}\n";
+    "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a}\nspec: {trainer: {image: runner}}\n";
 
 struct Outcome {
   int code = 0;
@@ -118,6 +118,17 @@ TEST(Render, prints_documents_that_read_back) {
   ASSERT_EQ(documents->size(), 4U);
   ASSERT_EQ(list["items"].size(), 4U);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(Json(list["items"][i]), Json((*documents)[i]));
+}
+
+TEST(Validate, names_the_word_that_moves_a_job_from_torchrun) {
+  const std::string job =
+      "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a}\n"
+      "spec: {trainer: {image: i, launcher: Torchrun, command: [";
+  EXPECT_EQ(run(validate_command, {"-f", "-"}, job + "torchrun, train.py]}}\n").out,
+            "standard input: TrainJob a is valid (launcher: Lockstep in the place of Torchrun would start the same "
+            "command, and restart lost ranks without new pods)\n");
+  EXPECT_EQ(run(validate_command, {"-f", "-"}, job + "accelerate, launch, train.py]}}\n").out,
+            "standard input: TrainJob a is valid\n");
 }
 
 TEST(Render, wants_one_valid_job_with_a_name) {

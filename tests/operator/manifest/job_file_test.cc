@@ -29,7 +29,7 @@ std::vector<std::string> lines(const std::string& text, const CheckArgs& check_a
 }
 
 TEST(JobFile, a_valid_job_is_read_with_its_defaults) {
-  const Result<JobFile> file = read_job_file(job("  trainer: {image: i}\n"), "f", {});
+  const Result<JobFile> file = read_job_file(job("  trainer: {image: runner}\n"), "f", {});
   ASSERT_TRUE(file.ok()) << file.error().message;
   ASSERT_EQ(file->jobs.size(), 1U);
   EXPECT_EQ(file->jobs[0].name, "team/a");
@@ -47,20 +47,36 @@ TEST(JobFile, findings_come_in_the_order_of_the_text) {
 }
 
 TEST(JobFile, what_the_operator_would_refuse_is_found) {
-  EXPECT_THAT(lines(job("  trainer:\n    image: i\n    podTemplate:\n      spec:\n        hostname: mine\n")),
+  EXPECT_THAT(lines(job("  trainer:\n    image: runner\n    podTemplate:\n      spec:\n        hostname: mine\n")),
               ElementsAre(StartsWith("f:9:9: spec.trainer.podTemplate.spec.hostname: is \"mine\", but")));
 }
 
-TEST(JobFile, a_command_that_starts_no_agent_needs_another_launcher) {
-  EXPECT_THAT(
-      lines(job("  trainer: {image: i, command: [torchrun, /app/train.py], numNodes: 2}\n")),
-      ElementsAre("f:5:33: spec.trainer.command[0]: is \"torchrun\", which does not start Lockstep's agent, and "
-                  "trainer.launcher is Lockstep; set trainer.launcher to Torchrun or None"));
+TEST(JobFile, a_command_is_no_other_launcher) {
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [python, /app/train.py], numNodes: 2}\n")), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [torchrun, /app/train.py], numNodes: 2}\n")), IsEmpty());
   EXPECT_THAT(lines(job("  trainer: {image: i, command: [/opt/bin/accelerate, launch]}\n")),
-              ElementsAre(HasSubstr("is \"/opt/bin/accelerate\"")));
+              ElementsAre("f:5:33: spec.trainer.command[0]: is \"/opt/bin/accelerate\", which starts ranks itself, and "
+                          "so does launcher Lockstep: leave `accelerate launch` and its flags out: command: [python, "
+                          "train.py]; or set spec.trainer.launcher: None, with which a failure restarts all pods"));
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [/venv/bin/torchrun, train.py]}\n")),
+              ElementsAre(HasSubstr("command: [/venv/bin/python, train.py], without torchrun's flags")));
+  EXPECT_THAT(lines(job("  trainer: {image: i, command: [python, -m, torch.distributed.run, train.py]}\n")),
+              ElementsAre(HasSubstr("spec.trainer.command[2]: is \"torch.distributed.run\"")));
   EXPECT_THAT(lines(job("  trainer: {image: i, command: [torchrun, /app/train.py], launcher: Torchrun}\n")), IsEmpty());
   EXPECT_THAT(lines(job("  trainer: {image: i, command: [mpirun, /app/train], launcher: None}\n")), IsEmpty());
   EXPECT_THAT(lines(job("  trainer: {image: i, command: [/bin/sh, -c, torchrun]}\n")), IsEmpty());
+}
+
+TEST(JobFile, without_a_command_the_image_must_be_one_of_ours) {
+  EXPECT_THAT(lines(job("  trainer: {image: mine, args: [--epochs, '3']}\n")),
+              ElementsAre("f:5:3: spec.trainer.command: is missing, and args begin with \"--epochs\" and not with run: "
+                          "what the image starts is not known here; write the program, command: [python, train.py], or "
+                          "for an image of Lockstep args: [run, WORKLOAD, …]"));
+  EXPECT_THAT(lines(job("  trainer: {image: 'pytorch/pytorch:2.11'}\n")),
+              ElementsAre(HasSubstr("is missing, and no args")));
+  EXPECT_THAT(lines(job("  trainer: {image: 'mine:2', args: [run, byte_lm]}\n")), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: 'r.example:5000/lockstep/runner:1@sha256:00'}\n")), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: 'r.example:5000/team/runner:1'}\n")), IsEmpty());
 }
 
 TEST(JobFile, the_status_port_is_a_field_and_no_argument) {
@@ -78,9 +94,9 @@ TEST(JobFile, the_status_port_is_a_field_and_no_argument) {
 TEST(JobFile, a_queue_is_named_as_queues_are_and_by_the_job) {
   const std::string queued =
       "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, labels: "
-      "{kueue.x-k8s.io/queue-name: Team_A}}\nspec: {trainer: {image: i}}\n";
+      "{kueue.x-k8s.io/queue-name: Team_A}}\nspec: {trainer: {image: runner}}\n";
   EXPECT_THAT(lines(queued), ElementsAre(HasSubstr("metadata.labels[kueue.x-k8s.io/queue-name]: is \"Team_A\"")));
-  EXPECT_THAT(lines(job("  trainer:\n    image: i\n    podTemplate:\n      metadata: {labels: "
+  EXPECT_THAT(lines(job("  trainer:\n    image: runner\n    podTemplate:\n      metadata: {labels: "
                         "{kueue.x-k8s.io/queue-name: team}}\n")),
               ElementsAre(HasSubstr("a queue is the job's, not a pod's")));
 }
@@ -89,7 +105,7 @@ TEST(JobFile, several_documents_lists_and_other_kinds_are_told_apart) {
   const std::string list =
       "kind: List\napiVersion: v1\nitems:\n- {kind: ConfigMap, metadata: {name: c}}\n- {apiVersion: "
       "lockstep.dev/v1, kind: TrainJob, metadata: {name: b},\n   spec: {trainer: {image: 3}}}\n";
-  const Result<JobFile> file = read_job_file(job("  trainer: {image: i}\n") + "---\n" + list, "f", {});
+  const Result<JobFile> file = read_job_file(job("  trainer: {image: runner}\n") + "---\n" + list, "f", {});
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_THAT(file->others, ElementsAre("ConfigMap c"));
   ASSERT_EQ(file->jobs.size(), 2U);
@@ -100,10 +116,10 @@ TEST(JobFile, several_documents_lists_and_other_kinds_are_told_apart) {
 }
 
 TEST(JobFile, a_slip_in_the_kind_is_no_other_kind) {
-  std::string text = job("  trainer: {image: i}\n");
+  std::string text = job("  trainer: {image: runner}\n");
   text.replace(text.find("TrainJob"), 8, "TrainJobs");
   EXPECT_THAT(lines(text), ElementsAre(HasSubstr("f:2:1: kind: is \"TrainJobs\", expected TrainJob")));
-  text = job("  trainer: {image: i}\n");
+  text = job("  trainer: {image: runner}\n");
   text.replace(text.find("/v1"), 3, "/v2");
   EXPECT_THAT(lines(text), ElementsAre(HasSubstr("apiVersion: is \"lockstep.dev/v2\", expected lockstep.dev/v1")));
 }
@@ -117,7 +133,7 @@ TEST(JobFile, what_is_no_object_of_kubernetes_is_an_error) {
 }
 
 TEST(JobFile, an_object_that_etcd_would_not_take_is_refused) {
-  std::string text = job("  trainer:\n    image: i\n    podTemplate: {metadata: {annotations: {x: \"");
+  std::string text = job("  trainer:\n    image: runner\n    podTemplate: {metadata: {annotations: {x: \"");
   text += std::string(kObjectBytesMax, 'x') + "\"}}}\n";
   EXPECT_THAT(lines(text), ElementsAre(AllOf(StartsWith("f:1:1: is 157"), HasSubstr("stores at most 1572864"))));
 }
@@ -148,7 +164,7 @@ TEST(JobFile, arguments_of_another_program_are_not_checked) {
     EXPECT_THAT(lines(job(std::string("  trainer: {image: i, args: [run, x]") + more + "}\n"), refuse_second),
                 IsEmpty());
   }
-  EXPECT_THAT(lines(job("  trainer: {image: i}\n"), refuse_second), IsEmpty());
+  EXPECT_THAT(lines(job("  trainer: {image: runner}\n"), refuse_second), IsEmpty());
 }
 
 // --- the environment
@@ -161,12 +177,12 @@ std::optional<ArgsProblem> refuse_slurm(const TrainerArgs& of) {
 }
 
 TEST(JobFile, variables_are_checked_as_the_agent_does_where_they_stand) {
-  EXPECT_THAT(lines(job("  trainer:\n    image: i\n    args: [run, x]\n    env:\n    - {name: A, value: b}\n"
+  EXPECT_THAT(lines(job("  trainer:\n    image: runner\n    args: [run, x]\n    env:\n    - {name: A, value: b}\n"
                         "    - name: SLURM_NTASKS\n      value: \"8\"\n"),
                     refuse_slurm),
               ElementsAre("f:10:7: spec.trainer.env[1]: SLURM_NTASKS=8 says that several of these were started"));
   const std::string in_template =
-      "  trainer:\n    image: i\n    args: [run, x]\n    podTemplate: {spec: {containers: [{name: trainer,\n"
+      "  trainer:\n    image: runner\n    args: [run, x]\n    podTemplate: {spec: {containers: [{name: trainer,\n"
       "      env: [{name: SIZE, value: \"4\"}, {name: SLURM_NTASKS, value: $(SIZE)$(SIZE)}]}]}}\n";
   EXPECT_THAT(
       lines(job(in_template), refuse_slurm),
@@ -185,7 +201,7 @@ TEST(JobFile, variables_whose_values_only_the_pod_has_are_left_to_it) {
   EXPECT_THAT(lines(with_env("{name: SLURM_NTASKS, valueFrom: {secretKeyRef: {name: s, key: k}}}"), refuse_slurm),
               IsEmpty());
   EXPECT_THAT(
-      lines(job("  trainer:\n    image: i\n    args: [run, x]\n    env: [{name: SLURM_NTASKS, value: \"8\"}]\n"
+      lines(job("  trainer:\n    image: runner\n    args: [run, x]\n    env: [{name: SLURM_NTASKS, value: \"8\"}]\n"
                 "    podTemplate: {spec: {containers: [{name: trainer, envFrom: [{configMapRef: {name: c}}]}]}}\n"),
             refuse_slurm),
       IsEmpty());
@@ -194,7 +210,8 @@ TEST(JobFile, variables_whose_values_only_the_pod_has_are_left_to_it) {
 TEST(JobFile, mounts_at_one_place_are_found_in_spite_of_their_slashes) {
   const auto with_mounts = [](const std::string& mounts, const std::string& more = "") {
     return job(
-        "  trainer:\n    image: i\n    podTemplate:\n      spec:\n        containers: [{name: trainer, volumeMounts: "
+        "  trainer:\n    image: runner\n    podTemplate:\n      spec:\n        containers: [{name: trainer, "
+        "volumeMounts: "
         "[" +
         mounts + "]}]\n        volumes: [{name: v, emptyDir: {}}]\n" + more);
   };
@@ -208,14 +225,15 @@ TEST(JobFile, mounts_at_one_place_are_found_in_spite_of_their_slashes) {
       ElementsAre(HasSubstr("volumeMounts[1].mountPath: is \"//data/\", where another volume is mounted already "
                             "(\"/data\")")));
   EXPECT_THAT(lines(with_mounts("{name: v, mountPath: /data}, {name: v, mountPath: /data/x}")), IsEmpty());
-  EXPECT_THAT(lines(job("  trainer: {image: i}\n  checkpoint: {volume: {emptyDir: {}}, mountPath: /dev//shm/x}\n")),
-              ElementsAre(HasSubstr("spec.checkpoint.mountPath: must not be in /dev/shm")));
+  EXPECT_THAT(
+      lines(job("  trainer: {image: runner}\n  checkpoint: {volume: {emptyDir: {}}, mountPath: /dev//shm/x}\n")),
+      ElementsAre(HasSubstr("spec.checkpoint.mountPath: must not be in /dev/shm")));
 }
 
 TEST(JobFile, labels_of_the_job_itself_are_checked) {
   EXPECT_THAT(
       lines("apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, labels: {x: \"lr=3\"}, annotations: {y: "
-            "\"lr=3\"}}\nspec: {trainer: {image: i}}\n"),
+            "\"lr=3\"}}\nspec: {trainer: {image: runner}}\n"),
       ElementsAre(StartsWith("f:3:30: metadata.labels.x: is \"lr=3\", expected at most 63")));
 }
 

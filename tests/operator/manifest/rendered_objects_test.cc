@@ -12,7 +12,7 @@ using testing::HasSubstr;
 api::TrainJob job() {
   api::TrainJob made;
   made.meta.name = "a";
-  made.spec.trainer.image = "i";
+  made.spec.trainer.image = "runner";
   made.spec.trainer.num_nodes = 2;
   return made;
 }

@@ -18,7 +18,7 @@ using testing::StartsWith;
 
 constexpr const char* kSmallJob =
     "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a}\nspec:\n "
-    " trainer:\n    image: i\n"
+    " trainer:\n    image: runner\n"
     "    env: [{name: A, value: b}]\n    resourcesPerNode:\n      limits: "
     "{nvidia.com/gpu: 9}\n";
 

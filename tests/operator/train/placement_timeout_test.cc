@@ -100,7 +100,7 @@ class SmallCluster {
   void make_job(const std::string& name, Json health) {
     jobs_.push_back(
         {.object = {{"metadata", {{"name", name}, {"namespace", "ns"}, {"uid", name}, {"generation", 1}}},
-                    {"spec", {{"trainer", {{"image", "i"}, {"numNodes", kMachines}}}, {"health", health}}}}});
+                    {"spec", {{"trainer", {{"image", "runner"}, {"numNodes", kMachines}}}, {"health", health}}}}});
   }
 
   void live(api::UnixSeconds seconds) {

@@ -145,7 +145,7 @@ class ModelOperator {
 api::TrainJobStatus status_of(const ModelCluster& cluster) { return api::trainjob_from_json(cluster.job())->status; }
 
 Json spec_with(const char* launcher) {
-  return {{"trainer", {{"image", "i"}, {"launcher", launcher}, {"numNodes", 3}}},
+  return {{"trainer", {{"image", "runner"}, {"launcher", launcher}, {"numNodes", 3}}},
           {"restartPolicy", {{"maxRestarts", 1000}, {"noProgressRestarts", 1000}}},
           {"health", {{"startupTimeoutSeconds", 1'000'000}}}};
 }
@@ -335,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Simulation, testing::Range(1U, 61U));
 // A crash loop ends: after noProgressRestarts restarts without a step, or maxRestarts where no steps are reported.
 TEST(CrashLoop, ends_by_itself) {
   for (const char* launcher : {"Lockstep", "Torchrun"}) {
-    ModelCluster cluster(7, {{"trainer", {{"image", "i"}, {"launcher", launcher}, {"numNodes", 1}}},
+    ModelCluster cluster(7, {{"trainer", {{"image", "runner"}, {"launcher", launcher}, {"numNodes", 1}}},
                              {"health", {{"startupTimeoutSeconds", 1'000'000}}}});
     ModelOperator op(cluster, false);
     int ends = 0;

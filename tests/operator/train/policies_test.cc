@@ -395,19 +395,30 @@ TEST(Bookkeeping, of_another_form_counts_as_empty) {
 TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  o.job.spec.trainer.image = "runner";
   o.job.spec.checkpoint = api::Checkpoint{};
-  for (const char* text :
-       {"7", "[]", R"({"spec":[]})", R"({"metadata":"x"})", R"({"metadata":{"labels":[]}})",
-        R"({"metadata":{"annotations":{"a":1}}})", R"({"spec":{"containers":[7]}})", R"({"spec":{"volumes":{}}})",
-        R"({"spec":{"affinity":[]}})", R"({"spec":{"affinity":{"nodeAffinity":3}}})",
-        R"({"spec":{"securityContext":"root"}})", R"({"spec":{"terminationGracePeriodSeconds":"long"}})",
-        R"({"spec":{"containers":[{"name":"trainer","env":{}}]}})",
-        R"({"spec":{"containers":[{"name":"trainer","env":[{}]}]}})",
-        R"({"spec":{"containers":[{"name":"trainer","ports":7}]}})",
-        R"({"spec":{"containers":[{"name":"trainer","resources":[]}]}})",
-        R"({"spec":{"containers":[{"name":"trainer","securityContext":1}]}})",
-        R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
-        R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
+  for (const char* text : {"7",
+                           "[]",
+                           R"({"spec":[]})",
+                           R"({"metadata":"x"})",
+                           R"({"metadata":{"labels":[]}})",
+                           R"({"metadata":{"annotations":{"a":1}}})",
+                           R"({"spec":{"containers":[7]}})",
+                           R"({"spec":{"volumes":{}}})",
+                           R"({"spec":{"initContainers":7}})",
+                           R"({"spec":{"initContainers":[{"name":"lockstep-agent"}]}})",
+                           R"({"spec":{"volumes":[{"name":"lockstep-agent"}]}})",
+                           R"({"spec":{"affinity":[]}})",
+                           R"({"spec":{"affinity":{"nodeAffinity":3}}})",
+                           R"({"spec":{"securityContext":"root"}})",
+                           R"({"spec":{"terminationGracePeriodSeconds":"long"}})",
+                           R"({"spec":{"containers":[{"name":"trainer","env":{}}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","env":[{}]}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","ports":7}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","resources":[]}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","securityContext":1}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
+                           R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
     o.job.spec.trainer.pod_template = Json::parse(text);
     const Result<Json> pod = desired_pod(o, {.node_rank = 0, .attempt = 0, .avoided_nodes = {"node-b"}});
     ASSERT_FALSE(pod.ok()) << text;
@@ -419,6 +430,7 @@ TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
 TEST(PodTemplate, gets_no_group_for_volumes_where_the_operator_sets_none) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  o.job.spec.trainer.image = "runner";
   const auto security = [&o] { return (*desired_pod(o, {}))["spec"]["securityContext"]; };
   EXPECT_EQ(security()["fsGroup"], kDefaultFsGroup);
   o.settings.sets_fs_group = false;
@@ -431,6 +443,7 @@ TEST(PodTemplate, gets_no_group_for_volumes_where_the_operator_sets_none) {
 TEST(PodTemplate, joins_avoided_nodes_to_every_alternative_of_the_user_s_affinity) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  o.job.spec.trainer.image = "runner";
   o.job.spec.trainer.pod_template = Json::parse(R"({"spec":{"affinity":{"nodeAffinity":{
     "requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
       {"matchExpressions":[{"key":"zone","operator":"In","values":["x"]}]},{"matchFields":[]}]}}}}})");
@@ -581,6 +594,7 @@ TEST(NumProcPerNode, is_the_number_of_gpus_where_the_user_does_not_say) {
 TEST(Trim, keeps_what_is_read_and_little_more) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  o.job.spec.trainer.image = "runner";
   Json pod = *desired_pod(o, {.node_rank = 7, .attempt = 3});
   pod["metadata"]["uid"] = "pod-uid";
   pod["metadata"]["managedFields"] = Json::array({std::string(4000, 'x')});
@@ -708,9 +722,10 @@ TEST(Trim, keeps_of_a_job_of_another_controller_what_can_be_read_and_no_template
               {"spec",
                {{"managedBy", "example.com/other"},
                 {"checkpoint", {{"volume", {{"emptyDir", Json::object()}}}}},
-                {"trainer", {{"image", "i"}, {"numNodes", 3}, {"podTemplate", {{"spec", Json::object()}}}}}}}};
+                {"trainer", {{"image", "runner"}, {"numNodes", 3}, {"podTemplate", {{"spec", Json::object()}}}}}}}};
   const Json kept = trim_job(job);
-  EXPECT_EQ(kept["spec"], Json::parse(R"({"managedBy":"example.com/other","trainer":{"image":"i","numNodes":3}})"));
+  EXPECT_EQ(kept["spec"],
+            Json::parse(R"({"managedBy":"example.com/other","trainer":{"image":"runner","numNodes":3}})"));
   EXPECT_TRUE(api::trainjob_from_json(kept).ok());
   for (const char* ours : {"lockstep.dev/trainjob-controller", "kueue.x-k8s.io/multikueue"}) {
     job["spec"]["managedBy"] = ours;

@@ -70,7 +70,7 @@ class ReconcilerFixture {
   // ---- people and kubelets ----
 
   void make_job(const Json& spec = Json::object()) {
-    Json whole = {{"trainer", {{"image", "i"}, {"numNodes", 2}}}};
+    Json whole = {{"trainer", {{"image", "i"}, {"args", Json::array({"run"})}, {"numNodes", 2}}}};
     whole.merge_patch(spec);
     server->put(kube::train_jobs(), {{"apiVersion", "lockstep.dev/v1"},
                                      {"kind", "TrainJob"},

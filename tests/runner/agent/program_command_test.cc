@@ -27,6 +27,22 @@ TEST(PythonCommand, is_nothing_that_a_zygote_could_not_run) {
   }
 }
 
+TEST(ProgramEnvironment, has_back_what_the_agent_s_loader_must_not_see) {
+  const Environment variables = program_environment(
+      {{"LOCKSTEP_KEPT_LD_PRELOAD", "/usr/lib/libjemalloc.so.2"}, {"HOME", "/"}, {"LOCKSTEP_JOB", "j"}}, {}, "/tmp");
+  EXPECT_EQ(variables,
+            (Environment{{"LD_PRELOAD", "/usr/lib/libjemalloc.so.2"}, {"HOME", "/"}, {"LOCKSTEP_JOB", "j"}}));
+}
+
+TEST(ProgramEnvironment, of_a_user_without_a_name_has_one_and_a_home) {
+  const Account nameless{.id = 1234, .has_name = false};
+  EXPECT_EQ(program_environment({{"HOME", "/"}}, nameless, "/tmp"),
+            (Environment{{"USER", "user-1234"}, {"HOME", "/tmp"}}));
+  EXPECT_EQ(program_environment({}, nameless, ""), (Environment{{"USER", "user-1234"}}));
+  const Environment given = {{"HOME", "/data"}, {"LOGNAME", "trainer"}};
+  EXPECT_EQ(program_environment(given, nameless, "/tmp"), given);
+}
+
 TEST(RankEnvironment, is_torchruns) {
   const ProgramCommand command{.words = {"train"}, .environment = {{"A", "b"}}, .run_id = "id", .max_restarts = 3};
   const Assignment assignment{.generation = make_generation(1, 3),

@@ -23,7 +23,7 @@ constexpr const char* kMounted = R"(
 
 manifest::JobInFile job(const std::string& trainer, const std::string& spec = "") {
   const std::string text = "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a}\nspec:\n" + spec +
-                           "  trainer:\n    image: i\n" + trainer;
+                           "  trainer:\n    image: runner\n" + trainer;
   Result<manifest::JobFile> file = manifest::read_job_file(text, "f", {});
   EXPECT_TRUE(file.ok()) << file.error().message;
   EXPECT_TRUE(file->jobs.front().job.has_value()) << manifest::line_of("f", file->jobs.front().findings.front());
@@ -151,12 +151,13 @@ TEST(TrainJobRun, names_what_only_an_operator_does_about_waiting_scheduling_and_
   const Result<TrainJobRun> run =
       run_of(job(kArgs,
                  "  scheduling: {priorityClassName: high}\n"
-                 "  checkpoint: {volume: {emptyDir: {}}, resume: Never}\n"
+                 "  checkpoint: {volume: {emptyDir: {}}, mountOn: AllNodes, resume: Never}\n"
                  "  health: {startupTimeoutSeconds: 60, placementTimeoutSeconds: 60, stallTimeoutSeconds: 60, "
                  "notReadyTimeoutSeconds: 60}\n"));
   ASSERT_TRUE(run.ok()) << run.error().message;
   EXPECT_EQ(run->remarks.back(),
-            "f: for a cluster, and ignored here: image, scheduling, checkpoint.volume, checkpoint.resume, "
+            "f: for a cluster, and ignored here: image, scheduling, checkpoint.volume, checkpoint.mountOn, "
+            "checkpoint.resume, "
             "health.startupTimeoutSeconds, health.placementTimeoutSeconds, health.notReadyTimeoutSeconds");
 }
 
