@@ -7,8 +7,11 @@
 #include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
+#include "runner/base/json.h"
+#include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/generation.h"
 
@@ -19,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLastLinesMax = 64;
 constexpr size_t kLastLineBytesMax = 1024;
+constexpr size_t kErrorFileBytesMax = size_t{1} << 20;
 
 // "python", "python3", "python3.11", "pypy3"
 bool is_python(const std::string& path) {
@@ -91,6 +95,16 @@ std::optional<PythonCommand> python_command(const std::vector<std::string>& word
   return command;
 }
 
+std::string program_key(const PythonCommand& command) {
+  const bool is_module = command.program.front() == "-m";
+  std::error_code error;
+  const std::string name =
+      is_module ? "-m " + command.program[1] : fs::absolute(command.program.front(), error).lexically_normal().string();
+  std::string text = command.python + "\n" + name;
+  for (const std::string& option : command.options) text += "\n" + option;
+  return sha256_hex(text).substr(0, 16);
+}
+
 Result<std::string> find_program(const std::string& name, const Environment& environment) {
   const auto checked = [&name](const fs::path& path) -> Result<std::string> {
     std::error_code error;
@@ -160,6 +174,21 @@ Environment rank_environment(const ProgramCommand& command, const Assignment& as
   return variables;
 }
 
+std::string reason_of_error_file(const std::string& path) {
+  std::ifstream file(path);
+  std::string text(kErrorFileBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  const Result<Json> error = text.empty() ? Result<Json>(Json()) : parse_json(text, "TORCHELASTIC_ERROR_FILE");
+  if (!error.ok()) return "";
+  LastLines traceback;
+  std::istringstream lines(text_field(*error, {"message", "extraInfo", "py_callstack"}));
+  for (std::string line; std::getline(lines, line);) traceback.add(line);
+  if (const std::string found = traceback.reason(); !found.empty()) return found;
+  const std::string said = text_field(*error, {"message", "message"});
+  return said.empty() ? text_field(*error, {"message"}) : said;
+}
+
 void LastLines::add(const std::string& line) {
   lines_.push_back(line.substr(0, kLastLineBytesMax));
   if (lines_.size() > kLastLinesMax) lines_.pop_front();
@@ -175,9 +204,19 @@ std::string LastLines::reason() const {
   std::string error;
   bool in_traceback = false;
   std::string place_outside;  // of an error in the script itself, which has no traceback
+  bool in_crash = false;      // Python's faulthandler: "most recent call first", and all threads
   for (const std::string& line : lines_) {
     const std::string text = without_rank(line);
-    if (const std::string found = in_traceback ? "" : place_of(text); !found.empty()) {
+    if (text.starts_with("Fatal Python error: ")) {
+      error = text;
+      place.clear();
+      in_traceback = false;
+    } else if (text.starts_with("Current thread ") && !error.empty()) {
+      in_crash = true;
+    } else if (in_crash) {
+      place = place_of(text);
+      in_crash = place.empty();
+    } else if (const std::string found = in_traceback ? "" : place_of(text); !found.empty()) {
       place_outside = found;
     } else if (!in_traceback && is_syntax_error(text)) {
       error = text;

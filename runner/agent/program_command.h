@@ -36,6 +36,7 @@ struct ProgramCommand {
   std::string checkpoint_folder;     // LOCKSTEP_CHECKPOINT_DIR: a new file there is progress; empty: not known
   std::optional<int> terminal_rank;  // the local rank that has the terminal, for a debugger; it is never forked
   bool uses_zygote = true;
+  int spares = 0;               // processes that the zygote forks ahead
   std::string remember_folder;  // what programs import is kept there; empty: it is not kept
 };
 
@@ -58,6 +59,9 @@ struct PythonCommand {
 // nullopt for every other program, and for `-c`, `-`, `-i` and a folder or a zip file as the script.
 std::optional<PythonCommand> python_command(const std::vector<std::string>& words);
 
+// A name for what is known of this interpreter's program; the same for the same script or module.
+std::string program_key(const PythonCommand& command);
+
 // The path of a program that is named without one, as a shell finds it. kNotFound names PATH; a folder and a file that
 // cannot be executed are kInvalid.
 Result<std::string> find_program(const std::string& name, const Environment& environment);
@@ -73,6 +77,10 @@ int restart_count(const Assignment& assignment);
 // What torchrun gives a rank, variable by variable. TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 serves the
 // store itself. OMP_NUM_THREADS is 1 for several ranks unless it is set, as torchrun has it.
 Environment rank_environment(const ProgramCommand& command, const Assignment& assignment, const MasterAddress& master);
+
+// What torch's @record, or rank_start.py, has written to TORCHELASTIC_ERROR_FILE, in the words of LastLines::reason();
+// empty where there is no such file, or it says nothing.
+std::string reason_of_error_file(const std::string& path);
 
 // The last lines of a rank's output to stderr, for the reason of its end.
 class LastLines {

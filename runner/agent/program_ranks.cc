@@ -16,16 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <utility>
 
+#include "runner/agent/program_metrics.h"
 #include "runner/agent/thread_states.h"
 #include "runner/base/clock.h"
 #include "runner/base/fd.h"
-#include "runner/base/json.h"
-#include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 
@@ -44,7 +41,8 @@ constexpr std::chrono::minutes kLongEnough{10};
 // How long processes that a rank has left may take to end after SIGKILL, and how often that is looked at.
 constexpr std::chrono::seconds kOrphansGrace{10};
 constexpr std::chrono::milliseconds kOrphansLook{2};
-const int kStackSignal = SIGRTMIN + 10;  // as in zygote.py
+constexpr size_t kRateWindow = 10;       // looks over which the steps per second are taken
+const int kStackSignal = SIGRTMIN + 10;  // as in python/rank_start.py
 // The nodes of a job run one kind of program. More need not agree: torchrun does not compare scripts, either.
 constexpr const char* kTerms = R"({"kind":"program"})";
 
@@ -90,6 +88,10 @@ Progress progress_at(int64_t step) {
           .device_memory_bytes = -1};
 }
 
+double seconds_from(int64_t begin_ns, int64_t end_ns) {
+  return std::chrono::duration<double>(std::chrono::nanoseconds(end_ns - begin_ns)).count();
+}
+
 struct Pipe {
   Fd read_end;
   Fd write_end;
@@ -115,27 +117,22 @@ ProgramRanks::ProgramRanks(boost::asio::io_context& loop, ProgramCommand command
       kept_progress_(command_.checkpoint_folder),
       ranks_(static_cast<size_t>(nproc)),
       step_timer_(loop) {
-  // An image may have no /tmp, or a root that is read only.
-  std::error_code error;
-  for (const std::filesystem::path& place :
-       {std::filesystem::temp_directory_path(error), std::filesystem::path("/dev/shm")}) {
-    std::string folder = place / "lockstep-XXXXXX";
-    if (!errors_folder_.empty() || place.empty() || ::mkdtemp(folder.data()) == nullptr) continue;
-    errors_folder_ = folder;
+  if (Result<ProgramFolder> made = ProgramFolder::make(); made.ok()) {
+    folder_.emplace(std::move(*made));
+    open_progress_server();
+  } else {
+    handlers_.on_note(made.error().message + "; without one a program's progress reports are not heard");
   }
   // Forked ranks become children of this process when the one between them and the zygote has ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-ProgramRanks::~ProgramRanks() {
-  std::error_code ignored;
-  if (!errors_folder_.empty()) std::filesystem::remove_all(errors_folder_, ignored);
-}
+ProgramRanks::~ProgramRanks() = default;
 
 // Of the newest process of this local rank; empty when there is no folder for it.
 std::string ProgramRanks::error_file(int local_rank) const {
   if (std::string among_the_output = output_.error_file(local_rank); !among_the_output.empty()) return among_the_output;
-  return errors_folder_.empty() ? "" : errors_folder_ + "/rank-" + std::to_string(local_rank) + ".json";
+  return folder_ ? folder_->error_file(local_rank) : "";
 }
 
 Environment ProgramRanks::environment_of(int local_rank) const {
@@ -145,6 +142,7 @@ Environment ProgramRanks::environment_of(int local_rank) const {
     std::filesystem::remove(path, ignored);
     environment["TORCHELASTIC_ERROR_FILE"] = path;
   }
+  if (progress_server_) progress_server_->add_variables(environment);
   return environment;
 }
 
@@ -195,6 +193,8 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
     on_assignment(local_rank, *assignment);
   } else if (const auto* const cut = std::get_if<Cut>(&message)) {
     if (at(local_rank).assignment && cut->generation == generation_) {
+      if (cut->cause == exit_reason(code_of(ExitCode::kTimeout)))
+        dump_stacks(local_rank, at(local_rank).assignment->rank);
       end_for_group(local_rank, kLeftCut, kProgramCutGrace);
     }
   } else if (const auto* const leave = std::get_if<LeaveTogether>(&message)) {
@@ -268,6 +268,9 @@ void ProgramRanks::start_programs() {
   if (!all_wait) return;  // the group has ended meanwhile
   formed_ns_ = monotonic_ns();
   output_.begin_start(restart_count(*at(0).assignment));
+  reported_.reset();
+  steps_before_ = 0;
+  recent_steps_.clear();
   if (command_.uses_zygote && !zygote_failed_ && python_command(command_.words)) {
     Status forked;
     for (int first = 0; first < nproc() && forked.ok(); first += static_cast<int>(kRanksPerRequest)) {
@@ -287,8 +290,13 @@ void ProgramRanks::start_programs() {
 Status ProgramRanks::exec_program(int local_rank) {
   Rank& rank = at(local_rank);
   const bool has_terminal = command_.terminal_rank == local_rank;
+  Environment environment = environment_of(local_rank);
+  if (folder_) {
+    std::string& path = environment["PYTHONPATH"];
+    path = folder_->start_folder() + (path.empty() ? "" : ":" + path);
+  }
   TRY_ASSIGN(const SpawnedWorker spawned,
-             spawn_program(command_.words, environment_of(local_rank), rank.page->fd(), has_terminal));
+             spawn_program(command_.words, std::move(environment), rank.page->fd(), has_terminal));
   rank.page->close_fd();
   rank.pid = spawned.pid;
   rank.state = State::kRunning;
@@ -317,7 +325,7 @@ Status ProgramRanks::fork_programs(int first, int end) {
     errs.push_back(std::move(err));
     asked.push_back(local_rank);
   }
-  TRY(parked->fork(python->program, forked));
+  TRY(parked->fork(forked));
   for (const int local_rank : asked) {
     const auto i = static_cast<size_t>(local_rank - first);
     at(local_rank).state = State::kForking;
@@ -329,21 +337,14 @@ Status ProgramRanks::fork_programs(int first, int end) {
 
 Result<Zygote*> ProgramRanks::zygote(const PythonCommand& python) {
   if (zygote_) return zygote_.get();
-  Environment environment = command_.environment;
-  if (nproc() > 1) environment.try_emplace("OMP_NUM_THREADS", "1");
-  // numpy's OpenBLAS starts its threads at import, and a fork does not copy them.
-  environment.try_emplace("OPENBLAS_NUM_THREADS", "1");
-  std::string remember;
-  if (!command_.remember_folder.empty()) {
-    remember = command_.remember_folder + "/" +
-               sha256_hex(python.python + "\n" + python.program.front()).substr(0, 16) + ".json";
+  ZygoteCommand command = zygote_command(command_, python, nproc());
+  if (folder_) {
+    if (command.memory.empty()) command.memory = folder_->path() + "/memory.json";
+    command.report_folder = folder_->report_folder();
+    command.start_folder = folder_->start_folder();
   }
   TRY_ASSIGN(zygote_,
-             Zygote::start(loop_,
-                           {.python = python.python,
-                            .options = python.options,
-                            .environment = std::move(environment),
-                            .remember = std::move(remember)},
+             Zygote::start(loop_, command,
                            {.on_forked = [this](const std::vector<pid_t>& pids) { on_forked(pids); },
                             .on_end = [this](const std::string& why) { on_zygote_end(why); },
                             .on_line = [this](const std::string& line) { handlers_.on_note("zygote: " + line); }}));
@@ -414,6 +415,88 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   return beats;
 }
 
+void ProgramRanks::open_progress_server() {
+  Result<std::unique_ptr<ProgressServer>> server =
+      ProgressServer::start(folder_->path(), [this](ProgressReport report) {
+        boost::asio::post(loop_, [this, report = std::move(report)] { on_report(report); });
+      });
+  if (server.ok()) {
+    progress_server_ = std::move(*server);
+  } else {
+    handlers_.on_note("a program's progress reports are not heard: " + server.error().message);
+  }
+}
+
+void ProgramRanks::on_report(const ProgressReport& report) {
+  const Rank& rank = at(0);
+  const bool is_running = rank.state == State::kForking || rank.state == State::kRunning;
+  if (!is_running || rank.assignment->rank != 0) return;
+  if (!reported_) reported_.emplace();
+  update(*reported_, report);
+  reported_ns_ = monotonic_ns();
+  if (report.step) steps_before_ = std::max<int64_t>(0, *report.step - rank.page->read().step);
+  tell_progress();
+  if (!report.others.empty()) {
+    handlers_.on_message(0, Evaluation{.epoch = reported_->epoch, .metrics = reported_->others});
+  }
+}
+
+// What the program has said of itself, brought up to date by the steps that are counted.
+Progress ProgramRanks::progress_now() const {
+  const BeatSnapshot beats = at(0).page->read();
+  Progress progress = progress_at(beats.step + steps_before_);
+  if (recent_steps_.size() > 1) {
+    const auto [first_step, first_ns] = recent_steps_.front();
+    const auto [last_step, last_ns] = recent_steps_.back();
+    progress.steps_per_second = static_cast<double>(last_step - first_step) / seconds_from(first_ns, last_ns);
+  }
+  if (!reported_) return progress;
+  progress.total_steps = reported_->total_steps.value_or(0);
+  progress.epoch = reported_->epoch;
+  progress.loss = reported_->loss;
+  progress.lr = reported_->lr;
+  progress.grad_norm = reported_->grad_norm;
+  progress.samples_per_second = reported_->samples_per_second;
+  const int64_t left = progress.total_steps - progress.step;
+  if (reported_->eta_seconds >= 0) {
+    progress.eta_seconds = std::max(0.0, reported_->eta_seconds - seconds_from(reported_ns_, monotonic_ns()));
+  } else if (left >= 0 && progress.total_steps > 0 && progress.steps_per_second > 0) {
+    progress.eta_seconds = static_cast<double>(left) / progress.steps_per_second;
+  }
+  return progress;
+}
+
+// Rank 0's node only.
+void ProgramRanks::tell_progress() {
+  const Progress progress = progress_now();
+  if (progress.step <= 0) return;
+  if (at(0).first_step < 0) {
+    const BeatSnapshot beats = at(0).page->read();  // without a step where the program only reports its own
+    on_first_step(progress.step, beats.step > 0 ? beats.committed_ns : monotonic_ns());
+  }
+  handlers_.on_message(0, progress);
+}
+
+void ProgramRanks::tell_metrics(const std::optional<Progress>& progress) {
+  const double now_unix = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const int64_t now_ns = monotonic_ns();
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    Rank& rank = at(local_rank);
+    if (rank.state != State::kRunning) continue;
+    const BeatSnapshot beats = rank.page->read();
+    if (beats.step <= 0) continue;
+    if (rank.first_step < 0) rank.first_step = beats.step;
+    const bool is_rank_0 = rank.assignment->rank == 0;
+    handlers_.on_message(
+        local_rank, Metrics{program_metrics({.rank = rank.assignment->rank,
+                                             .step = is_rank_0 && progress ? progress->step : beats.step,
+                                             .steps_of_process = std::max<int64_t>(1, beats.step - rank.first_step + 1),
+                                             .last_step_unix = now_unix - seconds_from(beats.committed_ns, now_ns),
+                                             .said = is_rank_0 && progress ? &*progress : nullptr,
+                                             .others = is_rank_0 && reported_ ? &reported_->others : nullptr})});
+  }
+}
+
 // Says for rank 0 when the group's first step was made, and after that how far it is; and on every node, what a restart
 // would not lose.
 void ProgramRanks::look_at_steps() {
@@ -430,27 +513,33 @@ void ProgramRanks::look_at_steps() {
 void ProgramRanks::look_at_step() {
   Rank& rank = at(0);
   const BeatSnapshot beats = rank.page->read();
-  if (beats.step > 0 && rank.first_step < 0) on_first_step(beats);
-  if (beats.step > 0 && rank.assignment->rank == 0) handlers_.on_message(0, progress_at(beats.step));
+  if (beats.step > 0 && (recent_steps_.empty() || beats.committed_ns > recent_steps_.back().second)) {
+    recent_steps_.emplace_back(beats.step, beats.committed_ns);
+    if (recent_steps_.size() > kRateWindow) recent_steps_.pop_front();
+  }
+  if (beats.step > 0 && rank.first_step < 0) on_first_step(beats.step, beats.committed_ns);
+  const bool has_rank_0 = rank.assignment->rank == 0;
+  if (has_rank_0) tell_progress();
+  tell_metrics(has_rank_0 ? std::optional(progress_now()) : std::nullopt);
   const bool has_stepped_for_long =
       rank.first_step >= 0 && beats.committed_ns - rank.first_step_ns > std::chrono::nanoseconds(kLongEnough).count();
   if (has_stepped_for_long && !std::exchange(rank.has_progressed, true)) handlers_.on_progress(beats.step);
 }
 
-void ProgramRanks::on_first_step(const BeatSnapshot& beats) {
+void ProgramRanks::on_first_step(int64_t step, int64_t committed_ns) {
   Rank& rank = at(0);
-  rank.first_step = beats.step;
-  rank.first_step_ns = beats.committed_ns;
+  rank.first_step = step;
+  rank.first_step_ns = committed_ns;
   if (rank.assignment->rank == 0) {
     handlers_.on_message(0, Resumed{.generation = generation_,
-                                    .step = beats.step,
+                                    .step = step,
                                     .formed_ns = formed_ns_,
                                     .synced_ns = formed_ns_,
-                                    .committed_ns = beats.committed_ns,
-                                    .resumed_step = beats.step - 1,
+                                    .committed_ns = committed_ns,
+                                    .resumed_step = step - 1,
                                     .origin = "the program's own checkpoint, if it has one"});
   }
-  if (kept_progress_.on_first_step(beats.step)) handlers_.on_progress(beats.step);
+  if (kept_progress_.on_first_step(step)) handlers_.on_progress(step);
 }
 
 // ---- ending ----
@@ -460,7 +549,8 @@ void ProgramRanks::end_for_group(int local_rank, const char* left_as, std::chron
   rank.is_cut = true;
   rank.left_as = left_as;
   if (rank.state == State::kAwaiting || rank.state == State::kFinished) return leave(local_rank);
-  end_process(local_rank, SIGTERM);
+  // SIGTERM would overtake the signal that asks for the stacks. What hangs does not handle it, either.
+  if (!rank.has_printed_stacks) end_process(local_rank, SIGTERM);
   kill_later(local_rank, grace);
 }
 
@@ -587,16 +677,10 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   say_ended(std::move(end));
 }
 
-// What it said to stderr; a program that handles its own errors may have left torch's error file alone.
+// The error that ended it, as torch's error file has it; else what it said to stderr.
 std::string ProgramRanks::reason_of(int local_rank) const {
-  std::string said = output_.reason(local_rank);
-  if (!said.empty()) return said;
-  std::ifstream file(error_file(local_rank));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Result<Json> error = parse_json(text, "TORCHELASTIC_ERROR_FILE");
-  if (!error.ok()) return "";
-  said = text_field(*error, {"message", "message"});
-  return said.empty() ? text_field(*error, {"message"}) : said;
+  const std::string said = reason_of_error_file(error_file(local_rank));
+  return said.empty() ? output_.reason(local_rank) : said;
 }
 
 // The process is gone, and the rank waits for the next placement.
@@ -635,13 +719,17 @@ void ProgramRanks::signal(int local_rank, int signal) {
   if (at(local_rank).state == State::kRunning && !at(local_rank).wait_status) ::kill(at(local_rank).pid, signal);
 }
 
-void ProgramRanks::dump_stacks(int local_rank, int rank) {
-  const Rank& hung = at(local_rank);
-  if (hung.state != State::kRunning) return;
-  handlers_.on_note("rank " + std::to_string(rank) + " (pid " + std::to_string(hung.pid) +
-                    ") hangs; its threads, as the kernel sees them:");
-  for (const std::string& line : thread_states("/proc", hung.pid)) handlers_.on_note("  " + line);
-  if (handles_signal("/proc", hung.pid, kStackSignal)) ::kill(hung.pid, kStackSignal);
+// Which rank of a program the others wait for cannot be seen from outside: their stacks show it. So those of all ranks
+// are printed as soon as one makes no step.
+void ProgramRanks::dump_stacks(int /*local_rank*/, int /*rank*/) {
+  for (Rank& hung : ranks_) {
+    if (hung.state != State::kRunning || hung.wait_status || hung.has_printed_stacks) continue;
+    hung.has_printed_stacks = true;
+    handlers_.on_note("rank " + std::to_string(hung.assignment->rank) + " (pid " + std::to_string(hung.pid) +
+                      ") hangs, or waits for one that does; its threads, as the kernel sees them:");
+    for (const std::string& line : thread_states("/proc", hung.pid)) handlers_.on_note("  " + line);
+    if (handles_signal("/proc", hung.pid, kStackSignal)) ::kill(hung.pid, kStackSignal);
+  }
 }
 
 void ProgramRanks::kill(int local_rank) {

@@ -30,7 +30,9 @@
 #include "runner/agent/kept_progress.h"
 #include "runner/agent/node_ranks.h"
 #include "runner/agent/program_command.h"
+#include "runner/agent/program_folder.h"
 #include "runner/agent/program_output.h"
+#include "runner/agent/progress_server.h"
 #include "runner/agent/worker_process.h"
 #include "runner/agent/zygote.h"
 
@@ -75,16 +77,17 @@ class ProgramRanks final : public NodeRanks {
     pid_t pid = 0;
     std::optional<Assignment> assignment;
     std::optional<BeatPageMapping> page;
-    int64_t first_step = -1;         // that was seen in this process; -1: none
-    int64_t first_step_ns = 0;       // when that was
-    bool has_progressed = false;     // said: it has made steps for long
-    bool killed_by_us = false;       // its end is a bad one that we caused: it hung
-    bool is_cut = false;             // its group has ended: when its process is gone it waits again
-    const char* left_as = "";        // how it says so: kLeftCut or kLeftRegroup
-    int stop_code = 0;               // 130 or 143: asked to stop
-    std::optional<int> wait_status;  // its process has ended; what it has started may not have
-    int64_t ended_ns = 0;            // when that was
-    int pending_signal = 0;          // to be sent when the zygote has said its pid
+    int64_t first_step = -1;          // that was seen in this process; -1: none
+    int64_t first_step_ns = 0;        // when that was
+    bool has_progressed = false;      // said: it has made steps for long
+    bool killed_by_us = false;        // its end is a bad one that we caused: it hung
+    bool has_printed_stacks = false;  // or is about to, as it was asked to
+    bool is_cut = false;              // its group has ended: when its process is gone it waits again
+    const char* left_as = "";         // how it says so: kLeftCut or kLeftRegroup
+    int stop_code = 0;                // 130 or 143: asked to stop
+    std::optional<int> wait_status;   // its process has ended; what it has started may not have
+    int64_t ended_ns = 0;             // when that was
+    int pending_signal = 0;           // to be sent when the zygote has said its pid
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
   };
 
@@ -119,7 +122,12 @@ class ProgramRanks final : public NodeRanks {
   void on_all_finished();
   void look_at_steps();
   void look_at_step();
-  void on_first_step(const BeatSnapshot& beats);
+  void on_first_step(int64_t step, int64_t committed_ns);
+  void open_progress_server();
+  void on_report(const ProgressReport& report);
+  void tell_progress();
+  void tell_metrics(const std::optional<Progress>& progress);
+  [[nodiscard]] Progress progress_now() const;
   [[nodiscard]] std::string error_file(int local_rank) const;
   [[nodiscard]] Environment environment_of(int local_rank) const;
   [[nodiscard]] std::string reason_of(int local_rank) const;
@@ -137,12 +145,17 @@ class ProgramRanks final : public NodeRanks {
   std::optional<uint64_t> master_request_;    // open: asks for the address
   std::optional<uint64_t> finished_request_;  // open: waits for the ends of all ranks
   std::shared_ptr<Zygote> zygote_;
-  bool zygote_failed_ = false;                  // it is not tried again
-  std::deque<std::vector<int>> fork_requests_;  // local ranks of the requests that are not answered
-  std::map<pid_t, int> unknown_ends_;           // wait status of children that no rank is known to be, yet
-  int64_t formed_ns_ = 0;                       // when the programs of the newest placement were started
-  std::string errors_folder_;                   // for TORCHELASTIC_ERROR_FILE; empty: none
-  int stop_signal_ = SIGTERM;                   // asks the ranks to stop
+  bool zygote_failed_ = false;                            // it is not tried again
+  std::deque<std::vector<int>> fork_requests_;            // local ranks of the requests that are not answered
+  std::map<pid_t, int> unknown_ends_;                     // wait status of children that no rank is known to be, yet
+  int64_t formed_ns_ = 0;                                 // when the programs of the newest placement were started
+  int stop_signal_ = SIGTERM;                             // asks the ranks to stop
+  std::optional<ProgramFolder> folder_;                   // none where no folder can be written
+  std::unique_ptr<ProgressServer> progress_server_;       // null without a folder
+  std::optional<ProgressReport> reported_;                // by rank 0's newest process, all its reports together
+  int64_t reported_ns_ = 0;                               // when the newest report came
+  int64_t steps_before_ = 0;                              // that rank 0 reports and its page does not count
+  std::deque<std::pair<int64_t, int64_t>> recent_steps_;  // of rank 0: step and when it was committed, for the rate
   boost::asio::steady_timer step_timer_;
 };
 

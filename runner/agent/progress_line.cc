@@ -50,6 +50,9 @@ std::vector<Part> parts_of(const ProgressView& view) {
   }
   if (std::isfinite(p.loss)) parts.push_back({format("loss %.4f", p.loss), 2});
   if (p.samples_per_second > 0) parts.push_back({format_rate(p.samples_per_second) + " samples/s", 3});
+  if (!(p.samples_per_second > 0) && p.steps_per_second > 0) {
+    parts.push_back({format(p.steps_per_second < 10 ? "%.2f" : "%.0f", p.steps_per_second) + " steps/s", 3});
+  }
   if (p.eta_seconds >= 0 && std::isfinite(p.eta_seconds)) parts.push_back({"ETA " + format_duration(p.eta_seconds), 1});
   if (p.data_wait_ratio >= 0 && std::isfinite(p.data_wait_ratio)) {
     parts.push_back({format("data wait %.0f%%", p.data_wait_ratio * 100), 5});

@@ -112,7 +112,8 @@ function show(s) {
   facts([
     ["Step", `${number(p.step, 0)} / ${number(p.totalSteps, 0)}`],
     ["Epoch", p.numEpochs > 0 ? `${Math.min(p.epoch + 1, p.numEpochs)} / ${p.numEpochs}` : "–"],
-    ["Loss", number(p.loss, 4)], ["Samples per second", number(p.samplesPerSecond, 0)],
+    ["Loss", number(p.loss, 4)], p.stepsPerSecond > 0 ? ["Steps per second", number(p.stepsPerSecond, 2)]
+      : ["Samples per second", number(p.samplesPerSecond, 0)],
     ["Time left", duration(p.estimatedRemainingSeconds)],
     ["Waiting for data", p.dataWaitRatio === null || p.dataWaitRatio === undefined ? "–"
       : `${Math.round(p.dataWaitRatio * 100)} %`],

@@ -1,9 +1,13 @@
 #include "runner/agent/zygote.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -11,9 +15,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "runner/agent/python_sources.h"
 #include "runner/agent/worker_process.h"
-#include "runner/agent/zygote_source.h"
 #include "runner/base/json.h"
+#include "runner/contract/env_names.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +26,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr size_t kAnswerBytesMax = 4096;
+constexpr const char* kDescriptionBegins = R"({"python")";
 constexpr const char* kDescriptor = "3";  // of the socket, in the zygote (spawn_program puts it there)
 
 Error failed_call(const std::string& what) {
@@ -63,27 +69,81 @@ Status send_with_descriptors(int socket, const std::vector<int>& fds) {
   return {};
 }
 
+std::vector<std::string> words_of(const ZygoteCommand& command, bool describes) {
+  const OrderedJson settings{{"agent", ::getpid()},
+                             {"preload", OrderedJson::array({"torch", "torch._dynamo"})},
+                             {"left_out", OrderedJson::object()},
+                             {"program", command.program},
+                             {"memory", command.memory},
+                             {"report_folder", command.report_folder},
+                             {"start_folder", command.start_folder},
+                             {"spares", command.spares},
+                             {"describe", describes}};
+  std::vector<std::string> words{command.python};
+  words.insert(words.end(), command.options.begin(), command.options.end());
+  words.insert(words.end(), {"-c", kZygoteSource, kDescriptor, dump_line(settings)});
+  return words;
+}
+
 }  // namespace
+
+ZygoteCommand zygote_command(const ProgramCommand& command, const PythonCommand& python, int nproc) {
+  ZygoteCommand zygote{.python = python.python,
+                       .options = python.options,
+                       .environment = command.environment,
+                       .program = python.program,
+                       .memory = "",
+                       .report_folder = "",
+                       .start_folder = "",
+                       .spares = command.spares};
+  if (nproc > 1) zygote.environment.try_emplace("OMP_NUM_THREADS", "1");
+  // numpy's OpenBLAS starts its threads at import, and a fork does not copy them.
+  zygote.environment.try_emplace("OPENBLAS_NUM_THREADS", "1");
+  // Otherwise torch.cuda.is_available() opens the GPU, which a fork does not survive.
+  zygote.environment.try_emplace("PYTORCH_NVML_BASED_CUDA_CHECK", "1");
+  zygote.environment.erase(std::string(env::kToken));
+  if (!command.remember_folder.empty()) zygote.memory = command.remember_folder + "/" + program_key(python) + ".json";
+  return zygote;
+}
+
+Result<Json> describe_zygote(const ZygoteCommand& command) {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const Result<SpawnedWorker> spawned = spawn_program(words_of(command, true), command.environment, null);
+  ::close(null);
+  if (!spawned.ok()) return spawned.error();
+  std::string said;
+  std::array<char, kAnswerBytesMax> bytes{};
+  pollfd ready{.fd = spawned->stdout_fd, .events = POLLIN, .revents = 0};
+  while (::poll(&ready, 1, -1) > 0 || errno == EINTR) {
+    const ssize_t size = ::read(spawned->stdout_fd, bytes.data(), bytes.size());
+    if (size > 0) said.append(bytes.data(), static_cast<size_t>(size));
+    if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) break;
+  }
+  std::string problem(kAnswerBytesMax, '\0');
+  problem.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(spawned->stderr_fd, problem.data(), problem.size()))));
+  ::close(spawned->stdout_fd);
+  ::close(spawned->stderr_fd);
+  ::waitpid(spawned->pid, nullptr, 0);
+  // Packages may print while they are imported.
+  if (const size_t at = said.find(kDescriptionBegins); at != std::string::npos) {
+    return parse_json(std::string_view(said).substr(at), "what the interpreter says of itself");
+  }
+  return Error{ErrorCode::kUnavailable, command.python + " cannot be asked what it imports: " +
+                                            (problem.empty() ? "it ended without a word" : problem)};
+}
 
 Result<std::shared_ptr<Zygote>> Zygote::start(asio::io_context& loop, const ZygoteCommand& command, Handlers handlers) {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
     return failed_call("cannot make a socket pair");
   }
-  const OrderedJson settings{{"agent", ::getpid()},
-                             {"preload", OrderedJson::array({"torch", "torch._dynamo"})},
-                             {"leave_out", OrderedJson::array()},
-                             {"remember", command.remember}};
-  std::vector<std::string> words{command.python};
-  words.insert(words.end(), command.options.begin(), command.options.end());
-  words.insert(words.end(), {"-c", kZygoteSource, kDescriptor, dump_line(settings)});
-  const Result<SpawnedWorker> spawned = spawn_program(words, command.environment, fds[1]);
+  const Result<SpawnedWorker> spawned = spawn_program(words_of(command, false), command.environment, fds[1]);
   ::close(fds[1]);
   if (!spawned.ok()) {
     ::close(fds[0]);
     return spawned.error();
   }
-  std::shared_ptr<Zygote> zygote(new Zygote(loop, fds[0], spawned->pid, std::move(handlers)));
+  std::shared_ptr<Zygote> zygote(new Zygote(loop, fds[0], spawned->pid, command.program, std::move(handlers)));
   const auto relay = [&loop, weak = std::weak_ptr(zygote)](int fd) {
     auto made = std::make_shared<OutputRelay>(loop, fd, [weak](const std::string& line) {
       const std::shared_ptr<Zygote> self = weak.lock();
@@ -98,8 +158,8 @@ Result<std::shared_ptr<Zygote>> Zygote::start(asio::io_context& loop, const Zygo
   return zygote;
 }
 
-Zygote::Zygote(asio::io_context& loop, int socket_fd, pid_t pid, Handlers handlers)
-    : socket_(loop, socket_fd), pid_(pid), handlers_(std::move(handlers)) {}
+Zygote::Zygote(asio::io_context& loop, int socket_fd, pid_t pid, std::vector<std::string> program, Handlers handlers)
+    : socket_(loop, socket_fd), pid_(pid), program_(std::move(program)), handlers_(std::move(handlers)) {}
 
 Zygote::~Zygote() { ::kill(pid_, SIGKILL); }
 
@@ -109,7 +169,7 @@ void Zygote::close() {
   socket_.close(ignored);
 }
 
-Status Zygote::fork(const std::vector<std::string>& program, const std::vector<ForkedRank>& ranks) {
+Status Zygote::fork(const std::vector<ForkedRank>& ranks) {
   std::error_code error;
   const std::string folder = std::filesystem::current_path(error).string();
   if (error) return Error{ErrorCode::kUnavailable, "no working folder: " + error.message()};
@@ -120,7 +180,7 @@ Status Zygote::fork(const std::vector<std::string>& program, const std::vector<F
     fds.insert(fds.end(), {rank.stdout_fd, rank.stderr_fd, rank.beat_fd});
   }
   TRY_ASSIGN(fds.front(),
-             file_of(dump_line(OrderedJson{{"cwd", folder}, {"argv", program}, {"ranks", std::move(environments)}})));
+             file_of(dump_line(OrderedJson{{"cwd", folder}, {"argv", program_}, {"ranks", std::move(environments)}})));
   const Status sent = send_with_descriptors(socket_.native_handle(), fds);
   ::close(fds.front());
   return sent;

@@ -1,5 +1,5 @@
 // Zygote: a parked Python process that has imported torch and what the program imported the last time, and forks ranks
-// within a tenth of a second (zygote.py).
+// within a tenth of a second (python/zygote.py).
 //
 // Role: starts it, sends requests, and passes its answers on. A zygote is started with the ranks' environment, because
 // libraries read theirs when they are imported; it lives as long as this object. The forked ranks are children of this
@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "runner/agent/output_relay.h"
+#include "runner/agent/program_command.h"
+#include "runner/base/json.h"
 #include "runner/base/result.h"
 #include "runner/contract/world.h"
 
@@ -27,8 +29,20 @@ struct ZygoteCommand {
   std::string python;                // path
   std::vector<std::string> options;  // Python's own, before the script: "-u", "-X", "dev"
   Environment environment;           // of the ranks, without what differs between them
-  std::string remember;              // file that keeps what the program imports; empty: nothing is kept
+  std::vector<std::string> program;  // a script and its arguments, or "-m", a module and its arguments
+  std::string memory;                // file that keeps what is known of the program, as what it imports
+  std::string report_folder;         // of lockstep.py; empty: there is none
+  std::string start_folder;          // of sitecustomize.py, for a rank that cannot be forked; empty: there is none
+  int spares = 0;                    // processes that are forked ahead
 };
+
+// For this program: what does not depend on the agent that starts it. `memory` is empty where the home folder is not
+// known.
+ZygoteCommand zygote_command(const ProgramCommand& command, const PythonCommand& python, int nproc);
+
+// Starts one that says what it would do, as zygote.py's `describe` has it, and waits for that: a few seconds.
+// kUnavailable, kNotFound: as spawn_program; the interpreter has ended without saying it.
+Result<Json> describe_zygote(const ZygoteCommand& command);
 
 // The kernel passes at most 253 descriptors with one packet: the request's, and three for each rank.
 inline constexpr size_t kRanksPerRequest = 64;
@@ -61,19 +75,20 @@ class Zygote : public std::enable_shared_from_this<Zygote> {
   [[nodiscard]] pid_t pid() const { return pid_; }
   // It has imported everything and waits for requests.
   [[nodiscard]] bool is_ready() const { return is_ready_; }
-  // Forks the ranks, each of which becomes the program: `program` is a script and its arguments, or "-m", a module and
-  // its arguments. At most kRanksPerRequest ranks. Requests before it is ready are answered then.
-  Status fork(const std::vector<std::string>& program, const std::vector<ForkedRank>& ranks);
+  // Forks the ranks, each of which becomes the program. At most kRanksPerRequest ranks. Requests before it is ready are
+  // answered then.
+  Status fork(const std::vector<ForkedRank>& ranks);
   // No handler is called any more.
   void close();
 
  private:
-  Zygote(boost::asio::io_context& loop, int socket_fd, pid_t pid, Handlers handlers);
+  Zygote(boost::asio::io_context& loop, int socket_fd, pid_t pid, std::vector<std::string> program, Handlers handlers);
   void wait_for_answer();
   bool read_answer();
 
   boost::asio::posix::stream_descriptor socket_;
   pid_t pid_;
+  std::vector<std::string> program_;
   Handlers handlers_;
   std::shared_ptr<OutputRelay> out_;
   std::shared_ptr<OutputRelay> err_;

@@ -240,7 +240,7 @@ HttpServer::~HttpServer() = default;
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(Options options) {
   auto impl = std::make_unique<Impl>(std::move(options));
-  if (const error_code error = open_listener(impl->acceptor, impl->options.port)) {
+  if (const error_code error = open_listener(impl->acceptor, impl->options.port, impl->options.is_loopback)) {
     const bool is_taken = error == asio::error::address_in_use;
     return Error{is_taken ? ErrorCode::kConflict : ErrorCode::kUnavailable, error.message()};
   }

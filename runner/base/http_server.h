@@ -46,11 +46,13 @@ struct HttpAnswer {
 class HttpServer {
  public:
   struct Options {
-    int port = 0;         // 0: any free one
-    size_t body_max = 0;  // bytes
+    int port = 0;              // 0: any free one
+    bool is_loopback = false;  // only this machine reaches it, at 127.0.0.1
+    size_t body_max = 0;       // bytes
     std::function<HttpAnswer(const HttpRequest&)> handler;
   };
-  // Listens on all addresses, IPv4 and IPv6. kConflict: the port is in use; kUnavailable: another error of the system.
+  // Listens on all addresses, IPv4 and IPv6, or on 127.0.0.1. kConflict: the port is in use; kUnavailable: another
+  // error of the system.
   static Result<std::unique_ptr<HttpServer>> start(Options options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

@@ -7,11 +7,12 @@
 
 namespace lockstep {
 
-boost::system::error_code open_listener(boost::asio::ip::tcp::acceptor& acceptor, int port) {
+boost::system::error_code open_listener(boost::asio::ip::tcp::acceptor& acceptor, int port, bool is_loopback) {
   namespace asio = boost::asio;
   using Tcp = asio::ip::tcp;
   boost::system::error_code error;
   for (const Tcp& protocol : {Tcp::v6(), Tcp::v4()}) {
+    if (is_loopback && protocol == Tcp::v6()) continue;
     boost::system::error_code ignored;
     acceptor.close(ignored);
     acceptor.open(protocol, error);
@@ -19,7 +20,9 @@ boost::system::error_code open_listener(boost::asio::ip::tcp::acceptor& acceptor
     ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
     acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
     if (protocol == Tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
-    acceptor.bind(Tcp::endpoint(protocol, static_cast<uint16_t>(port)), error);
+    Tcp::endpoint place(protocol, static_cast<uint16_t>(port));
+    if (is_loopback) place.address(asio::ip::address_v4::loopback());
+    acceptor.bind(place, error);
     if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
     if (!error || error == asio::error::address_in_use) return error;
   }

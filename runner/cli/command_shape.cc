@@ -115,6 +115,7 @@ CommandShape launch_shape() {
     launch.options.push_back(std::move(option));
   }
   launch.options.push_back({.names = {"--no_zygote"}, .takes = Takes::kNothing, .help = "start each rank anew"});
+  launch.options.push_back({.names = {"--spares"}, .takes = Takes::kWord, .help = "processes forked ahead"});
   launch.positional = Takes::kFile;
   return launch;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runner/base/json.h"
+#include "runner/cli/doctor_program.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
@@ -50,7 +51,9 @@ void declare(CLI::App& app, DoctorOptions& options) {
           ->capture_default_str(),
       0, kPortMax);
   app.add_flag("--json", options.json, "print JSON");
-  app.footer("Exit codes: 0 nothing failed, 1 something did, 2 usage.");
+  app.footer(
+      "After --, a program, as for lockstep launch: what it will get, and why.\nExit codes: 0 nothing failed, 1 "
+      "something did, 2 usage.");
 }
 
 Status split_coordinator(DoctorOptions& options) {
@@ -92,16 +95,29 @@ CommandShape doctor_shape() {
 int doctor_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
                    std::ostream& err) {
   DoctorOptions options;
+  const auto dashes = std::find(args.begin(), args.end(), "--");
+  const std::vector<std::string> program(dashes == args.end() ? dashes : dashes + 1, args.end());
   CLI::App app("checks whether this machine can train, and says what to fix", "lockstep doctor");
   declare(app, options);
   // In a TrainJob's pod: spec.trainer.statusPort.
   if (const auto port = parse_number(variable(environment, env::kStatusPort))) {
     options.request.status_port = static_cast<int>(std::clamp<int64_t>(*port, 0, kPortMax));
   }
-  if (const std::optional<int> code = parse_command(app, args, "see lockstep doctor --help", out, err)) return *code;
+  if (const std::optional<int> code =
+          parse_command(app, {args.begin(), dashes}, "see lockstep doctor --help", out, err))
+    return *code;
   if (const Status split = split_coordinator(options); !split.ok()) {
     err << "lockstep doctor: " << split.error().message << "\n";
     return code_of(ExitCode::kUsage);
+  }
+  if (!program.empty()) {
+    const Result<std::string> text = describe_program(program, environment, options.json);
+    if (!text.ok()) {
+      err << "lockstep doctor: " << text.error().message << "\n";
+      return code_of(ExitCode::kUsage);
+    }
+    out << *text << std::flush;
+    return 0;
   }
   const doctor::Facts facts = doctor::collect(options.request, environment, find_worker(environment));
   const std::vector<doctor::Check> checks = doctor::judge(facts);

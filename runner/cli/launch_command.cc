@@ -199,6 +199,7 @@ class Parser {
       line_.flags.emplace_back("--no_zygote");
       return {};
     }
+    if (name == "spares") return take_spares(value);
     const TorchrunFlag* const known = find_torchrun_flag(name);
     if (known != nullptr && known->meaning != TorchrunMeaning::kOurFlag) return take_torchrun_flag(*known, value);
     const Flag* const flag = find_flag(table_, name);
@@ -206,6 +207,17 @@ class Parser {
     const std::string nearest = nearest_flag(table_, name);
     return invalid("unknown flag --" + name + (nearest.empty() ? "" : "; did you mean --" + nearest + "?") +
                    " Flags of the program come after its name; see lockstep launch --help");
+  }
+
+  Status take_spares(std::optional<std::string> value) {
+    if (!value && at_ < arguments_.size()) value = arguments_[at_++];
+    const std::optional<int64_t> spares = parse_number(value.value_or(""));
+    if (!spares || *spares < 0 || *spares > kSparesMax) {
+      return Source{.name = "--spares"}.wrong(value.value_or(""), "a number from 0 to " + std::to_string(kSparesMax));
+    }
+    line_.spares = static_cast<int>(*spares);
+    line_.flags.push_back("--spares=" + *value);
+    return {};
   }
 
   // "-m", "-t 3", "-t3", "-t=3"
@@ -468,8 +480,10 @@ std::string launch_help() {
             (value.empty() ? "" : " [" + value + "]") + "\n";
   }
   text +=
-      "  --no_zygote\n      start each rank from the beginning, also where the program is Python\n\nFlags of "
-      "torchrun:\n";
+      "  --no_zygote\n      start each rank from the beginning, also where the program is Python\n"
+      "  --spares  {a number from 0 to 64}\n      processes forked ahead on each node: a restart takes half of the "
+      "time, "
+      "and each holds some memory [0]\n\nFlags of torchrun:\n";
   std::string ignored;
   std::string refused;
   for (const TorchrunFlag& flag : torchrun_flags()) {
@@ -500,14 +514,6 @@ std::string temporary_folder() {
     if (!place.empty() && ::access(place.c_str(), W_OK) == 0) return place;
   }
   return "";
-}
-
-// Where what programs import is kept between runs.
-std::string remember_folder(const Environment& environment) {
-  const std::string cache = variable(environment, "XDG_CACHE_HOME");
-  const std::string home = variable(environment, "HOME");
-  if (!cache.empty()) return cache + "/lockstep/imports";
-  return home.empty() ? "" : home + "/.cache/lockstep/imports";
 }
 
 // --nproc, of which a word or nothing was given.
@@ -581,6 +587,7 @@ Result<ProgramCommand> program_command(LaunchLine& line, const Environment& envi
   command.signal_names = line.signal_names;
   command.output = line.output;
   command.uses_zygote = line.uses_zygote;
+  command.spares = line.spares;
   command.remember_folder = remember_folder(command.environment);
   // One rank that is shown alone, on a terminal, is there to be looked at with a debugger. A run that is looked at is
   // not started again.
@@ -596,6 +603,13 @@ Result<ProgramCommand> program_command(LaunchLine& line, const Environment& envi
 
 Result<LaunchLine> parse_launch_line(const std::vector<std::string>& arguments, const Environment& environment) {
   return Parser(arguments, environment).run();
+}
+
+std::string remember_folder(const Environment& environment) {
+  const std::string cache = variable(environment, "XDG_CACHE_HOME");
+  const std::string home = variable(environment, "HOME");
+  if (!cache.empty()) return cache + "/lockstep/imports";
+  return home.empty() ? "" : home + "/.cache/lockstep/imports";
 }
 
 int launch_command(const std::vector<std::string>& arguments) {

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+inline constexpr int kSparesMax = 64;
+
 // What --nproc was given as; a number stands in the launch options.
 enum class NprocWord { kNumber, kAuto, kGpu };
 
@@ -31,6 +33,7 @@ struct LaunchLine {
   std::string signal_names = kDefaultSignalNames;     // the same, as it was given
   OutputOptions output;
   bool uses_zygote = true;           // --no_zygote
+  int spares = 0;                    // --spares
   std::vector<std::string> ignored;  // torchrun's flags and variables that have no meaning here
   std::vector<std::string> remarks;  // on others that have none, with what to do
 };
@@ -38,6 +41,9 @@ struct LaunchLine {
 // Pure, but for a look at the program's file. Errors (kInvalid): a flag that is not known, a value that is not
 // what the flag expects, no program, a launcher as the program (with the line to type instead).
 Result<LaunchLine> parse_launch_line(const std::vector<std::string>& arguments, const Environment& environment);
+
+// Where what programs import is kept between runs; empty where that is not known.
+std::string remember_folder(const Environment& environment);
 
 // `arguments`: those after `lockstep launch`. As run_command.
 int launch_command(const std::vector<std::string>& arguments);

@@ -26,6 +26,7 @@ void fields(V& v, typename V::template Ref<Progress> m) {
   v("eta_seconds", m.eta_seconds);
   v("data_wait_ratio", m.data_wait_ratio);
   v("device_memory_bytes", m.device_memory_bytes);
+  v("steps_per_second", m.steps_per_second);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Evaluation> m) {

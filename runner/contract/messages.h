@@ -70,6 +70,7 @@ struct Progress {
   double eta_seconds = -1.0;
   double data_wait_ratio = 0.0;      // share of wall clock spent waiting for data, since the last message
   int64_t device_memory_bytes = -1;  // in use by this rank's process; -1 on the CPU
+  double steps_per_second = -1.0;    // of a program of the user's, whose samples nobody counts
 };
 
 struct Evaluation {

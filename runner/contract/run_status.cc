@@ -22,6 +22,7 @@ OrderedJson to_json(const Progress& p) {
       {"learningRate", finite_or_null(p.lr)},
       {"gradientNorm", known_or_null(p.grad_norm)},
       {"samplesPerSecond", known_or_null(p.samples_per_second)},
+      {"stepsPerSecond", known_or_null(p.steps_per_second)},
       {"estimatedRemainingSeconds", known_or_null(p.eta_seconds)},
       {"dataWaitRatio", known_or_null(p.data_wait_ratio)},
       {"deviceMemoryBytes", p.device_memory_bytes >= 0 ? OrderedJson(p.device_memory_bytes) : OrderedJson(nullptr)},

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "runner/contract/generation.h"
 
 namespace lockstep {
@@ -97,6 +100,14 @@ TEST(LastLines, give_a_traceback_in_one_line) {
             "KeyError: 'a' (t.py:1, in <module>)");
 }
 
+TEST(LastLines, give_a_crash_with_the_line_that_python_was_in) {
+  EXPECT_EQ(reason({"Fatal Python error: Segmentation fault", "",
+                    "Thread 0x1 (most recent call first):", "  File \"/a/other.py\", line 1 in wait", "",
+                    "Current thread 0x2 (most recent call first):", "  File \"/a/train.py\", line 7 in step",
+                    "  File \"/a/train.py\", line 9 in <module>", "", "Extension modules: numpy (total: 1)"}),
+            "Fatal Python error: Segmentation fault (train.py:7 in step)");
+}
+
 TEST(LastLines, of_several_tracebacks_the_last_is_the_reason) {
   EXPECT_EQ(reason({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "KeyError: 1", "",
                     "During handling of the above exception, another exception occurred:", "",
@@ -112,6 +123,32 @@ TEST(LastLines, of_an_error_in_the_script_itself_there_is_no_traceback) {
 TEST(LastLines, without_a_traceback_give_the_last_line_that_says_something) {
   EXPECT_EQ(reason({"terminate called after throwing", "  what():  x", "  "}), "  what():  x");
   EXPECT_EQ(reason({}), "");
+}
+
+TEST(ErrorFile, gives_the_reason_with_file_and_line) {
+  const std::string path = testing::TempDir() + "error-file.json";
+  const auto reason_of = [&path](const std::string& text) {
+    std::ofstream(path) << text;
+    return reason_of_error_file(path);
+  };
+  EXPECT_EQ(reason_of(R"({"message": {"message": "ValueError: x", "extraInfo": {"timestamp": "1", "py_callstack":
+      "Traceback (most recent call last):\n  File \"/a/train.py\", line 3, in main\n    f()\nValueError: x\n"}}})"),
+            "ValueError: x (train.py:3, in main)");
+  EXPECT_EQ(reason_of(R"({"message": {"message": "ValueError: x"}})"), "ValueError: x");
+  EXPECT_EQ(reason_of(R"({"message": "x"})"), "x");
+  for (const char* const text : {"", "{", "[]", R"({"message": 3})", R"({"message": {"extraInfo": []}})"}) {
+    EXPECT_EQ(reason_of(text), "") << text;
+  }
+  std::filesystem::remove(path);
+  EXPECT_EQ(reason_of_error_file(path), "");
+}
+
+TEST(ProgramKey, is_the_scripts_wherever_it_is_started) {
+  const auto key = [](Words program) { return program_key({.python = "python", .options = {}, .program = program}); };
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(key({"train.py", "--lr", "1"}), key({here + "/train.py"}));
+  EXPECT_NE(key({"-m", "a"}), key({"-m", "b"}));
+  EXPECT_NE(key({"a.py"}), key({"b.py"}));
 }
 
 TEST(FindProgram, names_what_is_wrong) {

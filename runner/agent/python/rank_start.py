@@ -1,0 +1,118 @@
+"""What every rank of the user's program has that is Python, whether a zygote forked it (zygote.py) or it was started from the
+beginning (sitecustomize_end.py); CMake puts this file in front of either. The program itself is not changed by it:
+steps are counted, the last error is kept where torchrun's ranks keep it, and a signal prints the stacks of all threads.
+"""
+import os
+import sys
+import time
+
+STEP, COMMITTED_NS, CHANGED_NS = 1, 2, 4  # fields of the beat page (contract/beat_page.h), as numbers of eight bytes
+PAGE_BYTES = 64
+OPTIMIZER = "torch.optim.optimizer"
+
+
+def step_counter(page, on_first_step):
+    """The hook that runs after each step of each optimizer. The agent sees on the beat page how often the optimizer has
+    stepped that is stepped most rarely, counted from the step that its state says at its first one here."""
+    now = time.monotonic_ns
+    steps = {}
+
+    def first_step(optimizer):
+        if not steps:
+            on_first_step()
+        said = [state["step"] for state in optimizer.state.values() if isinstance(state, dict) and "step" in state]
+        return max([int(step) for step in said], default=1)
+
+    def after_step(optimizer, args, kwargs):
+        key = id(optimizer)
+        steps[key] = step = steps[key] + 1 if key in steps else first_step(optimizer)
+        page[STEP] = step if len(steps) == 1 else min(steps.values())
+        page[COMMITTED_NS] = page[CHANGED_NS] = now()
+    return after_step
+
+
+def count_steps(page_fd, on_first_step=lambda: None):
+    """From now on if torch is there, else from when the program imports it. Closes the descriptor."""
+    import mmap
+    page = memoryview(mmap.mmap(page_fd, PAGE_BYTES)).cast("q")
+    os.close(page_fd)
+
+    def install(module):
+        module.register_optimizer_step_post_hook(step_counter(page, on_first_step))
+
+    if OPTIMIZER in sys.modules:
+        return install(sys.modules[OPTIMIZER])
+
+    class Finder:
+        """Sees the import of torch's optimizers."""
+
+        @staticmethod
+        def find_spec(name, path, target=None):
+            if name != OPTIMIZER:
+                return None
+            sys.meta_path.remove(Finder)
+            from importlib.machinery import PathFinder
+            spec = PathFinder.find_spec(name, path, target)
+            if spec is None or not hasattr(spec.loader, "exec_module"):
+                return spec
+            execute = spec.loader.exec_module
+
+            def execute_and_install(module):
+                execute(module)
+                install(module)
+            spec.loader.exec_module = execute_and_install
+            return spec
+    sys.meta_path.insert(0, Finder)
+
+
+def keep_errors(without_ours=lambda trace: trace):
+    """The error that ends this process goes into TORCHELASTIC_ERROR_FILE, in the form of torch's @record, unless that was
+    faster. It is printed as before, but that `without_ours` takes frames of ours from its traceback."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    show = sys.excepthook
+
+    def write(value, trace):
+        if not path or value is None or not isinstance(value, Exception) or os.path.exists(path):
+            return
+        import json
+        import traceback
+        text = "".join(traceback.format_exception(type(value), value, trace))
+        said = {"message": f"{type(value).__name__}: {value}",
+                "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                json.dump({"message": said}, file)
+        except OSError:
+            pass  # what it has printed remains
+
+    def hook(kind, value, trace):
+        trace = without_ours(trace)
+        write(value, trace)
+        show(kind, value.with_traceback(trace), trace)
+    sys.excepthook = hook
+    import atexit  # for programs that set an excepthook of their own
+    atexit.register(lambda: write(getattr(sys, "last_value", None), without_ours(getattr(sys, "last_traceback", None))))
+
+
+def print_stacks():
+    """At a crash, and when the agent asks for it."""
+    import faulthandler
+    import signal
+    try:
+        # As in agent/program_ranks.cc. SIGUSR1 is Slurm's and Lightning's.
+        if not faulthandler.is_enabled():
+            faulthandler.enable()
+        faulthandler.register(signal.SIGRTMIN + 10, all_threads=True, chain=False)
+    except (RuntimeError, ValueError, OSError):
+        pass  # without a stderr
+
+
+def offer_report(folder):
+    """`import lockstep` works, and an installed package of this name wins."""
+    from importlib.util import find_spec
+    try:
+        found = find_spec("lockstep")
+        if folder and (found is None or found.origin is None):  # a folder without __init__.py has no origin
+            sys.path.append(folder)
+    except (ImportError, ValueError, AttributeError):
+        pass

@@ -1,0 +1,10 @@
+// The Python files of this room as text. Pure.
+#pragma once
+
+namespace lockstep {
+
+extern const char* const kZygoteSource;         // for python -c: rank_start.py and zygote.py
+extern const char* const kSitecustomizeSource;  // sitecustomize.py: rank_start.py and sitecustomize_end.py
+extern const char* const kReportSource;         // lockstep.py
+
+}  // namespace lockstep
