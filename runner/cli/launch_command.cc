@@ -211,11 +211,11 @@ class Parser {
 
   Status take_spares(std::optional<std::string> value) {
     if (!value && at_ < arguments_.size()) value = arguments_[at_++];
-    const std::optional<int64_t> spares = parse_number(value.value_or(""));
+    const std::optional<int> spares = parse_number<int>(value.value_or(""));
     if (!spares || *spares < 0 || *spares > kSparesMax) {
       return Source{.name = "--spares"}.wrong(value.value_or(""), "a number from 0 to " + std::to_string(kSparesMax));
     }
-    line_.spares = static_cast<int>(*spares);
+    line_.spares = *spares;
     line_.flags.push_back("--spares=" + *value);
     return {};
   }

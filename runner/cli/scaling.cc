@@ -19,7 +19,7 @@ struct RefusedFlag {
 constexpr std::string_view kRanksChoose = "--ranks says how many ranks each run has";
 constexpr std::string_view kOneMachine = "the bench measures this machine alone";
 constexpr std::string_view kNothingToMeasure = "it would leave no training steps to measure";
-constexpr RefusedFlag kRefused[] = {{"nproc", kRanksChoose},      {"multi_gpu", kRanksChoose},
+constexpr RefusedFlag kRefusedFlags[] = {{"nproc", kRanksChoose},      {"multi_gpu", kRanksChoose},
                                     {"local_nodes", kOneMachine}, {"nnodes", kOneMachine},
                                     {"node_rank", kOneMachine},   {"coordinator", kOneMachine},
                                     {"local_rank", kOneMachine},  {"inference_only", kNothingToMeasure},
@@ -65,7 +65,7 @@ std::vector<int> default_ranks(int gpus, int cores) {
 }
 
 Status check_bench_flags(const RunConfig& config) {
-  for (const RefusedFlag& flag : kRefused) {
+  for (const RefusedFlag& flag : kRefusedFlags) {
     if (!is_given(config, flag.name)) continue;
     return invalid("--" + std::string(flag.name) + " cannot be used with bench scaling: " + std::string(flag.why) +
                    "; leave it out");
