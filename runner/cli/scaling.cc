@@ -20,10 +20,10 @@ constexpr std::string_view kRanksChoose = "--ranks says how many ranks each run 
 constexpr std::string_view kOneMachine = "the bench measures this machine alone";
 constexpr std::string_view kNothingToMeasure = "it would leave no training steps to measure";
 constexpr RefusedFlag kRefusedFlags[] = {{"nproc", kRanksChoose},      {"multi_gpu", kRanksChoose},
-                                    {"local_nodes", kOneMachine}, {"nnodes", kOneMachine},
-                                    {"node_rank", kOneMachine},   {"coordinator", kOneMachine},
-                                    {"local_rank", kOneMachine},  {"inference_only", kNothingToMeasure},
-                                    {"resume", kNothingToMeasure}};
+                                         {"local_nodes", kOneMachine}, {"nnodes", kOneMachine},
+                                         {"node_rank", kOneMachine},   {"coordinator", kOneMachine},
+                                         {"local_rank", kOneMachine},  {"inference_only", kNothingToMeasure},
+                                         {"resume", kNothingToMeasure}};
 
 constexpr std::string_view kTrainDir = "train_dir";
 constexpr std::array kSetByBench = {"num_epochs",       "max_steps",   "train_dir",   "log_every",   "eval_every",

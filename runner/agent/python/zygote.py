@@ -16,6 +16,7 @@ import gc
 import hashlib
 import importlib
 import importlib.util
+import io
 import json
 import signal
 import socket
@@ -327,10 +328,11 @@ def open_streams():
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         is_line_wise = name == "stderr" or os.isatty(number)
         mode = "r" if name == "stdin" else "w"
-        stream = open(number, mode, closefd=False, buffering=1 if is_line_wise and mode == "w" else -1,
-                      errors="backslashreplace" if name == "stderr" else None)
+        errors = "backslashreplace" if name == "stderr" else None
         if unbuffered and mode == "w":
-            stream.reconfigure(write_through=True)
+            stream = io.TextIOWrapper(open(number, "wb", 0, closefd=False), errors=errors, line_buffering=True, write_through=True)
+        else:
+            stream = open(number, mode, closefd=False, buffering=1 if is_line_wise and mode == "w" else -1, errors=errors)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
