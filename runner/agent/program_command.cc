@@ -130,11 +130,11 @@ Result<std::string> find_program(const std::string& name, const Environment& env
   return Error{ErrorCode::kNotFound, "no program " + name + " on PATH (" + path + ")"};
 }
 
-Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary) {
+Environment program_environment(const Environment& of_agent, const Account& account, const std::string& temporary) {
   Environment variables;
-  for (auto& [name, value] : of_agent) {
+  for (const auto& [name, value] : of_agent) {
     const bool is_kept = name.starts_with(env::kKeptPrefix);
-    variables.insert_or_assign(is_kept ? name.substr(env::kKeptPrefix.size()) : name, std::move(value));
+    variables.insert_or_assign(is_kept ? name.substr(env::kKeptPrefix.size()) : name, value);
   }
   if (account.has_name) return variables;
   if (variable(variables, "USER").empty() && variable(variables, "LOGNAME").empty()) {

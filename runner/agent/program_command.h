@@ -48,7 +48,7 @@ struct Account {
 // The environment of the program: the agent's, with what was kept from the agent's own loader (env::kKeptPrefix). A
 // user without a name gets USER, without which PyTorch's compiler and getpass fail, and, where HOME is / or nothing,
 // `temporary` as HOME.
-Environment program_environment(Environment of_agent, const Account& account, const std::string& temporary);
+Environment program_environment(const Environment& of_agent, const Account& account, const std::string& temporary);
 
 // A command that a zygote can run: Python, and a script or a module.
 struct PythonCommand {

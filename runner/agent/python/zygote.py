@@ -11,6 +11,7 @@ A request is one packet with descriptors: a memfd that holds the JSON object {"c
 each rank its stdout, stderr and beat page. The answer is {"pids": [...]}. Ranks are forked by a process in between that ends
 at once, so that they become children of the agent (PR_SET_CHILD_SUBREAPER), which waits for them.
 """
+import atexit
 import ctypes
 import gc
 import hashlib
@@ -357,6 +358,14 @@ def set_blas_threads(wanted):
                     break
 
 
+def has_nanobind():
+    """Libraries made with nanobind (as triton from PyTorch 2.15) complain at the end of a process of whatever is not freed. To free all
+    that was imported takes most of a second, so it is left to the kernel where nobody complains."""
+    modules = [vars(module) for module in list(sys.modules.values()) if issubclass(type(module), types.ModuleType)]
+    return any(type(value).__module__ == "nanobind" for names in modules if str(names.get("__file__")).endswith(".so")
+               for value in list(names.values()))
+
+
 def threads_of_openblas():
     for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "").partition(",")[0].strip()
@@ -450,6 +459,8 @@ def become(request, environment, fds, all_fds, settings, reads, memory):
             set_blas_threads(threads)
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].tempdir = None
+    if settings["frees_at_end"]:
+        atexit.register(gc.unfreeze)
     print_stacks()
     keep_errors(without_ours)
     offer_report(settings["report_folder"])
@@ -548,7 +559,8 @@ def park():
     if settings.get("describe"):
         return describe(settings, why, time.monotonic() - began)
     sock = socket.socket(fileno=int(sys.argv[1]))
-    gc.freeze()  # for ever: a collection in a rank would write into all these objects, and their pages would be shared no more
+    settings["frees_at_end"] = has_nanobind()
+    gc.freeze()  # until the end: a collection in a rank would write into all these objects, and their pages would be shared no more
     sock.send(json.dumps({"ready": True, "why_no_fork": why}).encode())
     become(*serve(sock, memory, settings["spares"]), settings, reads, memory)
 
