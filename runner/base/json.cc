@@ -22,6 +22,10 @@ Result<Json> parse_json(std::string_view text, std::string_view what) {
     return corrupt(
         what, "is nested " + std::to_string(depth) + " levels deep; expected at most " + std::to_string(kJsonDepthMax));
   }
+  // The parser takes a zero byte for the end of the text, and would leave out what follows.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return corrupt(what, "has a byte with the value 0 at position " + std::to_string(zero) + "; expected text");
+  }
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {

@@ -577,7 +577,7 @@ class CoordinatorStepper {
     node.has_trained = std::any_of(node.workers.begin(), node.workers.end(), holds_steps);
     s_.has_trained = s_.has_trained || node.has_trained;
     for (const WorkerBeat& worker : said.workers) note_work(worker);
-    if (rank == 0 && s_.group == GroupState::kPlaced) watch_steps(node);
+    watch_steps(rank, node);
   }
 
   void note_work(const WorkerBeat& worker) {
@@ -587,14 +587,19 @@ class CoordinatorStepper {
     s_.worked_at = std::max(s_.worked_at, now_ - std::chrono::duration_cast<TimePoint::duration>(unchanged));
   }
 
-  // Finds out from rank 0, which is in every group, whether the group has finished a step. Before rank 0 trains, its
-  // step may be that of the group before.
-  void watch_steps(const Node& node) {
+  // Finds out whether the newest group has finished a step. Rank 0, which is in every group, says at which step it
+  // began to train. A group that breaks before it has said so has stepped when a rank shows a later step than any rank
+  // did before. (Each node says what its ranks hold when the group is cut.)
+  void watch_steps(int rank, const Node& node) {
     for (const WorkerBeat& worker : node.workers) {
-      if (worker.local_rank != 0 || worker.generation != s_.placed || worker.activity != Activity::kTraining) continue;
-      if (!s_.first_step) s_.first_step = worker.step;
-      s_.has_stepped = s_.has_stepped || worker.step != *s_.first_step;
+      s_.highest_step = std::max(s_.highest_step, worker.step);
+      if (worker.generation != s_.placed) continue;
+      const bool is_first = rank == 0 && worker.local_rank == 0 && worker.activity == Activity::kTraining;
+      if (is_first && !s_.first_step) s_.first_step = worker.step;
+      const int64_t began = s_.first_step.value_or(s_.highest_step_before);
+      s_.has_stepped = s_.has_stepped || (is_first ? worker.step != began : worker.step > began);
     }
+    if (s_.has_stepped) s_.groups_without_step = 0;
   }
 
   void on_message(int /*rank*/, Node& node, const StoreCall& said) {
@@ -861,6 +866,7 @@ class CoordinatorStepper {
     s_.members = decision.members;
     s_.group = GroupState::kPlaced;
     s_.last_wait_reason.clear();
+    s_.highest_step_before = s_.highest_step;
     s_.first_step.reset();
     s_.has_stepped = false;
     s_.stragglers.forget();

@@ -78,6 +78,8 @@ TEST(Json, of_more_than_128_levels_is_refused_before_it_is_made) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(refused.error().message, "the spec: is nested 129 levels deep; expected at most 128");
+  EXPECT_EQ(parse_json(std::string_view("1\0x", 3), "the spec").error().message,
+            "the spec: has a byte with the value 0 at position 1; expected text");
   EXPECT_FALSE(parse_json(std::string(5'000'000, '['), "x").ok());
 }
 

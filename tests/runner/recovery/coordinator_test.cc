@@ -1646,6 +1646,34 @@ TEST(Coordinator, a_group_whose_ranks_lose_each_other_again_and_again_is_tried_w
   }
 }
 
+// Ranks are killed sooner after each other than heartbeats come.
+TEST(Coordinator, a_group_that_has_stepped_before_its_first_heartbeat_has_not_come_to_nothing) {
+  Job job(2);
+  job.place(2);
+  for (int64_t step = 1; step < 9; ++step) {
+    WorkerBeat survivor = beat_at(step);
+    survivor.generation = job.state.placed;
+    job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+    job.say(0, Heartbeat{{beat_at(0)}});
+    job.say(1, Heartbeat{{survivor}});
+    job.ready(0);
+    EXPECT_EQ(placements_of(job), 2U) << step;
+  }
+}
+
+TEST(Coordinator, a_group_whose_ranks_hold_only_what_they_have_restored_has_come_to_nothing) {
+  Job job(2);
+  job.place(2);
+  for (int groups = 0; groups < 3; ++groups) {
+    WorkerBeat restored = beat_at(200);
+    restored.generation = job.state.placed;
+    job.say(1, Broken{job.state.placed, 1, "Crash", ""});
+    for (const int node : {0, 1}) job.say(node, Heartbeat{{restored}});
+    job.ready(0);
+    EXPECT_EQ(placements_of(job), groups < 2 ? 2U : 0U) << groups;
+  }
+}
+
 TEST(Coordinator, groups_that_come_to_nothing_end_the_job_with_the_reason) {
   Job job(2);
   job.place(2);
