@@ -41,6 +41,8 @@ constexpr std::chrono::minutes kLongEnough{10};
 // How long processes that a rank has left may take to end after SIGKILL, and how often that is looked at.
 constexpr std::chrono::seconds kOrphansGrace{10};
 constexpr std::chrono::milliseconds kOrphansLook{2};
+// How long a rank's end is not told while another one, which failed before it, is on its way out.
+constexpr std::chrono::seconds kFirstFailureGrace{2};
 constexpr size_t kRateWindow = 10;       // looks over which the steps per second are taken
 const int kStackSignal = SIGRTMIN + 10;  // as in python/rank_start.py
 // The nodes of a job run one kind of program. More need not agree: torchrun does not compare scripts, either.
@@ -614,14 +616,30 @@ void ProgramRanks::on_process_end(int local_rank, int wait_status) {
 void ProgramRanks::end_when_alone(int local_rank) {
   Rank& rank = at(local_rank);
   const bool is_alone = ::kill(-rank.pid, SIGKILL) != 0 && errno == ESRCH;
-  const bool has_waited = monotonic_ns() - rank.ended_ns > std::chrono::nanoseconds(kOrphansGrace).count();
-  if (is_alone || has_waited) return on_program_end(local_rank, *rank.wait_status);
+  const std::chrono::nanoseconds waited(monotonic_ns() - rank.ended_ns);
+  const bool is_first = waited > kFirstFailureGrace || !failed_after_another(local_rank);
+  if ((is_alone && is_first) || waited > kOrphansGrace) return on_program_end(local_rank, *rank.wait_status);
   rank.kill_timer = std::make_unique<boost::asio::steady_timer>(loop_, kOrphansLook);
   rank.kill_timer->async_wait([this, local_rank](boost::system::error_code error) {
     if (error) return;
     reap();  // as their subreaper
     if (at(local_rank).wait_status) end_when_alone(local_rank);
   });
+}
+
+// A rank whose peer fails may end before that peer does, which writes its error down before it closes its sockets.
+bool ProgramRanks::failed_after_another(int local_rank) const {
+  const Rank& rank = at(local_rank);
+  if (exit_code_of_wait_status(*rank.wait_status) == 0 || rank.is_cut || rank.stop_code != 0) return false;
+  std::error_code none;
+  const auto own = std::filesystem::last_write_time(error_file(local_rank), none);
+  const bool has_own = !none;
+  for (int other = 0; other < nproc(); ++other) {
+    if (other == local_rank || at(other).state != State::kRunning) continue;
+    const auto others = std::filesystem::last_write_time(error_file(other), none);
+    if (!none && (!has_own || others < own)) return true;
+  }
+  return false;
 }
 
 void ProgramRanks::on_program_end(int local_rank, int wait_status) {

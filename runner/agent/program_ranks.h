@@ -117,6 +117,7 @@ class ProgramRanks final : public NodeRanks {
   void kill_later(int local_rank, std::chrono::milliseconds grace);
   void on_process_end(int local_rank, int wait_status);
   void end_when_alone(int local_rank);
+  [[nodiscard]] bool failed_after_another(int local_rank) const;
   void on_program_end(int local_rank, int wait_status);
   void leave(int local_rank);
   void on_all_finished();

@@ -33,7 +33,9 @@ SECONDS = 6
 STEPS = 1500
 WARM_STEPS = 300
 MODEL = ["--dataset", DATA, "--maxlen", 20, "--hidden_units", 16, "--batch_size", 64, "--eval_every", 0,
-         "--checkpoint_every", 0, "--num_epochs", 1_000_000, "--threads", 1]
+         "--checkpoint_every", 0, "--num_epochs", 1_000_000, "--threads", 1,
+         # The training thread fetches its batches itself: handing them over between threads is no cost of the agent.
+         "--num_workers", 0]
 
 
 # Calls in which a thread waits for another thread or process: a futex only if it is waited for, a read only if it is

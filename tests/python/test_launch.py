@@ -104,10 +104,34 @@ def test_a_rank_that_raises_is_named_with_its_line_and_all_start_again_from_the_
     assert losses_of(tmp_path) == under_torchrun
 
 
+def test_the_first_that_failed_is_named_also_when_another_ends_before_it(launch, tmp_path):
+    (tmp_path / "train.py").write_text("""
+import atexit, os, pathlib, time
+def wait_for(is_so):
+    deadline = time.monotonic() + 20
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)
+pid, error = pathlib.Path("pid"), pathlib.Path("error")
+if os.environ["RANK"] == "1":
+    wait_for(pid.exists)
+    error.symlink_to(os.environ["TORCHELASTIC_ERROR_FILE"])
+    zero = pathlib.Path("/proc", pid.read_text(), "stat")
+    atexit.register(wait_for, lambda: not zero.exists() or ") Z" in zero.read_text())
+    raise ValueError("the first fault")
+pathlib.Path("new").write_text(str(os.getpid()))
+os.rename("new", pid)
+wait_for(error.exists)
+raise RuntimeError("Connection closed by peer")
+""")
+    done = launch("--nproc", 2, "--max_restarts", 0, "train.py")
+    assert done.returncode == 1, text(done)
+    assert re.search(r"rank 1 .*: ValueError: the first fault \(train\.py:13", done.stderr), text(done)
+
+
 @pytest.mark.parametrize("how", [[], ["--local_nodes", "2"]], ids=["one node", "two nodes"])
 def test_a_killed_rank_costs_a_restart_of_all_ranks(lockstep, tmp_path, under_torchrun, how):
     per_node = 1 if how else 2
-    job = Launch(lockstep, tmp_path, *how, "--nproc", per_node, PROGRAMS / "ddp.py", "--folder", tmp_path, "--sleep", "0.1")
+    job = Launch(lockstep, tmp_path, *how, "--nproc", per_node, PROGRAMS / "ddp.py", "--folder", tmp_path, "--wait_at", "8")
     job.wait_for_step(7)
     before = job.pid_of(0)
     os.kill(job.pid_of(0 if how else 1), signal.SIGKILL)  # node 0's page knows the pids of its own ranks
@@ -119,7 +143,7 @@ def test_a_killed_rank_costs_a_restart_of_all_ranks(lockstep, tmp_path, under_to
 
 
 def test_the_zygote_dies_and_its_ranks_live_on(lockstep, tmp_path, under_torchrun):
-    job = Launch(lockstep, tmp_path, "--nproc", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--sleep", "0.1")
+    job = Launch(lockstep, tmp_path, "--nproc", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--wait_at", "8")
     job.wait_for_step(3)
     agent = job.process.pid
     children = {int(pid) for pid in pathlib.Path(f"/proc/{agent}/task/{agent}/children").read_text().split()}

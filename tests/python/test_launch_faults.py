@@ -149,7 +149,7 @@ def test_a_full_disk_is_said_once_and_training_goes_on(lockstep, tmp_path):
 
 
 def test_chaos_finds_a_program_and_its_page_shows_the_recovery(lockstep, run, tmp_path, under_torchrun):
-    job = Launch(lockstep, tmp_path, "--nproc", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--sleep", "0.1",
+    job = Launch(lockstep, tmp_path, "--nproc", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--wait_at", "8",
                  TMPDIR=str(tmp_path))
     job.wait_for_step(3)
     done = run([lockstep, "chaos", "kill-rank", "--rank", "1"], cwd=tmp_path, **environment(TMPDIR=str(tmp_path)))

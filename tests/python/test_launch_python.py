@@ -100,7 +100,7 @@ print("threads", len(os.listdir("/proc/self/task")))
 
 @SLOW_WAYS
 def test_steps_are_counted(lockstep, tmp_path, how):
-    job = Launch(lockstep, tmp_path, *how, "--nproc", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--sleep", "0.2")
+    job = Launch(lockstep, tmp_path, *how, "--nproc", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--epochs", "1000", "--sleep", "0.2")
     job.wait_for_step(3)
     status = job.wait_for_status(lambda s: (s["progress"] or {}).get("stepsPerSecond"), "steps per second")
     assert 0 < status["progress"]["stepsPerSecond"] < 10
@@ -224,7 +224,7 @@ def test_a_server_of_kubeflows_own_is_left_alone(launch):  # noqa: F811
 # ---- what is forked, and what is not ----
 
 def test_spares_become_ranks_and_a_killed_one_is_no_loss(lockstep, tmp_path):
-    job = Launch(lockstep, tmp_path, "--nproc", "1", "--spares", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--sleep", "0.1")
+    job = Launch(lockstep, tmp_path, "--nproc", "1", "--spares", "2", PROGRAMS / "ddp.py", "--folder", tmp_path, "--wait_at", "8")
     job.wait_for_step(1)
 
     def spares():
@@ -287,7 +287,7 @@ import threads_at_import, decimal
 
 
 def test_the_zygote_is_the_first_that_a_lack_of_memory_ends_and_ranks_are_not(lockstep, tmp_path):
-    job = Launch(lockstep, tmp_path, "--nproc", "1", PROGRAMS / "ddp.py", "--folder", tmp_path, "--sleep", "0.2")
+    job = Launch(lockstep, tmp_path, "--nproc", "1", PROGRAMS / "ddp.py", "--folder", tmp_path, "--epochs", "1000", "--sleep", "0.2")
     job.wait_for_step(1)
     agent = job.process.pid
     children = {int(pid) for pid in pathlib.Path(f"/proc/{agent}/task/{agent}/children").read_text().split()}

@@ -1,5 +1,5 @@
 """A program that knows nothing of Lockstep: torch's DDP, a DistributedSampler, checkpoints of its own. It writes each step's loss
-into losses.jsonl of --folder, as "step loss" with all digits. For the tests: --fail_at and --sleep."""
+into losses.jsonl of --folder, as "step loss" with all digits. For the tests: --fail_at, --wait_at and --sleep."""
 import argparse
 import os
 import pathlib
@@ -14,6 +14,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--folder", type=pathlib.Path, required=True)
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--sleep", type=float, default=0.0)
+parser.add_argument("--wait_at", type=int, default=-1, help="before this step, in the first attempt, the ranks wait to be killed")
 parser.add_argument("--fail_at", type=int, default=-1, help="rank 1 raises before this step, in the first attempt")
 options = parser.parse_args()
 
@@ -37,6 +38,8 @@ for epoch in range(first_epoch, options.epochs):
     sampler.set_epoch(epoch)
     for batch, (x, y) in enumerate(loader):
         step = epoch * len(loader) + batch
+        if step == options.wait_at and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            time.sleep(1000)
         if step == options.fail_at and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             raise ValueError("a fault of this program")
         loss = (model(x) - y).square().mean()
