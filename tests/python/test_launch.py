@@ -105,27 +105,9 @@ def test_a_rank_that_raises_is_named_with_its_line_and_all_start_again_from_the_
 
 
 def test_the_first_that_failed_is_named_also_when_another_ends_before_it(launch, tmp_path):
-    (tmp_path / "train.py").write_text("""
-import atexit, os, pathlib, time
-def wait_for(is_so):
-    deadline = time.monotonic() + 20
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-pid, error = pathlib.Path("pid"), pathlib.Path("error")
-if os.environ["RANK"] == "1":
-    wait_for(pid.exists)
-    error.symlink_to(os.environ["TORCHELASTIC_ERROR_FILE"])
-    zero = pathlib.Path("/proc", pid.read_text(), "stat")
-    atexit.register(wait_for, lambda: not zero.exists() or ") Z" in zero.read_text())
-    raise ValueError("the first fault")
-pathlib.Path("new").write_text(str(os.getpid()))
-os.rename("new", pid)
-wait_for(error.exists)
-raise RuntimeError("Connection closed by peer")
-""")
-    done = launch("--nproc", 2, "--max_restarts", 0, "train.py")
+    done = launch("--nproc", 2, "--max_restarts", 0, PROGRAMS / "two_faults.py")
     assert done.returncode == 1, text(done)
-    assert re.search(r"rank 1 .*: ValueError: the first fault \(train\.py:13", done.stderr), text(done)
+    assert re.search(r"rank 1 .*: ValueError: the first fault \(two_faults\.py:\d+", done.stderr), text(done)
 
 
 @pytest.mark.parametrize("how", [[], ["--local_nodes", "2"]], ids=["one node", "two nodes"])
