@@ -17,7 +17,7 @@ STEPS = 300
 
 def pod_template(name, steps, restart):
     """Two of these train together; nothing of ours made them."""
-    flags = [str(word) for word in ["--train_dir", "unused", *sasrec_flags("/data/small.txt", steps)]]
+    flags = [str(word) for word in sasrec_flags("/data/small.txt", steps)]
     return {
         "metadata": {"labels": {"app": name}},
         "spec": {
