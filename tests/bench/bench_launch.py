@@ -93,8 +93,8 @@ class Launched:
         """Until all ranks that began after `since` have made so many steps: [their times]"""
         deadline = time.monotonic() + SECONDS_MAX
         while True:
-            times = [times for times in self.steps().values() if times[0] > since]
-            if len([one for one in times if len(one) > number]) == self.ranks:
+            times = [times for times in self.steps().values() if times[0] > since and len(times) > number]
+            if len(times) == self.ranks:
                 return times
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"{self.side} made no {number} steps with {self.ranks} ranks:\n"
@@ -115,8 +115,13 @@ class Launched:
 
 
 def program_environment(folder):
-    """Python is the tests' own; what programs import is remembered in the folder alone."""
-    return clean_environment(PATH=f"{VENV}:{os.environ['PATH']}", XDG_CACHE_HOME=str(folder / "cache"))
+    """Python is the tests' own; what programs import is remembered in the folder alone.
+
+    Without the last variable, torchrun 2.11 gives the ranks of a restart the store of those before, whose addresses they then
+    connect to in vain: with Gloo, it then often hangs after a SIGKILL.
+    """
+    return clean_environment(PATH=f"{VENV}:{os.environ['PATH']}", XDG_CACHE_HOME=str(folder / "cache"),
+                             TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
 
 
 def measure(side, ranks, kills, draw):
