@@ -17,7 +17,7 @@ set(LOCKSTEP_PLUGIN_FILES
   runner/config/run_config.h
   runner/config/workload_flags.h
   runner/contract/exit_code.h
-  runner/contract/launch_options.h
+  runner/launch/launch_options.h
   runner/contract/run_folder_layout.h
   runner/data/batch_source.h
   runner/data/sampler.h

@@ -7,8 +7,8 @@
 
 #include "operator/kube/client.h"
 #include "operator/kube/kube_config.h"
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

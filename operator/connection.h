@@ -13,9 +13,9 @@
 #include "operator/kube/client.h"
 #include "operator/kube/kube_config.h"
 #include "operator/options.h"
+#include "runner/base/environment.h"
 #include "runner/base/log.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

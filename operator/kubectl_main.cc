@@ -20,10 +20,10 @@
 #include "operator/manifest/kubectl.h"
 #include "operator/manifest/rendered_objects.h"
 #include "runner/base/build_info.h"
+#include "runner/base/environment.h"
 #include "runner/config/check_arguments.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/world.h"
 #include "runner/models/workload_flags.h"
 
 namespace {

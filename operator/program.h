@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "operator/options.h"
+#include "runner/base/environment.h"
 #include "runner/base/log.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

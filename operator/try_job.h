@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "operator/options.h"
+#include "runner/base/environment.h"
 #include "runner/base/json.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

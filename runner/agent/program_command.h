@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "runner/agent/rank_output.h"
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

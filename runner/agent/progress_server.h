@@ -9,9 +9,9 @@
 #include <string>
 
 #include "runner/agent/progress_report.h"
+#include "runner/base/environment.h"
 #include "runner/base/http_server.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "runner/base/clock.h"
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -19,9 +19,9 @@
 
 #include "runner/agent/output_relay.h"
 #include "runner/agent/program_command.h"
+#include "runner/base/environment.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -27,7 +27,7 @@
 #include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/world.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "runner/agent/program_command.h"
+#include "runner/base/environment.h"
 #include "runner/config/run_config.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

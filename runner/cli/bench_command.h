@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/cli/command_shape.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

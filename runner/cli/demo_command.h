@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/cli/command_shape.h"
 #include "runner/cli/run_figures.h"
 #include "runner/config/workload_flags.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

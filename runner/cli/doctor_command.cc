@@ -12,9 +12,10 @@
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/launch_options.h"
 #include "runner/doctor/collect.h"
 #include "runner/doctor/report.h"
+#include "runner/launch/launch_options.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 namespace {

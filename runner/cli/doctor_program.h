@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

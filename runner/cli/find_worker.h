@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

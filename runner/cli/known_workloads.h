@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
 #include "runner/config/workload_flags.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -28,6 +28,7 @@
 #include "runner/config/flag_table.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 namespace {

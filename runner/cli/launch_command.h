@@ -7,9 +7,9 @@
 
 #include "runner/agent/program_command.h"
 #include "runner/agent/rank_output.h"
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runner/base/result.h"
-#include "runner/contract/launch_options.h"
+#include "runner/launch/launch_options.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runner/agent/terminal.h"
-#include "runner/contract/world.h"
+#include "runner/base/environment.h"
 
 namespace lockstep {
 

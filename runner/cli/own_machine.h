@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "runner/contract/launch_options.h"
-#include "runner/contract/world.h"
+#include "runner/base/environment.h"
+#include "runner/launch/launch_options.h"
 
 namespace lockstep {
 

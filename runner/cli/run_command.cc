@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "runner/base/environment.h"
 #include "runner/cli/agent_start.h"
 #include "runner/cli/known_workloads.h"
 #include "runner/cli/parse_command.h"
@@ -12,7 +13,6 @@
 #include "runner/config/workload_flags.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/world.h"
 #include "runner/models/workload_flags.h"
 
 namespace lockstep {

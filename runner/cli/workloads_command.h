@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/cli/command_shape.h"
 #include "runner/config/workload_flags.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

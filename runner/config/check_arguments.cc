@@ -7,6 +7,7 @@
 #include "runner/config/flag_table.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 namespace {

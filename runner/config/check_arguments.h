@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/config/run_config.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 
 #include "runner/base/json.h"
 #include "runner/base/result.h"
-#include "runner/contract/launch_options.h"
+#include "runner/launch/launch_options.h"
 
 namespace lockstep {
 

@@ -18,9 +18,9 @@
 #include <string>
 #include <string_view>
 
+#include "runner/base/environment.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 
 namespace lockstep {
 

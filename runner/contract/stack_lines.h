@@ -1,5 +1,5 @@
 // The lines around the stack that a worker writes to its stderr when its agent asks for it with SIGUSR1: the writer is
-// worker/stack_dump, the reader agent/node_workers.
+// link/stack_dump, the reader agent/node_workers.
 #pragma once
 
 #include <string_view>

@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "runner/dist/group_abort.h"
+#include "runner/link/group_abort.h"
 
 namespace lockstep {
 

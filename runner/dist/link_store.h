@@ -6,18 +6,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "runner/contract/messages.h"
 #include "runner/dist/store_handle.h"
+#include "runner/link/store_transport.h"
 
 namespace lockstep {
-
-// Sends a request and waits for its reply; the implementation fills in the id.
-class StoreTransport {
- public:
-  virtual ~StoreTransport() = default;
-  // kGone when the link has ended.
-  virtual Result<StoreReply> call(StoreRequest request) = 0;
-};
 
 // The transport must outlive every copy of the handle.
 StoreHandle make_link_store(StoreTransport& transport, uint64_t generation, std::chrono::milliseconds timeout);

@@ -6,7 +6,7 @@
 // (two_phase_abort.h). Threads: call once, before there is a second thread and before c10d and NCCL read the variables.
 #pragma once
 
-#include "runner/contract/world.h"
+#include "runner/base/environment.h"
 
 namespace lockstep {
 

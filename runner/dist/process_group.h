@@ -14,8 +14,8 @@
 #include <string>
 
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
-#include "runner/dist/group_abort.h"
+#include "runner/launch/world.h"
+#include "runner/link/group_abort.h"
 
 namespace c10d {
 class ProcessGroup;

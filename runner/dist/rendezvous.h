@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 

@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
-#include "runner/contract/world.h"
 #include "runner/doctor/facts.h"
 
 namespace lockstep::doctor {

@@ -10,8 +10,8 @@
 
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
-#include "runner/contract/world.h"
 #include "runner/dist/process_group.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 

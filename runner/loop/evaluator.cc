@@ -10,8 +10,8 @@
 #include "runner/dist/collectives.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
+#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
-#include "runner/loop/injected_faults.h"
 #include "runner/loop/joint_work.h"
 #include "runner/telemetry/phase_clock.h"
 

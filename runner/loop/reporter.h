@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/contract/world.h"
-#include "runner/loop/agent_link.h"
+#include "runner/launch/world.h"
+#include "runner/link/agent_link.h"
 #include "runner/loop/batch_math.h"
 #include "runner/loop/device.h"
 #include "runner/loop/run_folder.h"

@@ -20,8 +20,8 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
+#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
-#include "runner/loop/injected_faults.h"
 #include "runner/loop/upload.h"
 #include "runner/optim/grad_clip.h"
 

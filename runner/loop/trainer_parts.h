@@ -11,9 +11,9 @@
 #include "runner/contract/beat_page.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/exit_code.h"
-#include "runner/loop/agent_link.h"
+#include "runner/link/agent_link.h"
+#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
-#include "runner/loop/injected_faults.h"
 #include "runner/loop/reporter.h"
 #include "runner/models/workload.h"
 #include "runner/telemetry/phase_clock.h"
@@ -34,7 +34,7 @@ struct TrainerParts {
   // The exit code that a signal asked for: 130 (Ctrl-C), 143 (SIGTERM), or 0 without a signal.
   std::function<int()> stop_code;
   // Called once this rank holds a state that no checkpoint may have yet. From then on a signal does not end the
-  // process; it sets stop_code (worker/stop_signals.h).
+  // process; it sets stop_code (link/stop_signals.h).
   std::function<void()> defer_stops = [] {};
   AgentLink* agent = nullptr;  // null: no agent, so no second group; a lost peer ends this rank
   at::Device device;

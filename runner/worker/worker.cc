@@ -1,7 +1,6 @@
 #include "runner/worker/worker.h"
 
 #include <ATen/Parallel.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -26,16 +25,18 @@
 #include "runner/dist/link_store.h"
 #include "runner/dist/nccl_environment.h"
 #include "runner/dist/rendezvous.h"
+#include "runner/launch/world.h"
+#include "runner/link/agent_session.h"
+#include "runner/link/injected_faults.h"
+#include "runner/link/map_beat_page.h"
+#include "runner/link/stack_dump.h"
+#include "runner/link/stop_signals.h"
 #include "runner/loop/device.h"
-#include "runner/loop/injected_faults.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/trainer.h"
 #include "runner/plugin/load_plugin.h"
-#include "runner/worker/agent_session.h"
 #include "runner/worker/leave_at_once.h"
 #include "runner/worker/own_build.h"
-#include "runner/worker/stack_dump.h"
-#include "runner/worker/stop_signals.h"
 
 namespace lockstep {
 namespace {
@@ -69,18 +70,6 @@ World world_of(const Assignment& a) {
   world.generation = a.generation;
   world.source = WorldSource::kAgent;
   return world;
-}
-
-// The page that the agent reads, for the life of the process.
-Result<BeatPage*> map_beat_page(int fd) {
-  void* const memory = ::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) {
-    std::string why(env::kBeatFd);
-    why.append(" is ").append(std::to_string(fd)).append(", which cannot be mapped: it is set by the agent");
-    return Error{ErrorCode::kInvalid, why};
-  }
-  ::close(fd);
-  return static_cast<BeatPage*>(memory);
 }
 
 std::string nccl_variables(const Environment& environment) {

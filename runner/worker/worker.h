@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/contract/world.h"
+#include "runner/base/environment.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@ What it holds the code to (docs/decisions.md says why):
   - the two halves leave each other alone, but for runner/{base,contract,recovery}, which the operator may use, and the
     rooms of the operator from which the command line reads TrainJobs;
   - cpprestsdk is included by one file;
-  - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
+  - the environment is read in base/environment.cc alone; everybody else takes it as an argument;
   - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model
     or of a variant;
   - every header starts its code with #pragma once;
@@ -22,19 +22,23 @@ import sys
 import tempfile
 
 # Room -> rooms it may include, besides itself.
-BELOW_TORCH = ["base", "contract", "config"]
-WITH_TENSORS = ["base", "contract", "config", "tensor"]
+BELOW_TORCH = ["base", "contract", "launch", "config"]
+WITH_TENSORS = BELOW_TORCH + ["tensor"]
 ROOMS = {
     "base": [],
     "contract": ["base"],
-    "config": ["base", "contract"],
+    # Which launchers' variables say who a process is among its peers.
+    "launch": ["base", "contract"],
+    "config": ["base", "contract", "launch"],
     "recovery": ["base", "contract"],
     "agent": BELOW_TORCH + ["recovery"],
+    # The worker's end of the link to its agent, for a worker of any kind.
+    "link": ["base", "contract"],
     "tensor": ["base"],
     "data": BELOW_TORCH + ["formats"],
     "formats": BELOW_TORCH,
     "telemetry": BELOW_TORCH,
-    "dist": WITH_TENSORS + ["recovery"],
+    "dist": WITH_TENSORS + ["recovery", "link"],
     "kernels": WITH_TENSORS,
     # What the models of several workloads are made of.
     "layers": WITH_TENSORS + ["kernels"],
@@ -45,10 +49,10 @@ ROOMS = {
     "models": WITH_TENSORS + ["data", "formats", "checkpoint", "kernels", "layers", "model_flags"],
     # A model of a user's own: its loading, and what it is held to.
     "plugin": WITH_TENSORS + ["dist", "model_flags", "models"],
-    "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
+    "loop": WITH_TENSORS + ["link", "dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
                             "models"],
-    # A worker's process: its session with the agent, signals, the order of its life.
-    "worker": WITH_TENSORS + ["dist", "checkpoint", "telemetry", "model_flags", "models", "plugin", "loop"],
+    # A worker's process: the order of its life.
+    "worker": WITH_TENSORS + ["link", "dist", "checkpoint", "telemetry", "model_flags", "models", "plugin", "loop"],
     "doctor": ["base", "contract", "agent"],
     "cli": BELOW_TORCH + ["recovery", "agent", "formats", "doctor", "model_flags"],
 }
@@ -63,7 +67,7 @@ OPERATOR_ROOMS = {
 OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract", "recovery"}
 # The command line reads TrainJobs: by what is pure of the operator, and links no cpprestsdk.
 CLI_MAY_USE_OF_THE_OPERATOR = {"api", "train", "manifest"}
-NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
+NO_TORCH = {"base", "contract", "launch", "config", "recovery", "agent", "link", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
 # Rooms that name no model. A model's name is that of its folder, a variant's that of its file *_workload.h.
 NAMES_NO_MODEL = {"loop", "worker", "config", "cli", "agent"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
@@ -71,7 +75,7 @@ TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
 CPPREST_HEADER = re.compile(r"^(cpprest|pplx)/")
 CPPREST_USERS = {"operator/kube/cpprest_transport.cc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-ENVIRONMENT_READERS = {"runner/contract/world.cc"}
+ENVIRONMENT_READERS = {"runner/base/environment.cc"}
 ENVIRONMENT = re.compile(r"\b(secure_getenv|getenv|environ)\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
@@ -217,6 +221,8 @@ TRIALS = [
     ("runner/formats/a.cc", "#  include <ATen/ATen.h>\n", "has no torch"),
     ("runner/dist/b.cc", "#include <torch/torch.h>\n", None),
     ("runner/agent/b.cc", "// #include <torch/torch.h>\n", None),
+    ("runner/link/a.cc", '#include "runner/dist/b.h"\n', "may not include room 'dist'"),
+    ("runner/link/b.cc", "#include <torch/torch.h>\n", "room 'link' has no torch"),
     ("runner/base/c.cc", '#include "operator/api/b.h"\n', "knows nothing of the operator"),
     ("runner/cli/a.cc", '#include "operator/manifest/b.h"\n', None),
     ("runner/cli/b.cc", '#include "operator/kube/b.h"\n', "knows nothing of the operator"),
@@ -225,7 +231,7 @@ TRIALS = [
     ("runner/common/a.h", "#pragma once\n", "is not in ROOMS"),
     ("runner/agent/c.cc", 'int x = getenv("A") != nullptr;\n', "reads the environment"),
     ("runner/agent/d.cc", 'const char* text = "getenv is not called here";  // getenv\n', None),
-    ("runner/contract/world.cc", "extern char** environ;\n", None),
+    ("runner/base/environment.cc", "extern char** environ;\n", None),
     ("runner/base/d.h", "// role\nint x;\n", "must be #pragma once"),
     ("runner/base/f.h", "// all of runner/*\n#pragma once\nchar c = '\"'; int y; /* \" */\n", None),
     ("runner/base/e.h", "// role\n\n#pragma once\n", None),

@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
+#include "runner/link/agent_session.h"
 #include "runner/loop/reporter.h"
-#include "runner/worker/agent_session.h"
 
 namespace lockstep {
 namespace {

@@ -19,7 +19,7 @@
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/world.h"
+#include "runner/launch/world.h"
 
 namespace lockstep::train {
 namespace {

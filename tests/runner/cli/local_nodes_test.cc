@@ -12,6 +12,7 @@
 #include <array>
 
 #include "runner/config/run_config.h"
+#include "runner/launch/world.h"
 
 namespace lockstep {
 namespace {

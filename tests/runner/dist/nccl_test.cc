@@ -14,8 +14,8 @@
 
 #include "runner/dist/collectives.h"
 #include "runner/dist/grad_reducer.h"
-#include "runner/dist/group_abort.h"
 #include "runner/dist/nccl_environment.h"
+#include "runner/link/group_abort.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runner/dist/fault.h"
-#include "runner/dist/group_abort.h"
+#include "runner/link/group_abort.h"
 
 namespace lockstep {
 namespace {
@@ -142,12 +142,18 @@ TEST_F(TwoPhaseAbortTest, a_launch_that_fails_in_a_group_that_was_not_cut_report
   abort->check();
 }
 
-TEST_F(TwoPhaseAbortTest, a_revoke_that_fails_becomes_an_abort) {
-  std::promise<void> aborted;
-  const auto abort = formed(
-      {.revoke = [] { throw NcclFault(NcclResult::kInvalidArgument, "no"); }, .abort = [&] { aborted.set_value(); }});
+TEST_F(TwoPhaseAbortTest, a_revoke_that_fails_becomes_an_abort_which_the_cut_does_not_wait_for) {
+  std::promise<void> begun;
+  std::promise<void> may_end;
+  const auto abort = formed({.revoke = [] { throw NcclFault(NcclResult::kInvalidArgument, "no"); },
+                             .abort =
+                                 [&] {
+                                   begun.set_value();
+                                   may_end.get_future().wait();
+                                 }});
   group_.fire();
-  aborted.get_future().wait();
+  begun.get_future().wait();
+  may_end.set_value();
   abort->abort();
 }
 

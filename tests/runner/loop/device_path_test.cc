@@ -13,7 +13,7 @@
 #include "runner/dist/fault.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/loop/injected_faults.h"
+#include "runner/link/injected_faults.h"
 #include "runner/loop/train_step.h"
 #include "runner/loop/upload.h"
 #include "tests/runner/loop/toy_workload.h"

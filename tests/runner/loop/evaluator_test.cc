@@ -15,7 +15,7 @@
 
 #include "runner/contract/beat_page.h"
 #include "runner/dist/fault.h"
-#include "runner/loop/injected_faults.h"
+#include "runner/link/injected_faults.h"
 #include "runner/loop/training_state.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/toy_workload.h"

@@ -12,7 +12,7 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/loop/injected_faults.h"
+#include "runner/link/injected_faults.h"
 #include "runner/loop/train_step.h"
 #include "runner/loop/upload.h"
 

@@ -17,9 +17,9 @@
 #include "runner/contract/beat_page.h"
 #include "runner/contract/messages.h"
 #include "runner/dist/device_stream.h"
+#include "runner/link/agent_session.h"
+#include "runner/link/stop_signals.h"
 #include "runner/loop/trainer.h"
-#include "runner/worker/agent_session.h"
-#include "runner/worker/stop_signals.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {

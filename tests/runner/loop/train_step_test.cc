@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runner/dist/process_group.h"
-#include "runner/loop/injected_faults.h"
+#include "runner/link/injected_faults.h"
 #include "tests/runner/loop/test_step.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"

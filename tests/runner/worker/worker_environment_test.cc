@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "runner/base/environment.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/world.h"
 #include "runner/worker/worker.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "runner/contract/world.h"
+#include "runner/launch/world.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

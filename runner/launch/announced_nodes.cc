@@ -1,4 +1,4 @@
-#include "runner/contract/announced_nodes.h"
+#include "runner/launch/announced_nodes.h"
 
 #include <algorithm>
 #include <array>

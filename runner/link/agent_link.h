@@ -1,4 +1,4 @@
-// AgentLink: the training loop's side of the link to this node's agent (worker/agent_session).
+// AgentLink: the training loop's side of the link to this node's agent (link/agent_session).
 // Threads: any.
 #pragma once
 

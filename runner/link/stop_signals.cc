@@ -1,4 +1,4 @@
-#include "runner/worker/stop_signals.h"
+#include "runner/link/stop_signals.h"
 
 #include <unistd.h>
 

@@ -20,10 +20,10 @@
 #include "runner/base/line_channel.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/messages.h"
-#include "runner/dist/group_abort.h"
-#include "runner/dist/link_store.h"
-#include "runner/loop/agent_link.h"
-#include "runner/loop/injected_faults.h"
+#include "runner/link/agent_link.h"
+#include "runner/link/group_abort.h"
+#include "runner/link/injected_faults.h"
+#include "runner/link/store_transport.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "runner/contract/world.h"
+#include "runner/base/environment.h"
 
 namespace lockstep {
 

@@ -1,17 +1,14 @@
-#include "runner/contract/world.h"
-
-#include <unistd.h>
+#include "runner/launch/world.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <climits>
 #include <optional>
 
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
-#include "runner/contract/announced_nodes.h"
 #include "runner/contract/env_names.h"
+#include "runner/launch/announced_nodes.h"
 
 namespace lockstep {
 namespace {
@@ -602,26 +599,6 @@ Status find_coordinator(const Reader& env, const LaunchOptions& launch, AgentPla
 }
 
 }  // namespace
-
-Environment read_environment() {
-  Environment environment;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const size_t equals = text.find('=');
-    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
-
-std::string read_host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string variable(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  return it == environment.end() ? std::string() : it->second;
-}
 
 const char* to_string(WorldSource source) {
   switch (source) {

@@ -2,32 +2,22 @@
 //
 // Role: the one place where launchers' variables are understood. The first that is found decides: an assignment from
 // the agent, torchrun, a pod's LOCKSTEP_*, an Indexed Job or StatefulSet, Slurm, MPI; without any of them it is alone.
-// A launcher that says "one of N" and is none of these is refused by name (contract/announced_nodes.h).
+// A launcher that says "one of N" and is none of these is refused by name (launch/announced_nodes.h).
 // Threads: pure; the environment is an argument.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runner/base/environment.h"
 #include "runner/base/result.h"
-#include "runner/contract/launch_options.h"
+#include "runner/launch/launch_options.h"
 
 namespace lockstep {
 
-using Environment = std::map<std::string, std::string>;
-
 inline constexpr int kDefaultCoordinatorPort = 29400;
-
-// The process's environment. The only place that reads `environ`.
-Environment read_environment();
-
-std::string read_host_name();  // "unknown" when it cannot be read
-
-// The variable's value; empty where it is not set.
-std::string variable(const Environment& environment, std::string_view name);
 
 // kFlags: --nnodes above 1 with --node_rank, no launcher's variables.
 enum class WorldSource { kAgent, kTorchrun, kPod, kIndexedJob, kStatefulSet, kSlurm, kMpi, kFlags, kSingle };

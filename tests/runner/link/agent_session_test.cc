@@ -1,5 +1,5 @@
 // The worker's end of the link to its agent: a cut reaches the group's abort, and waits for nobody.
-#include "runner/worker/agent_session.h"
+#include "runner/link/agent_session.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -7,11 +7,9 @@
 #include <array>
 #include <atomic>
 #include <future>
-#include <stdexcept>
 #include <thread>
 
 #include "runner/base/line_channel.h"
-#include "runner/dist/two_phase_abort.h"
 
 namespace lockstep {
 namespace {
@@ -49,29 +47,6 @@ TEST_F(AgentSessionTest, a_cut_fires_the_abort_that_is_watched_without_holding_t
   cut(7);
   EXPECT_TRUE(told_.get_future().get());
   EXPECT_TRUE(abort->fired());
-}
-
-// NCCL's abort may take longer than the agent waits for a sign of life.
-TEST_F(AgentSessionTest, shows_that_the_process_lives_while_a_slow_abort_goes_on) {
-  std::promise<void> begun;
-  std::promise<void> may_end;
-  const auto abort = std::make_shared<GroupAbort>();
-  TwoPhaseAbort communicator({.revoke = [] { throw std::runtime_error("it cannot be revoked"); },
-                              .abort =
-                                  [&] {
-                                    begun.set_value();
-                                    may_end.get_future().wait();
-                                  }});
-  abort->add_action([&] { communicator.cut(); });
-  communicator.await_init([] { return true; }, std::chrono::milliseconds(0));
-  session_.watch(7, abort);
-  cut(7);
-  begun.get_future().wait();
-  const auto seen = page_.alive_ns.load();
-  while (page_.alive_ns.load() == seen) std::this_thread::yield();
-  EXPECT_TRUE(session_.was_cut(7));
-  may_end.set_value();
-  communicator.abort();
 }
 
 TEST_F(AgentSessionTest, a_generation_that_was_cut_already_fires_at_once) {

@@ -1,4 +1,4 @@
-#include "runner/dist/group_abort.h"
+#include "runner/link/group_abort.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runner/dist/group_abort.h"
+#include "runner/link/group_abort.h"
 
 #include <dirent.h>
 #include <sys/socket.h>
@@ -10,8 +10,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-
-#include "runner/dist/fault.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +27,7 @@ void attempt(const std::function<void()>& action) {
   try {
     action();
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "worker: leaving a group: %s\n", classify_fault(e).message.c_str());
+    std::fprintf(stderr, "worker: leaving a group: %s\n", e.what());
   }
 }
 

@@ -1,4 +1,4 @@
-#include "runner/worker/stack_dump.h"
+#include "runner/link/stack_dump.h"
 
 #include <execinfo.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "runner/loop/injected_faults.h"
+#include "runner/link/injected_faults.h"
 
 #include <cerrno>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "runner/worker/agent_session.h"
+#include "runner/link/agent_session.h"
 
 #include <unistd.h>
 
