@@ -1,7 +1,5 @@
 """JiT as a user trains it, and its network beside the twin."""
-import os
 import re
-import signal
 import subprocess
 
 import pytest
@@ -11,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from jit_twin import JiT
 from programs import program, tools_folder
-from runs import Running, checkpoints, equal_weights, losses, records, weights
+from runs import checkpoints, losses, records, weights
 
 SHAPE = (16, 4, 3, 6, 128, 2, 32, 2)  # of tests/tools/jit_dump.cc
 SMALL = ["--model", "3x64/4", "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "1", "--lr",
@@ -108,18 +106,6 @@ def train(run, lockstep, folder, *flags, data=DATA):
     return done.stdout
 
 
-def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path):
-    for n in (1, 2, 4):
-        train(run, lockstep, tmp_path / f"w{n}", "--max_steps", "50", "--dropout", "0.1", "--nproc", n)
-    alone = losses(tmp_path / "w1")
-    assert sorted(alone) == list(range(1, 51))
-    for n in (2, 4):
-        for step, loss in losses(tmp_path / f"w{n}").items():
-            assert loss == pytest.approx(alone[step], rel=1e-5), f"step {step} with {n} ranks"
-        first, other = records(tmp_path / "w1")[-1], records(tmp_path / f"w{n}")[-1]
-        assert other["valid_loss"] == pytest.approx(first["valid_loss"], rel=1e-4)
-
-
 def test_batches_that_are_added_up_are_one_large_batch(run, lockstep, tmp_path):
     train(run, lockstep, tmp_path / "large", "--max_steps", STEPS, "--dropout", "0.1")
     flags = [flag if flag != "12" else "4" for flag in SMALL]
@@ -133,49 +119,6 @@ def test_batches_that_are_added_up_are_one_large_batch(run, lockstep, tmp_path):
         found = losses(folder)
         for step, loss in losses(tmp_path / "large").items():
             assert found[step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
-
-
-def averages(folder):
-    """decay → name → tensor, of the newest checkpoint."""
-    step = checkpoints(folder)[-1]
-    return {file.name.removeprefix("ema-").removesuffix(".safetensors"): load_file(file)
-            for file in (folder / step).glob("ema-*.safetensors")}
-
-
-def test_a_killed_worker_and_a_resume_cost_no_step(run, lockstep, tmp_path):
-    two = ["--ema_decay", "0.9,0.99", "--nproc", "2"]
-    train(run, lockstep, tmp_path / "reference", "--max_steps", "60", *two)
-    folder = tmp_path / "run"
-    train(run, lockstep, folder, "--max_steps", "10", *two)
-    running = Running(command(lockstep, folder, "--max_steps", "60", *two), tmp_path)
-    running.wait_for_step(folder, 20)
-    subprocess.run(["kill", "-KILL", str(running.worker_pids()[1])], check=True)
-    assert running.end() == 0, running.output()
-    assert losses(folder) == losses(tmp_path / "reference")
-    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
-    found, expected = averages(folder), averages(tmp_path / "reference")
-    assert found.keys() == expected.keys() == {"0.9", "0.99"}
-    assert all(equal_weights(found[decay], expected[decay]) for decay in found)
-
-
-@pytest.mark.parametrize("first, then", [(2, 1), pytest.param(1, 2, marks=pytest.mark.long)])
-def test_a_resume_with_another_number_of_ranks_changes_nothing_but_rounding(run, lockstep, tmp_path, first, then):
-    flags = ["--ema_decay", "0.9,0.99", "--dropout", "0.1"]
-    train(run, lockstep, tmp_path / "undisturbed", "--max_steps", STEPS, "--nproc", first, *flags)
-    folder = tmp_path / "run"
-    train(run, lockstep, folder, "--max_steps", STEPS // 2, "--nproc", first, *flags)
-    assert "resumed from" in train(run, lockstep, folder, "--max_steps", STEPS, "--nproc", then, *flags)
-    expected = losses(tmp_path / "undisturbed")
-    assert losses(folder).keys() == expected.keys() and len(expected) == STEPS
-    for step, loss in losses(folder).items():
-        assert loss == pytest.approx(expected[step], rel=1e-4), f"step {step}"
-    of_both = averages(folder), averages(tmp_path / "undisturbed")
-    assert of_both[0].keys() == of_both[1].keys() == {"0.9", "0.99"}
-    trained = weights(folder)
-    for decay, found in of_both[0].items():
-        for name, average in found.items():
-            torch.testing.assert_close(average, of_both[1][decay][name], rtol=1e-3, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
-        assert any((average - trained[name]).abs().max() > 1e-3 for name, average in found.items()), "no average of several steps"
 
 
 def test_the_evaluation_of_a_checkpoint_is_the_same_for_every_world_size(run, lockstep, tmp_path):
@@ -263,26 +206,6 @@ def test_auto_says_what_it_found(run, lockstep, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{folder} holds 6 images and 2 text files: --data_format images" in " ".join(done.stderr.split()), done.stderr
     assert "data_format,images\n" in (tmp_path / "run" / "args.txt").read_text()
-
-
-def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
-    """What was ready is kept, and images and losses are those of an undisturbed run. Pictures of 9 megapixels take their time."""
-    Image.linear_gradient("L").resize((3000, 3000)).convert("RGB").save(tmp_path / "large.png")
-    for name in ("reference", "hurt"):
-        for number in range(90):
-            (tmp_path / name / f"class{number % 3}").mkdir(parents=True, exist_ok=True)
-            os.link(tmp_path / "large.png", tmp_path / name / f"class{number % 3}/{number}.png")
-    flags = ["--max_steps", "2", "--nproc", "2", "--valid_images", "0", "--eval_every", "0"]
-    whole = Running(command(lockstep, tmp_path / "first", *flags, data=tmp_path / "reference"), tmp_path)
-    assert whole.end() == 0, whole.output()
-    running = Running(command(lockstep, tmp_path / "second", *flags, data=tmp_path / "hurt"), tmp_path)
-    running.wait_for(lambda: len(list((tmp_path / "hurt/.lockstep").glob("*.parts/*"))) >= 2, "two parts")
-    os.kill(running.worker_pids()[0], signal.SIGKILL)
-    assert running.end() == 0, running.output()
-    assert "90 train" in running.output(), running.output()
-    caches = [next((tmp_path / name / ".lockstep").glob("*.cache")).read_bytes() for name in ("reference", "hurt")]
-    assert caches[0] == caches[1]
-    assert losses(tmp_path / "second") == losses(tmp_path / "first")
 
 
 def test_the_data_must_be_named(run, lockstep, tmp_path):

@@ -122,21 +122,6 @@ def train(run, lockstep, folder, *flags):
     return done
 
 
-def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path):
-    curves, evaluations = {}, {}
-    for ranks in (1, 2, 3):
-        folder = tmp_path / f"w{ranks}"
-        train(run, lockstep, folder, *SMALL, "--nproc", ranks, "--batch_scope", "total", "--batch_size", "5",
-              "--num_epochs", "3", "--val_split", "0.3", "--drift_check_every", "2")
-        curves[ranks] = losses(folder)
-        evaluations[ranks] = [one["metrics"]["valid_loss"] if "metrics" in one else one["valid_loss"]
-                              for one in records(folder) if "valid_loss" in str(one)]
-    assert len(curves[1]) >= 6 and len(evaluations[1]) == 3
-    for ranks in (2, 3):
-        assert curves[ranks] == pytest.approx(curves[1], rel=1e-4)
-        assert evaluations[ranks] == pytest.approx(evaluations[1], rel=1e-4)
-
-
 def test_the_guides_files_load_into_the_twin_and_the_run_goes_on_from_a_checkpoint(run, lockstep, tmp_path):
     flags = ["--pdb_path", "generated:13:16", "--batch_scope", "total", "--batch_size", "13", "--lr", "0.001", "--val_split", "0"]
     done = train(run, lockstep, tmp_path / "run", "--num_epochs", "10", *flags)

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -23,7 +22,6 @@ import boards  # noqa: E402
 # A model that learns in seconds. Structures of many lengths: the batches are uneven.
 SMALL_MODEL = ["--hidden_dim", "32", "--num_encoder_layers", "1", "--num_decoder_layers", "1", "--num_neighbors", "12",
                "--warmup_steps", "20", "--lr", "0.003", "--status_port", "0"]
-WORLD_SIZES = (1, 2, 4)
 
 
 @pytest.fixture(scope="session")
@@ -46,55 +44,6 @@ def evaluations(folder):
     return [record for record in records(folder) if "valid_perplexity" in record]
 
 
-@pytest.mark.parametrize("flags", [pytest.param([], id="published"),
-                                   pytest.param(["--loss_norm", "tokens", "--ema_decay", "0.9"], id="by tokens",
-                                                marks=pytest.mark.long)])
-def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path, flags):
-    steps = 50
-    for n in WORLD_SIZES:
-        train(run, lockstep, "generated:30:70", tmp_path / f"w{n}", "--max_steps", steps, "--drift_check_every", "5", *flags,
-              nproc=n)
-    alone = losses(tmp_path / "w1")
-    assert sorted(alone) == list(range(1, steps + 1)) and len(set(alone.values())) == steps
-    for n in WORLD_SIZES[1:]:
-        for step, loss in losses(tmp_path / f"w{n}").items():
-            assert loss == pytest.approx(alone[step], rel=1e-5), f"step {step} with {n} ranks"
-        for first, other in zip(evaluations(tmp_path / "w1"), evaluations(tmp_path / f"w{n}"), strict=True):
-            assert other["valid_loss"] == pytest.approx(first["valid_loss"], rel=1e-5)
-            assert other["valid_perplexity"] == pytest.approx(first["valid_perplexity"], rel=1e-4)
-            assert other["valid_recovery"] == pytest.approx(first["valid_recovery"], abs=0.005)
-
-
-RESUMED = {
-    "mpnn": ["--pdb_path", "generated:30:70", "--batch_tokens", "500", *SMALL_MODEL],
-    "mdm": ["--variant", "mdm", "--pdb_path", "generated:30:40", "--batch_scope", "total", "--batch_size", "10", "--lr", "0.001",
-            "--hidden_dim", "32", "--num_heads", "4", "--status_port", "0"]}
-
-
-@pytest.mark.parametrize("variant", RESUMED)
-def test_a_run_of_two_ranks_that_is_resumed_in_the_middle_of_an_epoch_is_the_same_run(run, lockstep, tmp_path, variant):
-    def train_to(step, folder, nproc):
-        done = run([lockstep, "run", "protein", *RESUMED[variant], "--train_dir", folder, "--nproc", nproc, "--log_every", "1",
-                    "--max_steps", step])
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    steps = 20
-    whole, begun = tmp_path / "whole", tmp_path / "begun"
-    train_to(steps, whole, 2)
-    epochs = {record["step"]: record["epoch"] for record in records(whole) if "loss" in record}
-    middle = next(step for step in range(steps // 2, steps) if epochs[step] == epochs[step + 1])
-    train_to(middle, begun, 2)
-    for ranks in (2, 1, 4):
-        halves = tmp_path / f"w{ranks}"
-        shutil.copytree(begun, halves)
-        train_to(steps, halves, ranks)
-        assert sorted(losses(halves)) == list(range(1, steps + 1))
-        if ranks == 2:
-            assert losses(halves) == losses(whole)
-            assert equal_weights(weights(halves), weights(whole))
-        assert losses(halves) == pytest.approx(losses(whole), rel=1e-4), f"{ranks} ranks"
-
-
 def test_resume_from_epoch_last_is_the_run_that_made_it(run, lockstep, tmp_path):
     data = "generated:30:70"
     train(run, lockstep, data, tmp_path / "first", "--num_epochs", "2")
@@ -103,21 +52,6 @@ def test_resume_from_epoch_last_is_the_run_that_made_it(run, lockstep, tmp_path)
     wanted, found = losses(tmp_path / "whole"), losses(tmp_path / "next")
     assert found == {step: loss for step, loss in wanted.items() if step > max(losses(tmp_path / "first"))} and len(found) > 4
     assert equal_weights(weights(tmp_path / "next"), weights(tmp_path / "whole"))
-
-
-def test_a_killed_worker_costs_no_step(lockstep, run, tmp_path):
-    data = "generated:30:70"
-    steps = ["--max_steps", "60", "--eval_every", "5"]
-    train(run, lockstep, data, tmp_path / "reference", *steps, nproc=2)
-    folder = tmp_path / "run"
-    running = Running([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", folder, "--nproc", 2, "--log_every", "1",
-                       "--batch_tokens", "500", *SMALL_MODEL, *steps], tmp_path)
-    running.wait_for_step(folder, 10)
-    subprocess.run(["kill", "-KILL", str(running.worker_pids()[1])], check=True)
-    assert running.end() == 0, running.output()
-    assert "going on at step" in running.output(), running.output()
-    assert losses(folder) == losses(tmp_path / "reference")
-    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
 
 
 def test_it_learns_what_a_backbone_says_about_its_sequence(run, lockstep, tmp_path):
@@ -287,25 +221,6 @@ def test_a_training_set_without_a_list_of_who_validates_is_divided_by_clusters(r
     assert re.search(r"trained on +6 of 120 residues", said) and re.search(r"validated on +2\b", said), said
     held_out = (tmp_path / "run/held_out.txt").read_text().split()
     assert len(held_out) == 2 and len({name[3] for name in held_out}) == 1, "the members of one cluster"
-
-
-def test_a_training_set_without_a_list_of_who_validates_is_no_predefined_split(run, lockstep, tmp_path):
-    data = write_training_set(tmp_path / "set", {11: 2, 12: 1})
-    done = run([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", tmp_path / "run", "--use_predefined_split",
-                *SMALL_MODEL])
-    assert done.returncode == 3 and "--use_predefined_split" in done.stderr, (done.returncode, done.stderr)
-    said = " ".join(done.stderr.split())
-    assert "valid_clusters.txt is missing" in said and "--val_split draws clusters" in said, said
-
-
-def test_broken_files_are_named_and_left_out(run, lockstep, structures, tmp_path):
-    folder = tmp_path / "data"
-    shutil.copytree(structures, folder, ignore=shutil.ignore_patterns(".lockstep"))
-    (folder / "broken.pdb").write_text("ATOM      1  N   ALA A   1      nonsense\n")
-    (folder / "water.pdb").write_text("HETATM    1  O   HOH A   1       1.000   2.000   3.000  1.00  0.00           O\nEND\n")
-    said = train(run, lockstep, folder, tmp_path / "run", "--max_steps", "1")
-    assert "6 from" in said and "2 files skipped" in said, said
-    assert re.search(r"skipped +broken.pdb: ", said) and re.search(r"skipped +water.pdb: ", said), said
 
 
 def test_the_cache_goes_elsewhere_where_the_data_cannot_be_written(run, lockstep, structures, tmp_path):

@@ -4,13 +4,12 @@ import os
 import random
 import re
 import signal
-import subprocess
 
 import pytest
 import torch
 
 from jobs import WorkloadJob, fresh_starts
-from runs import SMALL_MODEL, Running, equal_weights, evaluations, losses, records, weights
+from runs import SMALL_MODEL, equal_weights, evaluations, losses, records, weights
 from sasrec_twin import take_a_few_steps
 from tisasrec_twin import TiSASRec
 
@@ -122,56 +121,6 @@ def test_a_checkpoint_of_the_other_variant_is_refused_by_name(run, lockstep, tim
                 tmp_path / "run", "--status_port", "0", *SHAPE_AND_RATE, "--max_steps", "4"])
     assert done.returncode == 2
     assert "--variant is tisasrec in this command and sasrec in the checkpoint" in done.stdout + done.stderr
-
-
-def test_every_steps_loss_the_first_gradient_and_the_evaluation_are_the_same_for_every_world_size(run, lockstep, timed_dataset,
-                                                                                                  tmp_path):
-    curves, gradients, figures = {}, {}, {}
-    for n in (1, 2, 4):
-        folder = tmp_path / f"w{n}"
-        train(run, lockstep, timed_dataset, folder, "--variant", "tisasrec", "--nproc", str(n), "--max_steps", "50",
-              "--log_every", "1", "--batch_size", "12")
-        curves[n], gradients[n], figures[n] = losses(folder), records(folder)[0]["grad_norm"], evaluations(folder)[-1]
-    assert sorted(curves[1]) == list(range(1, 51))
-    for n in (2, 4):
-        for step, loss in curves[1].items():
-            assert curves[n][step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
-        assert gradients[n] == pytest.approx(gradients[1], rel=1e-4)
-        # Weights that differ by rounding may swap two scores, which counts 1/300 for each of the 300 users.
-        assert figures[n] == pytest.approx(figures[1], abs=0.007)
-
-
-@pytest.mark.parametrize("first, then, time_dropout", [(2, 1, "table"), (1, 2, "pairwise")])
-def test_a_resume_with_another_number_of_ranks_changes_nothing_but_rounding(
-        run, lockstep, timed_dataset, tmp_path, first, then, time_dropout):
-    flags = ["--variant", "tisasrec", "--time_dropout", time_dropout, "--batch_size", "12", "--log_every", "1"]
-    train(run, lockstep, timed_dataset, tmp_path / "undisturbed", *flags, "--max_steps", "30", "--nproc", first)
-    folder = tmp_path / "run"
-    train(run, lockstep, timed_dataset, folder, *flags, "--max_steps", "15", "--nproc", first)
-    assert "resumed from" in train(run, lockstep, timed_dataset, folder, *flags, "--max_steps", "30", "--nproc", then)
-    expected = losses(tmp_path / "undisturbed")
-    assert losses(folder).keys() == expected.keys() and len(expected) == 30
-    for step, loss in losses(folder).items():
-        assert loss == pytest.approx(expected[step], rel=1e-5), f"step {step}"
-
-
-KILLS = 4
-
-
-@pytest.mark.parametrize("time_dropout", ["table", "pairwise"])
-def test_killed_workers_and_a_resume_cost_no_step(run, lockstep, timed_dataset, tmp_path, time_dropout):
-    flags = ["--variant", "tisasrec", "--time_dropout", time_dropout, "--nproc", "2", "--batch_size", "12", "--log_every", "1"]
-    train(run, lockstep, timed_dataset, tmp_path / "reference", *flags, "--max_steps", "200")
-    folder = tmp_path / "run"
-    train(run, lockstep, timed_dataset, folder, *flags, "--max_steps", "20")
-    running = Running(command(lockstep, timed_dataset, folder, *flags, "--max_steps", "200"), tmp_path)
-    for kill in range(KILLS):
-        running.wait_for_step(folder, 40 + 20 * kill)
-        subprocess.run(["kill", "-KILL", str(running.worker_pids()[kill % 2])], check=True)
-    assert running.end() == 0, running.output()
-    assert "going on at step" in running.output(), running.output()
-    assert losses(folder) == losses(tmp_path / "reference")
-    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
 
 
 @pytest.mark.long
