@@ -32,10 +32,6 @@ Result<std::unique_ptr<Connection>> Connection::make(const OperatorOptions& opti
   auto made = std::make_unique<Connection>();
   TRY_ASSIGN(made->access, find_access(options.kubeconfig, options.context, environment));
   const kube::ServerAccess& access = made->access;
-  if (access.exec) {
-    return invalid(access.exec->where, "the operator runs no program for credentials, since these expire; " +
-                                           std::string(kube::kUsableCredentials));
-  }
   made->operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace
                              : !access.ns.empty()                ? access.ns
                                                                  : kOperatorNamespace;

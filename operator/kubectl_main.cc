@@ -4,21 +4,15 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <iostream>
-#include <memory>
 #include <utility>
 
-#include "operator/access.h"
 #include "operator/diagnose/screen.h"
 #include "operator/fact_reader.h"
-#include "operator/kube/client.h"
-#include "operator/kube/cpprest_transport.h"
 #include "operator/kubectl_options.h"
 #include "operator/manifest/commands.h"
 #include "operator/manifest/kubectl.h"
-#include "operator/manifest/rendered_objects.h"
 #include "runner/base/build_info.h"
 #include "runner/base/environment.h"
 #include "runner/config/check_arguments.h"
@@ -32,44 +26,22 @@ using namespace lockstep;
 
 constexpr int kNotWell = 1;
 constexpr size_t kWidthDefault = 100;
-// Short: a person is waiting at the terminal.
-constexpr std::chrono::milliseconds kRetryFor{2'000};
-constexpr std::chrono::milliseconds kRequestTimeout{10'000};
+// Short: a person is waiting at the terminal. Another one that the user gives comes later, and wins.
+constexpr const char* kRequestTimeout = "--request-timeout=10s";
 
 int fail(const Error& error, int code) {
   std::fprintf(stderr, "kubectl lockstep: %s\n", error.message.c_str());
   return code;
 }
 
-struct Connection {
-  std::unique_ptr<kube::Client> client;
-  std::string ns;
-};
-
-Result<kube::ServerAccess> access_of(const KubectlOptions& options, const Environment& environment) {
-  if (!options.server.empty()) return kube::ServerAccess{.url = options.server, .source = "--server"};
-  Result<kube::ServerAccess> access = find_access(options.kubeconfig, options.context, environment);
-  if (access.ok()) return kube::with_exec_credential(*std::move(access), environment);
-  const bool is_about_user = access.error().message.find(": users[") != std::string::npos;
-  if (!is_about_user) return access;
-  return invalid(access.error().message +
-                 "\nor let kubectl log in for you: kubectl proxy --port=8001 & kubectl lockstep -s "
-                 "http://127.0.0.1:8001 -n NAMESPACE why JOB");
-}
-
-Result<Connection> connect(const KubectlOptions& options, const Environment& environment) {
-  TRY_ASSIGN(const kube::ServerAccess access, access_of(options, environment));
-  TRY_ASSIGN(std::shared_ptr<kube::HttpTransport> transport,
-             kube::make_cpprest_transport({.url = access.url, .tls = access.tls}));
-  Connection connection;
-  connection.ns = !options.ns.empty()  ? options.ns
-                  : !access.ns.empty() ? access.ns
-                                       : std::string(manifest::kDefaultNamespace);
-  kube::ClientOptions client = client_options(access, "kubectl-lockstep");
-  client.retry_for = kRetryFor;
-  client.request_timeout = kRequestTimeout;
-  connection.client = std::make_unique<kube::Client>(std::move(transport), std::move(client));
-  return connection;
+// kubectl with the options that its user has given.
+AskKubectl kubectl_with(const KubectlOptions& options, const Environment& environment) {
+  return [&options, &environment](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = arguments;
+    all.emplace_back(kRequestTimeout);
+    all.insert(all.end(), options.of_kubectl.begin(), options.of_kubectl.end());
+    return manifest::run_kubectl(all, "", environment);
+  };
 }
 
 diagnose::ScreenOptions screen_options(const Environment& environment) {
@@ -81,24 +53,27 @@ diagnose::ScreenOptions screen_options(const Environment& environment) {
   return screen;
 }
 
-int show(const KubectlOptions& options, const Environment& environment) {
-  const Result<Connection> connection = connect(options, environment);
-  if (!connection.ok()) return fail(connection.error(), code_of(ExitCode::kUsage));
-  const diagnose::ScreenOptions screen = screen_options(environment);
-  if (options.job.empty()) {
-    const std::string ns = options.all_namespaces ? std::string() : connection->ns;
-    const Result<std::vector<Json>> jobs = read_jobs(*connection->client, ns);
-    if (!jobs.ok()) return fail(jobs.error(), kNotWell);
-    if (jobs->empty()) {
-      std::printf("no TrainJobs in %s\n", ns.empty() ? "any namespace" : ("namespace " + ns).c_str());
-    } else {
-      std::fputs(diagnose::jobs_table(*jobs, options.all_namespaces, screen.now).c_str(), stdout);
-    }
-    return 0;
+// Those of a namespace; of all when it is empty.
+int show_jobs(const AskKubectl& kubectl, const std::string& ns, const diagnose::ScreenOptions& screen) {
+  const Result<std::vector<Json>> jobs = read_jobs(kubectl, ns);
+  if (!jobs.ok()) return fail(jobs.error(), kNotWell);
+  if (jobs->empty()) {
+    std::printf("no TrainJobs in %s\n", ns.empty() ? "any namespace" : ("namespace " + ns).c_str());
+  } else {
+    std::fputs(diagnose::jobs_table(*jobs, ns.empty(), screen.now).c_str(), stdout);
   }
+  return 0;
+}
+
+int show(const KubectlOptions& options, const Environment& environment) {
+  const AskKubectl kubectl = kubectl_with(options, environment);
+  const diagnose::ScreenOptions screen = screen_options(environment);
+  if (options.job.empty() && options.all_namespaces) return show_jobs(kubectl, "", screen);
+  const Result<std::string> ns = options.ns.empty() ? current_namespace(kubectl) : options.ns;
+  if (!ns.ok()) return fail(ns.error(), kNotWell);
+  if (options.job.empty()) return show_jobs(kubectl, *ns, screen);
   const Result<diagnose::Facts> facts = read_facts(
-      *connection->client,
-      {.job = {connection->ns, options.job}, .operator_namespace = options.operator_namespace, .now = screen.now});
+      kubectl, {.job = {*ns, options.job}, .operator_namespace = options.operator_namespace, .now = screen.now});
   if (!facts.ok()) return fail(facts.error(), kNotWell);
   diagnose::Diagnosis diagnosis = diagnose::diagnose(*facts);
   if (options.command == "status" && facts->job) {
@@ -151,8 +126,5 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  const int code = run({argv + 1, argv + argc});
-  std::cout.flush();
-  std::fflush(nullptr);
-  std::_Exit(code);  // a normal exit would wait for cpprestsdk's threads and their idle connections
+  return run({argv + 1, argv + argc});
 }

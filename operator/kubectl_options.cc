@@ -1,7 +1,9 @@
 #include "operator/kubectl_options.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
 
+#include "operator/api/label_text.h"
 #include "runner/base/nearest.h"
 
 namespace lockstep {
@@ -19,11 +21,8 @@ Usage:
 Options of why and status:
   -n, --namespace NAMESPACE                default: the context's
   -A, --all-namespaces                     of status: all
-      --context NAME                       of the kubeconfig; default: its current one
-      --kubeconfig FILE                    default: KUBECONFIG, then ~/.kube/config
-  -s, --server URL                         an API server that asks for no credentials: kubectl proxy --port=8001 stands
-                                           in for every way of logging in, and is -s http://127.0.0.1:8001
       --operator-namespace NAMESPACE       where the operator's Lease lies; default: lockstep-system
+      --context, --as, -s/--server, …      what kubectl options lists: passed on to kubectl, which asks the cluster
 
 why needs the right to get trainjobs; it says more with list on pods and events, and get on pods/log.
 
@@ -36,6 +35,43 @@ Exit codes of why and of status JOB: 0 the job is complete or nothing is in its 
 no such job, or no answer), 2 usage.
 )";
 
+// Options of kubectl (kubectl options) that say which cluster is asked, as whom, and how.
+constexpr std::array<const char*, 18> kOfKubectl = {"--as",
+                                                    "--as-group",
+                                                    "--as-uid",
+                                                    "--as-user-extra",
+                                                    "--cache-dir",
+                                                    "--certificate-authority",
+                                                    "--client-key",
+                                                    "--cluster",
+                                                    "--client-certificate",
+                                                    "--context",
+                                                    "--kubeconfig",
+                                                    "--password",
+                                                    "--token",
+                                                    "--request-timeout",
+                                                    "--tls-server-name",
+                                                    "--user",
+                                                    "--username",
+                                                    "--server,-s"};
+constexpr std::array<const char*, 2> kFlagsOfKubectl = {"--insecure-skip-tls-verify", "--disable-compression"};
+
+void add_options_of_kubectl(CLI::App& app, std::vector<std::string>& found) {
+  for (const char* const names : kOfKubectl) {
+    const std::string name = std::string(names).substr(0, std::string(names).find(','));
+    app.add_option_function<std::vector<std::string>>(names,
+                                                      [name, &found](const std::vector<std::string>& values) {
+                                                        for (const std::string& value : values)
+                                                          found.push_back(name + "=" + value);
+                                                      })
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  for (const char* const name : kFlagsOfKubectl) {
+    app.add_flag_function(name, [name, &found](int64_t) { found.emplace_back(name); });
+  }
+}
+
 }  // namespace
 
 Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arguments) {
@@ -46,9 +82,7 @@ Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arg
   app.add_flag("-h,--help", wants_help);
   app.add_option("-n,--namespace", options.ns);
   app.add_flag("-A,--all-namespaces,--all_namespaces", options.all_namespaces);
-  app.add_option("--kubeconfig", options.kubeconfig);
-  app.add_option("--context", options.context);
-  app.add_option("-s,--server", options.server);
+  add_options_of_kubectl(app, options.of_kubectl);
   app.add_option("--operator-namespace,--operator_namespace", options.operator_namespace);
   std::vector<std::string> words;
   app.add_option("words", words);
@@ -81,6 +115,16 @@ Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arg
       return invalid(options.command, "found " + options.job + ", expected a TrainJob's name");
     }
     options.job = options.job.substr(slash + 1);
+  }
+  if (const std::string expected = api::dns_subdomain_expected(options.job);
+      !options.job.empty() && !expected.empty()) {
+    return invalid(options.command, "\"" + options.job + "\" cannot be a TrainJob's name: expected " + expected);
+  }
+  for (const std::string& ns : {options.ns, options.operator_namespace}) {
+    const std::string expected = api::dns_label_expected(ns);
+    if (!ns.empty() && !expected.empty()) {
+      return invalid("\"" + ns + "\" cannot be a namespace's name: expected " + expected);
+    }
   }
   if (options.command == "why" && options.job.empty()) {
     return invalid("why: expected the name of a TrainJob (kubectl lockstep status lists them)");

@@ -13,9 +13,7 @@ struct KubectlOptions {
   std::string job;      // "" with command "status": all jobs
   std::string ns;       // empty: the context's, else default
   bool all_namespaces = false;
-  std::string kubeconfig;  // empty: KUBECONFIG, the pod's service account, ~/.kube/config
-  std::string context;     // empty: the current one
-  std::string server;      // an address without credentials, such as kubectl proxy's; empty: the kubeconfig's
+  std::vector<std::string> of_kubectl;  // kubectl's own options, as it takes them: "--context=lab"
   std::string operator_namespace = "lockstep-system";
   std::string help;  // of command "help": the text
 };

@@ -237,8 +237,7 @@ TryProgress try_progress(const Json& job) {
 
 Status try_job(const TryOptions& options, const Environment& environment) {
   TRY_ASSIGN(Json job, read_job(options.file));
-  TRY_ASSIGN(kube::ServerAccess found, find_access(options.kubeconfig, options.context, environment));
-  TRY_ASSIGN(kube::ServerAccess access, kube::with_exec_credential(std::move(found), environment));
+  TRY_ASSIGN(kube::ServerAccess access, find_access(options.kubeconfig, options.context, environment));
   api::ObjectKey key = api::key_of(job);
   if (!options.ns.empty()) key.ns = options.ns;
   if (key.ns.empty()) key.ns = access.ns.empty() ? kDefaultNamespace : access.ns;

@@ -26,10 +26,6 @@ constexpr int kListRestartsMax = 2;
 constexpr int kListRestartFactor = 10;
 constexpr int kListTimeoutFactor = 2;
 
-constexpr int kLogBytesMax = 64 * 1024;
-// Short, because the API server reads the log from the kubelet, which may not answer, and callers can do without it.
-constexpr milliseconds kLogTimeout{3'000};
-
 constexpr const char* kJson = "application/json";
 constexpr const char* kMergePatch = "application/merge-patch+json";
 constexpr const char* kApplyPatch = "application/apply-patch+yaml";  // JSON is YAML
@@ -303,19 +299,6 @@ Client::~Client() = default;
 
 Result<Json> Client::get(const Resource& resource, const api::ObjectKey& key) {
   return impl_->perform_for_object(impl_->get_call(resource, key));
-}
-
-Result<std::string> Client::pod_log(const api::ObjectKey& pod, const std::string& container, int lines) {
-  Call call = impl_->call_for("GET", "get", pods(), describe("get", pods(), pod, "log"));
-  Query query;
-  query.add_if("container", container).add("tailLines", std::to_string(lines));
-  query.add("limitBytes", std::to_string(kLogBytesMax));
-  call.http.path = object_path(pods(), pod, "log");
-  call.http.query = query.text();
-  call.http.headers["Accept"] = "*/*";
-  call.http.timeout = std::min(call.http.timeout, kLogTimeout);
-  TRY_ASSIGN(HttpResponse answer, impl_->perform(call));
-  return std::move(answer.body);
 }
 
 Result<ObjectList> Client::list(const Resource& resource, const ListOptions& options) {

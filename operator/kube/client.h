@@ -131,10 +131,6 @@ class Client {
   Result<Json> get(const Resource& resource, const api::ObjectKey& key);
   Result<ObjectList> list(const Resource& resource, const ListOptions& options);
 
-  // The newest `lines` lines of a container's log, as text. An error when the kubelet has no log (the container has not
-  // started) or does not answer.
-  Result<std::string> pod_log(const api::ObjectKey& pod, const std::string& container, int lines);
-
   // Calls `on_event` on the caller's thread for each event. Returns ok when the server ends the watch or sends nothing
   // for silence_max: the caller watches again from the last version. Errors: kCancelled (`stop`), kGone (the version is
   // too old) and kCorrupt (a line cannot be read): after the last two the caller lists again.

@@ -1,7 +1,5 @@
 #include "operator/kube/kube_config.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <map>
 
@@ -16,6 +14,25 @@ namespace lockstep::kube {
 namespace {
 
 bool is_empty_text(const Json& value) { return value.is_string() && value.get_ref<const std::string&>().empty(); }
+
+// A field of a map; "" and false when it is absent or null.
+Result<std::string> checked_text(const Json& map, const char* name, const std::string& where) {
+  const auto it = map.find(name);
+  if (it == map.end() || it->is_null()) return std::string();
+  if (!it->is_string()) {
+    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected a string");
+  }
+  return it->get<std::string>();
+}
+
+Result<bool> checked_flag(const Json& map, const char* name, const std::string& where) {
+  const auto it = map.find(name);
+  if (it == map.end() || it->is_null()) return false;
+  if (!it->is_boolean()) {
+    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected true or false");
+  }
+  return it->get<bool>();
+}
 
 // One named entry of a list: clusters[].cluster, users[].user, contexts[].context.
 struct Entry {
@@ -104,7 +121,7 @@ Result<PemSource> pem_field(const Entry& entry, const std::string& name) {
   return source;
 }
 
-Status take_cluster(const Entry& cluster, ServerAccess& access) {
+Status read_cluster(const Entry& cluster, ServerAccess& access) {
   TRY_ASSIGN(access.url, cluster.text("server"));
   if (access.url.empty()) return invalid(cluster.where() + ".server", "is missing; expected https://HOST:PORT");
   const Result<ServerUrl> url = parse_server_url(access.url);
@@ -141,6 +158,11 @@ Status refuse_unsupported(const Entry& user) {
   const auto refuse = [&](const char* name, const std::string& why) {
     return invalid(user.where() + "." + name, why + "; " + std::string(kUsableCredentials));
   };
+  const bool has_credentials =
+      has("token") || has("tokenFile") || has("client-certificate") || has("client-certificate-data");
+  if (has("exec") && !has_credentials) {
+    return refuse("exec", "programs that log in are not run, because the credentials that they give expire");
+  }
   if (has("auth-provider")) return refuse("auth-provider", "is not supported (kubectl 1.26 dropped it too)");
   if (has("username") || has("password"))
     return refuse("username", "API servers have no basic authentication any more");
@@ -150,44 +172,7 @@ Status refuse_unsupported(const Entry& user) {
   return {};
 }
 
-std::string base64_encoded(const std::string& bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // EVP ends it with a NUL
-  const int size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(size));
-  return text;
-}
-
-// spec.cluster of KUBERNETES_EXEC_INFO without the certificate authority, which may be in a file. The extension
-// client.authentication.k8s.io/exec becomes its `config`: settings of the cluster for the program.
-Json cluster_for_exec(const Entry& cluster) {
-  Json told = Json::object();
-  for (const char* name : {"server", "tls-server-name", "insecure-skip-tls-verify"}) {
-    const auto it = cluster.body->find(name);
-    if (it != cluster.body->end() && !it->is_null()) told[name] = *it;
-  }
-  const auto extensions = cluster.body->find("extensions");
-  if (extensions == cluster.body->end() || !extensions->is_array()) return told;
-  for (const Json& one : *extensions) {
-    if (!one.is_object() || one.value("name", Json()) != "client.authentication.k8s.io/exec") continue;
-    if (const auto config = one.find("extension"); config != one.end()) told["config"] = *config;
-  }
-  return told;
-}
-
-// The exec program is used only when the kubeconfig has no other credentials.
-Status take_exec(const Entry& user, const Entry& cluster, ServerAccess& access) {
-  const auto exec = user.body->find("exec");
-  if (exec == user.body->end() || exec->is_null()) return {};
-  if (!access.token.empty() || !access.token_file.empty() || !access.tls.client_certificate.empty()) return {};
-  TRY_ASSIGN(ExecPlugin plugin, parse_exec_plugin(*exec, user.where() + ".exec", parent_path(user.file->path)));
-  if (!plugin.cluster.is_null()) plugin.cluster = cluster_for_exec(cluster);
-  access.exec = std::move(plugin);
-  return {};
-}
-
-Status take_user(const Entry& user, ServerAccess& access) {
+Status read_user(const Entry& user, ServerAccess& access) {
   TRY(refuse_unsupported(user));
   TRY_ASSIGN(access.token, user.text("token"));
   TRY_ASSIGN(std::string token_file, user.text("tokenFile"));
@@ -287,11 +272,10 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
   TRY_ASSIGN(access.ns, chosen.text("namespace"));
   access.source = "kubeconfig " + chosen.file->path + ", context " + name;
   TRY_ASSIGN(const Entry cluster, entry_named(clusters, "clusters", cluster_name, chosen.where()));
-  TRY(take_cluster(cluster, access));
+  TRY(read_cluster(cluster, access));
   if (!user_name.empty()) {
     TRY_ASSIGN(const Entry user, entry_named(users, "users", user_name, chosen.where()));
-    TRY(take_user(user, access));
-    TRY(take_exec(user, cluster, access));
+    TRY(read_user(user, access));
   }
   return access;
 }
@@ -317,23 +301,6 @@ Result<ServerAccess> load_kube_config(const std::string& paths, const std::strin
     return Error{ErrorCode::kNotFound, "kubeconfig: none of these files exists: " + (paths.empty() ? "(none)" : paths)};
   }
   return select_access(files, context);
-}
-
-Result<ServerAccess> with_exec_credential(ServerAccess access, const std::map<std::string, std::string>& environment) {
-  if (!access.exec) return access;
-  if (!access.exec->cluster.is_null()) {
-    std::string authority = access.tls.authority.text;
-    if (!access.tls.authority.file.empty()) {
-      TRY_ASSIGN(authority, read_small_file(access.tls.authority.file));
-    }
-    if (!authority.empty()) access.exec->cluster["certificate-authority-data"] = base64_encoded(authority);
-  }
-  TRY_ASSIGN(ExecCredential credential, run_exec_plugin(*access.exec, environment));
-  access.token = std::move(credential.token);
-  access.tls.client_certificate.text = std::move(credential.client_certificate);
-  access.tls.client_key.text = std::move(credential.client_key);
-  access.exec.reset();
-  return access;
 }
 
 Result<ServerAccess> in_cluster_access(const std::string& host, const std::string& port, const std::string& folder) {

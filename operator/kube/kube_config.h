@@ -1,19 +1,16 @@
 // KubeConfig: how to reach an API server, from kubeconfig files or from inside a pod.
 //
 // kubeconfig is read as client-go reads it: of several files the first that has an entry wins, inline data win over a
-// file, paths are relative to the file that holds them. The caller runs a program that gives credentials (exec;
-// exec_credential.h); auth-provider, basic authentication, impersonation and proxies are refused by name.
-// Threads: pure but for load_kube_config and in_cluster_access, which read files, and with_exec_credential.
-// Errors: kInvalid names file and field, and says what to do; kNotFound when there is no file.
+// file, paths are relative to the file that holds them. Programs that log in (exec, unless other credentials are
+// there), auth-provider, basic authentication, impersonation and proxies are refused by name. Threads: pure but for
+// load_kube_config and in_cluster_access, which read files. Errors: kInvalid names file and field, and says what to do;
+// kNotFound when there is no file.
 #pragma once
 
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "operator/kube/exec_credential.h"
 #include "operator/kube/tls_options.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
@@ -28,7 +25,6 @@ struct ServerAccess {
   TlsOptions tls;
   std::string token;                  // sent as it is
   std::string token_file;             // read again and again; wins over `token`
-  std::optional<ExecPlugin> exec;     // no other credentials are there: this program gives them
   std::string ns;                     // of the context, or of the pod; "" when nothing is said
   std::string source;                 // for messages: "kubeconfig /x, context y", "the service account of this pod"
   std::vector<std::string> warnings;  // sentences to be logged once
@@ -51,10 +47,6 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
 // `paths`: one file, or several with ':' between them, as in KUBECONFIG. Of several, those that do not exist are
 // passed over.
 Result<ServerAccess> load_kube_config(const std::string& paths, const std::string& context);
-
-// Runs `access.exec`, if there is one, and replaces it by the credentials that it prints. For short-lived programs: it
-// is not run again when the credentials expire. `environment`: this process's own, for the program.
-Result<ServerAccess> with_exec_credential(ServerAccess access, const std::map<std::string, std::string>& environment);
 
 // From within a pod. `host`, `port`: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 Result<ServerAccess> in_cluster_access(const std::string& host, const std::string& port,

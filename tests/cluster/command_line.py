@@ -20,7 +20,8 @@ def lockstep(*words, stdin=None, environment=None):
 def kubectl_lockstep(api, *words, kubeconfig=None, namespace=True):
     """`kubectl lockstep …`, which kubectl finds in the PATH."""
     kubectl = api.control_plane.program("kubectl")
-    environment = {"PATH": f"{program('kubectl-lockstep').parent}:{os.environ.get('PATH', '')}",
+    folders = [program("kubectl-lockstep").parent, kubectl.parent, os.environ.get("PATH", "")]
+    environment = {"PATH": ":".join(map(str, folders)),
                    "HOME": str(api.control_plane.folder), "KUBECONFIG": str(kubeconfig or api.kubeconfig)}
     place = ["-n", api.namespace] if namespace else []
     return subprocess.run([kubectl, "lockstep", *map(str, words), *place], capture_output=True, text=True,

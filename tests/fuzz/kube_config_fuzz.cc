@@ -1,5 +1,5 @@
-// Any bytes as a kubeconfig: a refusal that names the file, or an access that can be used; as YAML, what was understood
-// survives the way through text; and as the answer of a program for credentials.
+// Any bytes as a kubeconfig: a refusal that names the file, or an access that can be used; and as YAML: what was
+// understood survives the way through text.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -22,16 +22,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   } else {
     LOCKSTEP_CHECK(documents.error().message.starts_with("fuzz.yaml:"), "a refusal names the source");
-  }
-
-  const kube::ExecPlugin plugin{
-      .where = "/fuzz/config: exec", .api_version = "client.authentication.k8s.io/v1", .command = "log-in"};
-  const Result<kube::ExecCredential> credential = kube::parse_exec_credential(text, plugin);
-  if (credential.ok()) {
-    LOCKSTEP_CHECK(credential->token.find_first_of(" \r\n") == std::string::npos, "a token fits into a header");
-    LOCKSTEP_CHECK(!credential->token.empty() || !credential->client_key.empty(), "a credential is there");
-  } else {
-    LOCKSTEP_CHECK(credential.error().message.starts_with(plugin.where), "a refusal names the field");
   }
 
   const Result<kube::KubeConfigFile> file = kube::parse_kube_config(text, "/fuzz/config");

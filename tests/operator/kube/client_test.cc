@@ -89,21 +89,6 @@ TEST_F(ClientByScript, get_reads_one_object) {
   EXPECT_THAT(reports_, ElementsAre("get pods 200"));
 }
 
-TEST_F(ClientByScript, pod_log_reads_the_newest_lines_as_text) {
-  transport_->then(200, "one\ntwo\n");
-  transport_->then(404, failure(404, "NotFound", "pods \"x\" not found"));
-  transport_->then(400, failure(400, "BadRequest", "container \"trainer\" in pod \"x\" is waiting to start"));
-  const Result<std::string> log = client().pod_log({"team-a", "x"}, "trainer", 20);
-  ASSERT_TRUE(log.ok()) << log.error().message;
-  EXPECT_EQ(*log, "one\ntwo\n");
-  EXPECT_EQ(request(0).path, "/api/v1/namespaces/team-a/pods/x/log");
-  EXPECT_EQ(request(0).query, "container=trainer&tailLines=20&limitBytes=65536");
-  EXPECT_EQ(request(0).headers.at("Accept"), "*/*");
-  EXPECT_EQ(client().pod_log({"team-a", "x"}, "", 20).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(request(1).query, "tailLines=20&limitBytes=65536");
-  EXPECT_THAT(client().pod_log({"team-a", "x"}, "trainer", 20).error().message, StartsWith("get pods/log team-a/x: "));
-}
-
 TEST_F(ClientByScript, create_posts_to_the_objects_own_namespace) {
   transport_->then(201, pod("x").dump());
   transport_->then(201, pod("x").dump());

@@ -135,52 +135,13 @@ TEST(KubeConfig, what_is_not_supported_is_refused_with_the_way_out) {
               HasSubstr("clusters[k].proxy-url: proxies are not supported"));
 }
 
-TEST(KubeConfig, a_program_for_credentials_is_told_and_not_run) {
-  const std::string exec =
-      "exec: {apiVersion: client.authentication.k8s.io/v1, command: bin/log-in, args: [get, token], "
-      "env: [{name: PROFILE, value: me}], interactiveMode: Never, installHint: get it}";
-  const Result<ServerAccess> access = select(config_of(kGoodCluster, "{" + exec + "}"));
-  ASSERT_TRUE(access.ok()) << access.error().message;
-  ASSERT_TRUE(access->exec.has_value());
-  EXPECT_EQ(access->exec->where, "/home/me/.kube/config: users[u].exec");
-  EXPECT_EQ(access->exec->command, "/home/me/.kube/bin/log-in");  // from the file's folder, as it has a '/'
-  EXPECT_THAT(access->exec->arguments, ElementsAre("get", "token"));
-  EXPECT_EQ(access->exec->environment, (std::map<std::string, std::string>{{"PROFILE", "me"}}));
-  EXPECT_EQ(access->exec->install_hint, "get it");
-  EXPECT_EQ(access->exec->terminal, ExecPlugin::Terminal::kNever);
-  EXPECT_TRUE(access->exec->cluster.is_null());
-  // What stands in the file needs no program.
-  const Result<ServerAccess> with_token = select(config_of(kGoodCluster, "{token: t, " + exec + "}"));
-  ASSERT_TRUE(with_token.ok()) << with_token.error().message;
-  EXPECT_FALSE(with_token->exec.has_value());
-}
-
-// The program answers with what it was told, as a token.
-TEST(KubeConfig, a_program_for_credentials_may_ask_for_the_cluster) {
-  const TemporaryFolder folder;
-  const std::string program = folder.write("log-in", R"(#!/bin/sh
-told=$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)
-printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$told"
-)");
-  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
-  const std::string user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: " + program +
-                           ", interactiveMode: Never, provideClusterInfo: true}}";
-  const auto cluster_told = [&](const std::string& authority) {
-    const Result<ServerAccess> access = select(
-        config_of("{server: 'https://a', " + authority +
-                      ", extensions: [{name: other, extension: {x: 0}}, {name: client.authentication.k8s.io/exec, "
-                      "extension: {audience: us}}]}",
-                  user));
-    EXPECT_TRUE(access.ok()) << access.error().message;
-    const Result<ServerAccess> with = with_exec_credential(*access, {{"PATH", "/usr/bin:/bin"}});
-    EXPECT_TRUE(with.ok()) << with.error().message;
-    EXPECT_FALSE(with->exec.has_value());
-    return Json::parse(*base64_decoded(with->token))["spec"]["cluster"];
-  };
-  const Json expected =
-      Json::parse(R"({"server": "https://a", "certificate-authority-data": "Q0E=", "config": {"audience": "us"}})");
-  EXPECT_EQ(cluster_told("certificate-authority-data: Q0E="), expected);
-  EXPECT_EQ(cluster_told("certificate-authority: " + folder.write("ca.crt", "CA")), expected);
+TEST(KubeConfig, a_program_that_logs_in_is_refused_where_it_is_needed) {
+  const std::string exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: log-in}";
+  EXPECT_THAT(
+      refusal(config_of(kGoodCluster, "{" + exec + "}")),
+      StartsWith("/home/me/.kube/config: users[u].exec: programs that log in are not run, because the credentials "
+                 "that they give expire; use a service account's token"));
+  EXPECT_EQ(refusal(config_of(kGoodCluster, "{token: t, " + exec + "}")), "accepted");
 }
 
 TEST(KubeConfig, wrong_fields_are_named) {

@@ -1,11 +1,15 @@
 #include "operator/manifest/server_check.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::manifest {
 namespace {
@@ -118,20 +122,43 @@ TEST(AskServer, says_that_kubectl_failed_without_a_word) {
   EXPECT_THAT(cluster.lines(small_job()), ElementsAre("f:1:1: kubectl ended with 137 and said nothing"));
 }
 
+std::string kubectl_that(const TemporaryFolder& folder, const std::string& script) {
+  std::filesystem::permissions(folder.write("kubectl", "#!/bin/sh\n" + script), std::filesystem::perms::owner_all);
+  return folder.path();
+}
+
 TEST(RunKubectl, gives_input_and_takes_both_outputs) {
-  const std::string folder = testing::TempDir() + "/kubectl-" + std::to_string(::getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/kubectl") << "#!/bin/sh\necho \"$1 $HOME\" >&2\n/bin/cat\nexit 3\n";
-  std::filesystem::permissions(folder + "/kubectl", std::filesystem::perms::owner_all);
-  const Result<ProgramEnd> end = run_kubectl({"one two"}, "input", {{"PATH", folder}, {"HOME", "/h"}});
+  const TemporaryFolder folder;
+  const std::string path = kubectl_that(folder, "echo \"$1 $HOME\" >&2\n/bin/cat\nexit 3\n");
+  const Result<ProgramEnd> end = run_kubectl({"one two"}, "input", {{"PATH", path}, {"HOME", "/h"}});
   ASSERT_TRUE(end.ok()) << end.error().message;
   EXPECT_EQ(end->code, 3);
   EXPECT_EQ(end->out, "input");
   EXPECT_EQ(end->err, "one two /h\n");
-  std::filesystem::remove_all(folder);
-  const Result<ProgramEnd> missing = run_kubectl({}, "", {{"PATH", folder}});
+  const Result<ProgramEnd> missing = run_kubectl({}, "", {{"PATH", "/nowhere"}});
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr("PATH has no program of that name"));
+}
+
+// As a login does: it asks on the standard error, and waits for an answer on the standard input. Here it waits, too,
+// until its question is shown.
+TEST(RunKubectl, shows_what_a_login_asks_for_and_leaves_it_the_standard_input) {
+  const TemporaryFolder folder;
+  const std::string path =
+      kubectl_that(folder, "echo 'Code?' >&2\nwhile [ ! -s $SHOWN ]; do :; done\nread code\necho \"got $code\"\n");
+  const std::string shown = folder.write("shown", "");
+  const std::array<int, 2> ours = {::dup(STDIN_FILENO), ::dup(STDERR_FILENO)};
+  const std::array<int, 2> files = {::open(folder.write("answer", "7\n").c_str(), O_RDONLY),
+                                    ::open(shown.c_str(), O_WRONLY)};
+  ::dup2(files[0], STDIN_FILENO);
+  ::dup2(files[1], STDERR_FILENO);
+  const Result<ProgramEnd> end = run_kubectl({}, "", {{"PATH", path}, {"SHOWN", shown}});
+  ::dup2(ours[0], STDIN_FILENO);
+  ::dup2(ours[1], STDERR_FILENO);
+  for (const int fd : {ours[0], ours[1], files[0], files[1]}) ::close(fd);
+  ASSERT_TRUE(end.ok()) << end.error().message;
+  EXPECT_EQ(end->out, "got 7\n");
+  EXPECT_EQ(end->err, "Code?\n");
 }
 
 }  // namespace
