@@ -1,10 +1,12 @@
 #include "operator/api/yaml.h"
 
+#include <yaml-cpp/emitter.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -490,165 +492,68 @@ Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std:
 
 // --- Json → text ---
 
-bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
+// Would a reader of YAML 1.1 or 1.2 take the word for something else than a string, if it stood there without quotes?
+// Whatever begins like a number or a date counts: YAML 1.1 has many forms of them.
+bool needs_quotes(std::string_view text) {
+  return text.empty() || is_null(text) || as_bool(text) || as_yaml11_bool(text) || text == kMergeKey ||
+         std::string_view("0123456789+-.=").find(text.front()) != std::string_view::npos;
 }
 
-// Characters that some reader takes for a line break or drops, written as escapes.
-struct Escaped {
-  std::string_view character;
-  std::string_view escape;
-};
-constexpr Escaped kEscaped[] = {{"\x7f", "\\u007f"},
-                                {"\xc2\x85", "\\u0085"},
-                                {"\xe2\x80\xa8", "\\u2028"},
-                                {"\xe2\x80\xa9", "\\u2029"},
-                                {"\xef\xbb\xbf", "\\ufeff"}};
-
-bool needs_escape(std::string_view text) {
-  return std::any_of(std::begin(kEscaped), std::end(kEscaped),
-                     [&](const Escaped& escaped) { return text.find(escaped.character) != std::string_view::npos; });
+// Characters that some reader takes for a line break or drops.
+bool needs_escapes(std::string_view text) {
+  constexpr std::array<std::string_view, 6> kCharacters = {"\r",           "\x7f",         "\xc2\x85",
+                                                           "\xe2\x80\xa8", "\xe2\x80\xa9", "\xef\xbb\xbf"};
+  return std::any_of(kCharacters.begin(), kCharacters.end(),
+                     [&](std::string_view one) { return text.find(one) != std::string_view::npos; });
 }
 
-// A JSON string is a double-quoted scalar.
-std::string double_quoted(const std::string& text) {
-  std::string out = dump_line(OrderedJson(text));
-  for (const auto& [character, escape] : kEscaped) {
-    for (size_t at = out.find(character); at != std::string::npos; at = out.find(character, at + escape.size())) {
-      out.replace(at, character.size(), escape);
-    }
-  }
-  return out;
-}
-
-// Words that YAML 1.1, which many tools still read, takes for booleans.
-bool is_yaml11_bool_word(std::string_view text) {
-  static constexpr std::string_view kWords[] = {"y", "n", "yes", "no", "on", "off"};
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return std::find(std::begin(kWords), std::end(kWords), lower) != std::end(kWords);
-}
-
-// Does every YAML reader take the text for a string without quotes? Stricter than the grammar: text that begins like a
-// number, a date or punctuation is quoted.
-bool is_plain(std::string_view text) {
-  if (text.empty() || !is_printable(text) || needs_escape(text)) return false;
-  if (is_null(text) || as_bool(text) || is_yaml11_bool_word(text) || text == kMergeKey || text == "=") return false;
-  const auto first = static_cast<unsigned char>(text.front());
-  const bool is_letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first >= 0x80;
-  if (!is_letter && text.front() != '/' && text.front() != '_') return false;
-  if (text.back() == ' ' || text.back() == ':') return false;
-  if (text.find(": ") != std::string_view::npos || text.find(" #") != std::string_view::npos) return false;
-  return text.find_first_of("[]{},\"'\\") == std::string_view::npos;
-}
-
-// Can a literal block (|) hold it, and is it easier to read so?
+// Can a literal block (|) hold it? yaml-cpp writes one without a sign that keeps or removes newlines at the end.
 bool is_block(std::string_view text) {
-  const size_t content_end = text.find_last_not_of('\n');
-  if (content_end == std::string_view::npos || text.find('\n') == std::string_view::npos) return false;
-  if (text.front() == ' ' || text.front() == '\n' || needs_escape(text)) return false;
-  for (size_t begin = 0; begin <= content_end;) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    if (!is_printable(line) || (!line.empty() && line.back() == ' ')) return false;
-    begin = end + 1;
-  }
-  return true;
+  const size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  const bool ends_well = text.size() > 1 && text.back() == '\n' && text[text.size() - 2] != '\n';
+  const bool is_printable =
+      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20 || c == '\n'; });
+  return lines > 0 && ends_well && is_printable && text.front() != ' ' && text.front() != '\n' &&
+         text.find(" \n") == std::string_view::npos;
 }
 
-class Emitter {
- public:
-  std::string take() { return std::move(out_); }
-
-  // Writes the value at the current position, which is column `indent` of its line.
-  void value(const OrderedJson& json, size_t indent) {
-    if (json.is_object() && !json.empty()) {
-      map(json, indent);
-    } else if (json.is_array() && !json.empty()) {
-      list(json, indent);
-    } else {
-      scalar(json, indent);
-      out_ += '\n';
-    }
+void write_text(const std::string& text, bool is_key, YAML::Emitter& out) {
+  if (needs_escapes(text)) {
+    out << YAML::EscapeNonAscii << YAML::DoubleQuoted;
+  } else if (!is_key && is_block(text)) {
+    out << YAML::Literal << text.substr(0, text.size() - 1);  // a reader adds the newline at the end
+    return;
+  } else if (needs_quotes(text) || text.find('\n') != std::string::npos) {
+    out << YAML::DoubleQuoted;
   }
+  out << text;
+}
 
- private:
-  void map(const OrderedJson& json, size_t indent) {
-    bool first = true;
-    for (const auto& [key, member] : json.items()) {
-      if (!first) out_.append(indent, ' ');
-      first = false;
-      const std::string name = valid_utf8(key);
-      write_key(is_plain(name) ? name : double_quoted(name), indent);
-      if (member.is_structured() && !member.empty()) {
-        // A list stands in its key's column, as kubectl writes it.
-        const size_t inner = member.is_object() ? indent + 2 : indent;
-        out_.append("\n").append(inner, ' ');
-        value(member, inner);
-      } else {
-        out_ += ' ';
-        scalar(member, indent + 2);
-        out_ += '\n';
-      }
+void write(const OrderedJson& value, YAML::Emitter& out) {
+  constexpr size_t kShortKeyBytesMax = 250;  // escapes may quadruple it, and a key that ends with a colon has 1,024
+  if (value.is_structured() && value.empty()) out << YAML::Flow;
+  if (value.is_object()) {
+    out << YAML::BeginMap;
+    for (const auto& [key, member] : value.items()) {
+      if (key.size() > kShortKeyBytesMax) out << YAML::LongKey;
+      out << YAML::Key;
+      write_text(valid_utf8(key), true, out);
+      out << YAML::Value;
+      write(member, out);
     }
+    out << YAML::EndMap;
+  } else if (value.is_array()) {
+    out << YAML::BeginSeq;
+    for (const OrderedJson& item : value) write(item, out);
+    out << YAML::EndSeq;
+  } else if (value.is_string()) {
+    write_text(valid_utf8(value.get_ref<const std::string&>()), false, out);
+  } else if (value.is_null()) {
+    out << YAML::Null;
+  } else {
+    out << dump_line(value);  // a number keeps its type: 1.0
   }
-
-  // YAML lets a key stand alone in front of its colon only up to 1,024 characters.
-  void write_key(const std::string& key, size_t indent) {
-    constexpr size_t kSimpleKeyBytesMax = 1000;
-    if (key.size() <= kSimpleKeyBytesMax) {
-      out_.append(key).append(":");
-    } else {
-      out_.append("? ").append(key).append("\n").append(indent, ' ').append(":");
-    }
-  }
-
-  void list(const OrderedJson& json, size_t indent) {
-    bool first = true;
-    for (const OrderedJson& item : json) {
-      if (!first) out_.append(indent, ' ');
-      first = false;
-      out_ += "- ";
-      if (item.is_structured() && !item.empty()) {
-        value(item, indent + 2);
-      } else {
-        scalar(item, indent + 2);
-        out_ += '\n';
-      }
-    }
-  }
-
-  void scalar(const OrderedJson& json, size_t indent) {
-    if (!json.is_string()) {
-      out_ += dump_line(json);
-      return;
-    }
-    const std::string text = valid_utf8(json.get_ref<const std::string&>());
-    if (is_plain(text)) {
-      out_ += text;
-    } else if (indent > 0 && is_block(text)) {
-      block(text, indent);
-    } else {
-      out_ += double_quoted(text);
-    }
-  }
-
-  void block(std::string_view text, size_t indent) {
-    const size_t content = text.find_last_not_of('\n') + 1;
-    const size_t newlines = text.size() - content;
-    out_ += newlines == 0 ? "|-" : newlines == 1 ? "|" : "|+";
-    for (size_t begin = 0; begin < content;) {
-      const size_t end = std::min(text.find('\n', begin), content);
-      out_ += '\n';
-      if (end > begin) out_.append(indent, ' ').append(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    out_.append(std::max<size_t>(newlines, 1) - 1, '\n');
-  }
-
-  std::string out_;
-};
+}
 
 }  // namespace
 
@@ -693,9 +598,10 @@ Result<std::vector<YamlDocument>> parse_manifests(std::string_view text, std::st
 }
 
 std::string to_yaml(const OrderedJson& value) {
-  Emitter emitter;
-  emitter.value(value, 0);
-  return emitter.take();
+  YAML::Emitter out;
+  out.SetNullFormat(YAML::LowerNull);
+  write(value, out);
+  return out.c_str() + std::string("\n");
 }
 
 }  // namespace lockstep::api

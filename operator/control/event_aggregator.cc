@@ -127,14 +127,14 @@ std::optional<Clock::time_point> EventAggregator::due_at() const {
   return queue_.begin()->due;
 }
 
-void EventAggregator::written(const EventWrite& write, Clock::time_point now) {
+void EventAggregator::on_written(const EventWrite& write, Clock::time_point now) {
   const auto found = series_.find(write.id);
   found->second.stored = true;
   found->second.count_stored = write.series.count;
   answered(write, found, now);
 }
 
-void EventAggregator::exists(const EventWrite& write, int64_t count, Clock::time_point now) {
+void EventAggregator::on_exists(const EventWrite& write, int64_t count, Clock::time_point now) {
   const auto found = series_.find(write.id);
   Series& series = found->second;
   series.stored = true;
@@ -146,7 +146,7 @@ void EventAggregator::exists(const EventWrite& write, int64_t count, Clock::time
   wait(found, now);
 }
 
-void EventAggregator::is_gone(const EventWrite& write, Clock::time_point now) {
+void EventAggregator::on_gone(const EventWrite& write, Clock::time_point now) {
   const auto found = series_.find(write.id);
   Series& series = found->second;
   // The new Event counts only what the deleted one did not have yet; the rest would be counted twice.
@@ -159,7 +159,7 @@ void EventAggregator::is_gone(const EventWrite& write, Clock::time_point now) {
   wait(found, now);
 }
 
-void EventAggregator::failed(const EventWrite& write, std::optional<Clock::time_point> again) {
+void EventAggregator::on_failed(const EventWrite& write, std::optional<Clock::time_point> again) {
   const auto found = series_.find(write.id);
   Series& series = found->second;
   series.in_flight = false;

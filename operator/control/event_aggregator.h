@@ -67,14 +67,14 @@ class EventAggregator {
   // When there is something to write; nothing: not before the next `record`.
   [[nodiscard]] std::optional<Clock::time_point> due_at() const;
 
-  void written(const EventWrite& write, Clock::time_point now);
+  void on_written(const EventWrite& write, Clock::time_point now);
   // The create was refused, because an Event of this name exists, with this count: this operator wrote it before it was
   // restarted.
-  void exists(const EventWrite& write, int64_t count, Clock::time_point now);
+  void on_exists(const EventWrite& write, int64_t count, Clock::time_point now);
   // The Event that was to be updated is gone (its time to live is over): it is created again.
-  void is_gone(const EventWrite& write, Clock::time_point now);
+  void on_gone(const EventWrite& write, Clock::time_point now);
   // `again`: when to try again; nullopt: never.
-  void failed(const EventWrite& write, std::optional<Clock::time_point> again);
+  void on_failed(const EventWrite& write, std::optional<Clock::time_point> again);
 
   [[nodiscard]] size_t waiting() const { return queue_.size(); }
 

@@ -87,13 +87,13 @@ struct EventRecorder::Impl {
     }
     if (!stored.ok() && write.kind == EventWrite::Kind::kUpdate && stored.error().code == ErrorCode::kNotFound) {
       const std::lock_guard lock(mutex);
-      aggregator.is_gone(write, options.now());
+      aggregator.on_gone(write, options.now());
       return true;
     }
     if (!stored.ok()) return fail(write, stored.error());
     failures = 0;
     const std::lock_guard lock(mutex);
-    aggregator.written(write, options.now());
+    aggregator.on_written(write, options.now());
     return true;
   }
 
@@ -104,9 +104,9 @@ struct EventRecorder::Impl {
     failures = 0;
     const std::lock_guard lock(mutex);
     if (there.ok() && is_this_write(*there, write)) {
-      aggregator.written(write, options.now());
+      aggregator.on_written(write, options.now());
     } else {
-      aggregator.exists(write, there.ok() ? number_field(*there, {"count"}).value_or(0) : 0, options.now());
+      aggregator.on_exists(write, there.ok() ? number_field(*there, {"count"}).value_or(0) : 0, options.now());
     }
     return true;
   }
@@ -128,7 +128,7 @@ struct EventRecorder::Impl {
                             {"reason", write.series.text.reason},
                             {"error", error.message}});
     const std::lock_guard lock(mutex);
-    aggregator.failed(write, again);
+    aggregator.on_failed(write, again);
     return !again;
   }
 };

@@ -71,7 +71,7 @@ struct OptionalInformer::Impl {
     }
     Informer::Options informer_options = options.informer;
     informer_options.on_problem = [this, &resource](const ReflectorProblem& problem) {
-      take_problem(resource, problem);
+      handle_problem(resource, problem);
     };
     const auto informer = std::make_shared<Informer>(client, resource, std::move(informer_options));
     for (const auto& handler : handlers) informer->on_change(handler);
@@ -93,7 +93,7 @@ struct OptionalInformer::Impl {
   }
 
   // On the informer's thread.
-  void take_problem(const kube::Resource& resource, const ReflectorProblem& problem) {
+  void handle_problem(const kube::Resource& resource, const ReflectorProblem& problem) {
     if (problem.reason == kNotServed) {
       const std::lock_guard lock(mutex);
       is_gone = true;

@@ -101,7 +101,7 @@ class Exchange {
     return full ? pplx::create_task(room) : pplx::task_from_result(count);
   }
 
-  void take_head(const http::http_response& response) {
+  void handle_head(const http::http_response& response) {
     HttpResponse head;
     head.status = response.status_code();
     for (const auto& [name, value] : response.headers()) {
@@ -118,7 +118,7 @@ class Exchange {
     changed();
   }
 
-  void take_end(std::optional<Error> error) {
+  void handle_end(std::optional<Error> error) {
     {
       const std::lock_guard lock(mutex_);
       if (ended_) return;
@@ -455,16 +455,16 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
     try {
       response = task.get();
     } catch (...) {
-      call->take_end(to_error(std::current_exception()));
+      call->handle_end(to_error(std::current_exception()));
       return;
     }
-    call->take_head(response);
+    call->handle_head(response);
     response.content_ready().then([call, to_error](const pplx::task<http::http_response>& body) {
       try {
         static_cast<void>(body.get());
-        call->take_end(std::nullopt);
+        call->handle_end(std::nullopt);
       } catch (...) {
-        call->take_end(to_error(std::current_exception()));
+        call->handle_end(to_error(std::current_exception()));
       }
     });
   });

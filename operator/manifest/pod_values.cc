@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "operator/api/label_text.h"
 #include "operator/api/quantity.h"
@@ -33,316 +35,295 @@ constexpr int64_t kModeMax = 0777;
 constexpr size_t kPortNameMax = 15;
 constexpr size_t kNameserversMax = 3;
 
-// A field of the TrainJob, and where what is wrong with it goes.
-class Place {
+// A value of the TrainJob, where it stands, and where what is wrong with it goes. Null counts as absent, as for the API
+// server. It refers to the value and to the problems.
+class Field {
  public:
-  Place(std::string path, std::vector<api::Problem>& problems) : path_(std::move(path)), problems_(&problems) {}
+  Field(const Json& value, std::string path, std::vector<api::Problem>& problems)
+      : value_(&value), path_(std::move(path)), problems_(&problems) {}
 
-  template <typename NameOrIndex>
-  [[nodiscard]] Place below(const NameOrIndex& name) const {
-    return {api::field_below(path_, name), *problems_};
+  // A member of a map.
+  Field operator[](const std::string& name) const {
+    static const Json null;
+    const auto member = value_->is_object() ? value_->find(name) : value_->end();
+    return {value_->is_object() && member != value_->end() ? *member : null, api::field_below(path_, name), *problems_};
   }
+  // The entries of a list.
+  [[nodiscard]] std::vector<Field> list() const {
+    std::vector<Field> entries;
+    if (!value_->is_array()) return entries;
+    for (size_t i = 0; i < value_->size(); ++i) {
+      entries.emplace_back((*value_)[i], api::field_below(path_, i), *problems_);
+    }
+    return entries;
+  }
+  // The members of a map, by name.
+  [[nodiscard]] std::vector<std::pair<std::string, Field>> members() const {
+    std::vector<std::pair<std::string, Field>> members;
+    if (!value_->is_object()) return members;
+    for (const auto& [name, value] : value_->items()) members.emplace_back(name, (*this)[name]);
+    return members;
+  }
+
+  [[nodiscard]] bool is_there() const { return !value_->is_null(); }
+  [[nodiscard]] bool is_text() const { return value_->is_string(); }
+  [[nodiscard]] bool is_true() const { return *value_ == true; }
+  [[nodiscard]] std::string text() const { return is_text() ? value_->get<std::string>() : std::string(); }
+  [[nodiscard]] std::optional<int64_t> number() const { return api::whole_number(*value_); }
+  [[nodiscard]] const Json& json() const { return *value_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
   void add(std::string message) const { problems_->push_back({path_, std::move(message)}); }
+  // "is VALUE" and what is wrong with that.
+  void is(const std::string& fault) const { add("is " + (is_there() ? dump_line(*value_) : "\"\"") + fault); }
+  void expected(const std::string& what) const { is(", expected " + what); }
 
  private:
+  const Json* value_;
   std::string path_;
   std::vector<api::Problem>* problems_;
 };
 
-std::string as_json(const Json& value) { return dump_line(value); }
-
-// Null counts as absent, as for the API server.
-bool has(const Json& object, const char* name) {
-  const Json* const value = field(object, {name});
-  return value != nullptr && !value->is_null();
-}
-
 // --- what many fields have in common
 
-void check_text(const Json& object, const char* name, std::string (*expected_of)(std::string_view), const Place& at) {
-  if (!has(object, name)) return;
-  const std::string text = text_field(object, {name});
-  const std::string expected = expected_of(text);
-  if (!expected.empty()) at.below(name).add("is " + as_json(Json(text)) + ", expected " + expected);
+using Form = std::string (*)(std::string_view);  // of api/label_text.h: what is expected, "" when the text is so
+
+void check_form(const Field& field, Form form) {
+  if (!field.is_there()) return;
+  const std::string expected = form(field.text());
+  if (!expected.empty()) field.expected(expected);
 }
 
-void check_not_empty(const Json& object, const char* name, const Place& at) {
-  if (text_field(object, {name}).empty()) at.below(name).add("is missing or empty, and has no default");
+void check_not_empty(const Field& field) {
+  if (field.text().empty() && field.list().empty()) field.add("is missing or empty, and has no default");
 }
 
-void check_number(const Json& object, const char* name, int64_t min, int64_t max, const Place& at) {
-  if (!has(object, name)) return;
-  const Json& value = object.at(name);
-  const std::optional<int64_t> number = api::whole_number(value);
+void check_number(const Field& field, int64_t min, int64_t max = INT64_MAX) {
+  const std::optional<int64_t> number = field.number();
   if (!number || (*number >= min && *number <= max)) return;  // a port may be a name
-  std::string expected = ", expected at least " + std::to_string(min);
-  if (max != INT64_MAX) expected = ", expected " + std::to_string(min) + " to " + std::to_string(max);
-  at.below(name).add("is " + as_json(value) + expected);
+  const std::string least = std::to_string(min);
+  field.expected(max == INT64_MAX ? "at least " + least : least + " to " + std::to_string(max));
 }
 
-// The members of an object of which exactly one must be there. `what` names them in the message.
+void check_mode(const Field& field) { check_number(field, 0, kModeMax); }
+
 template <typename Names>
-void check_one_of(const Json& object, const Names& names, const std::string& what, const Place& at) {
+void check_word(const Field& field, const Names& names, const std::string& more = "") {
+  if (std::find(names.begin(), names.end(), field.text()) != names.end()) return;
+  field.expected("one of " + joined(names) + more);
+}
+
+// The members of a map of which exactly one must be there. `what` names them in the message.
+void check_one_of(const Field& map, const std::vector<std::string>& names, const std::string& what = "source") {
   std::vector<std::string> found;
-  for (const char* name : names) {
-    if (has(object, name)) found.emplace_back(name);
-  }
-  if (found.empty()) at.add("has no " + what + ": expected one of " + joined(names));
+  std::copy_if(names.begin(), names.end(), std::back_inserter(found), [&](const auto& n) { return map[n].is_there(); });
+  if (found.empty()) map.add("has no " + what + ": expected one of " + joined(names));
   if (found.size() > 1) {
-    at.below(found.back()).add("is a second " + what + " beside " + found.front() + "; remove one of the two");
+    map[found.back()].add("is a second " + what + " beside " + found.front() + "; remove one of the two");
   }
 }
 
-// Calls `second(index, text)` for each entry of a list whose member `name` an entry before it has, too.
-void check_unique(const Json& list, const char* name, const Place& at) {
+// Each entry of a list has another value of its member `name`.
+void check_unique(const Field& list, const std::string& name) {
   std::set<std::string> seen;
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string text = text_field(list[i], {name});
-    if (text.empty() || seen.insert(text).second) continue;
-    at.below(i).below(name).add("is " + as_json(Json(text)) + " a second time; each needs another");
+  for (const Field& entry : list.list()) {
+    const std::string text = entry[name].text();
+    if (!text.empty() && !seen.insert(text).second) entry[name].is(" a second time; each needs another");
   }
+}
+
+void check_stays_below(const Field& path) {
+  if (("/" + path.text() + "/").find("/../") != std::string::npos) path.expected("a path without ..");
 }
 
 // Below a volume: no way out of it.
-void check_relative(const Json& object, const char* name, const Place& at) {
-  const std::string path = text_field(object, {name});
-  const std::string in_slashes = "/" + path + "/";
-  if (path.starts_with("/")) at.below(name).add("is " + as_json(Json(path)) + ", expected a relative path");
-  if (in_slashes.find("/../") != std::string::npos)
-    at.below(name).add("is " + as_json(Json(path)) + ", expected a path without ..");
+void check_relative(const Field& path) {
+  if (path.text().starts_with("/")) path.expected("a relative path");
+  check_stays_below(path);
 }
 
 // --- metadata, selectors
 
-void check_labels(const Json& object, const char* name, const Place& at) {
-  if (!has(object, name)) return;
-  for (const auto& [key, value] : object.at(name).items()) {
-    const std::string fault = api::label_fault(key, value.is_string() ? value.get<std::string>() : "");
-    if (!fault.empty()) at.below(name).below(key).add(fault);
+void check_labels(const Field& labels) {
+  for (const auto& [key, value] : labels.members()) {
+    const std::string fault = api::label_fault(key, value.text());
+    if (!fault.empty()) value.add(fault);
   }
 }
 
-void check_metadata(const Json& metadata, const Place& at) {
-  check_labels(metadata, "labels", at);
-  if (!has(metadata, "annotations")) return;
-  for (const auto& [key, value] : metadata.at("annotations").items()) {
-    if (const std::string fault = api::annotation_fault(key); !fault.empty())
-      at.below("annotations").below(key).add(fault);
+void check_metadata(const Field& metadata) {
+  check_labels(metadata["labels"]);
+  for (const auto& [key, value] : metadata["annotations"].members()) {
+    if (const std::string fault = api::annotation_fault(key); !fault.empty()) value.add(fault);
   }
 }
 
-void check_label_selector(const Json& selector, const Place& at) { check_labels(selector, "matchLabels", at); }
-
-void check_values(const Json& requirement, const Place& at) {
-  const Json& values = list_field(requirement, {"values"});
-  for (size_t i = 0; i < values.size(); ++i) {
-    const std::string text = values[i].is_string() ? values[i].get<std::string>() : "";
-    const std::string expected = api::label_value_expected(text);
-    if (!expected.empty()) at.below("values").below(i).add("is " + as_json(values[i]) + ", expected " + expected);
-  }
+void check_values(const Field& requirement) {
+  for (const Field& value : requirement["values"].list()) check_form(value, api::label_value_expected);
 }
 
 // In and NotIn need values, Exists and DoesNotExist have none.
-void check_requirement(const Json& requirement, const std::vector<std::string>& words, const Place& at) {
-  check_text(requirement, "key", api::qualified_name_expected, at);
-  const std::string word = text_field(requirement, {"operator"});
-  const size_t count = list_field(requirement, {"values"}).size();
+void check_requirement(const Field& requirement, const std::vector<std::string>& words) {
+  check_form(requirement["key"], api::qualified_name_expected);
+  const std::string word = requirement["operator"].text();
+  const Field values = requirement["values"];
+  const size_t count = values.list().size();
   if (std::find(words.begin(), words.end(), word) == words.end()) {
-    at.below("operator")
-        .add("is " + as_json(Json(word)) + ", expected one of " + joined(words) + api::did_you_mean(word, words));
+    check_word(requirement["operator"], words, api::did_you_mean(word, words));
   } else if (word == "Exists" || word == "DoesNotExist") {
-    if (count > 0) at.below("values").add("has values, and operator " + word + " takes none; remove them");
+    if (count > 0) values.add("has values, and operator " + word + " takes none; remove them");
   } else if (word == "Gt" || word == "Lt") {
-    if (count != 1) at.below("values").add("has " + plural(count, "value") + ", expected one with operator " + word);
+    if (count != 1) values.add("has " + plural(count, "value") + ", expected one with operator " + word);
   } else if (count == 0) {
-    at.below("values").add("is missing or empty; operator " + word + " needs at least one value");
+    values.add("is missing or empty; operator " + word + " needs at least one value");
   }
 }
 
-void check_label_requirement(const Json& requirement, const Place& at) {
-  check_requirement(requirement, {"In", "NotIn", "Exists", "DoesNotExist"}, at);
-  check_values(requirement, at);
+void check_label_requirement(const Field& requirement) {
+  check_requirement(requirement, {"In", "NotIn", "Exists", "DoesNotExist"});
+  check_values(requirement);
 }
 
-void check_node_selector_term(const Json& term, const Place& at) {
-  const Json& fields = list_field(term, {"matchFields"});
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const Place place = at.below("matchFields").below(i);
-    const std::string key = text_field(fields[i], {"key"});
-    if (key != "metadata.name") place.below("key").add("is " + as_json(Json(key)) + ", expected metadata.name");
-    if (list_field(fields[i], {"values"}).size() != 1) place.below("values").add("expected the name of one node");
+void check_node_selector_term(const Field& term) {
+  for (const Field& match : term["matchFields"].list()) {
+    if (match["key"].text() != "metadata.name") match["key"].expected("metadata.name");
+    if (match["values"].list().size() != 1) match["values"].add("expected the name of one node");
   }
-  const Json& expressions = list_field(term, {"matchExpressions"});
-  for (size_t i = 0; i < expressions.size(); ++i) {
-    check_requirement(expressions[i], {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
-                      at.below("matchExpressions").below(i));
+  for (const Field& match : term["matchExpressions"].list()) {
+    check_requirement(match, {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"});
   }
 }
 
 // What pods require of nodes. In what they prefer the API server looks at no values.
-void check_node_selector(const Json& selector, const Place& at) {
-  const Json& terms = list_field(selector, {"nodeSelectorTerms"});
-  if (terms.empty()) at.below("nodeSelectorTerms").add("is empty, expected at least one term");
-  for (size_t i = 0; i < terms.size(); ++i) {
-    const Json& expressions = list_field(terms[i], {"matchExpressions"});
-    for (size_t k = 0; k < expressions.size(); ++k) {
-      check_values(expressions[k], at.below("nodeSelectorTerms").below(i).below("matchExpressions").below(k));
-    }
+void check_node_selector(const Field& selector) {
+  const Field terms = selector["nodeSelectorTerms"];
+  if (terms.list().empty()) terms.add("is empty, expected at least one term");
+  for (const Field& term : terms.list()) {
+    for (const Field& match : term["matchExpressions"].list()) check_values(match);
   }
 }
-
-void check_weighted(const Json& term, const Place& at) { check_number(term, "weight", 1, kWeightMax, at); }
 
 // Keys of the pod's own labels, which are added to the selector.
-void check_label_keys(const Json& object, const Place& at) {
+void check_label_keys(const Field& map) {
   for (const char* name : {"matchLabelKeys", "mismatchLabelKeys"}) {
-    if (list_field(object, {name}).empty() || has(object, "labelSelector")) continue;
-    at.below(name).add("needs a labelSelector beside it");
+    if (!map[name].list().empty() && !map["labelSelector"].is_there()) map[name].add("needs a labelSelector beside it");
   }
 }
 
-void check_pod_affinity_term(const Json& term, const Place& at) {
-  check_label_keys(term, at);
-  const Json& namespaces = list_field(term, {"namespaces"});
-  for (size_t i = 0; i < namespaces.size(); ++i) {
-    const std::string expected =
-        namespaces[i].is_string() ? api::dns_label_expected(namespaces[i].get_ref<const std::string&>()) : "";
-    if (!expected.empty())
-      at.below("namespaces").below(i).add("is " + as_json(namespaces[i]) + ", expected " + expected);
-  }
-  if (text_field(term, {"topologyKey"}).empty()) return check_not_empty(term, "topologyKey", at);
-  check_text(term, "topologyKey", api::qualified_name_expected, at);
+void check_pod_affinity_term(const Field& term) {
+  check_label_keys(term);
+  for (const Field& name : term["namespaces"].list()) check_form(name, api::dns_label_expected);
+  const Field key = term["topologyKey"];
+  key.text().empty() ? check_not_empty(key) : check_form(key, api::qualified_name_expected);
 }
 
-void check_toleration(const Json& toleration, const Place& at) {
-  const std::string key = text_field(toleration, {"key"});
-  const std::string word = text_field(toleration, {"operator"});
-  const std::string value = text_field(toleration, {"value"});
-  if (!key.empty()) check_text(toleration, "key", api::qualified_name_expected, at);
-  if (key.empty() && word != "Exists") {
-    at.below("key").add("is missing; without a key the operator must be Exists, which tolerates every taint");
+void check_toleration(const Field& toleration) {
+  const Field key = toleration["key"];
+  const Field value = toleration["value"];
+  const std::string word = toleration["operator"].text();
+  if (!key.text().empty()) check_form(key, api::qualified_name_expected);
+  if (key.text().empty() && word != "Exists") {
+    key.add("is missing; without a key the operator must be Exists, which tolerates every taint");
   }
   if (word == "Exists") {
-    if (!value.empty()) {
-      at.below("value").add("is " + as_json(Json(value)) +
-                            ", and operator Exists takes none; remove it, or use operator Equal");
-    }
+    if (!value.text().empty()) value.is(", and operator Exists takes none; remove it, or use operator Equal");
   } else if (word == "Gt" || word == "Lt") {
-    if (!parse_number(value))
-      at.below("value").add("is " + as_json(Json(value)) + ", expected a whole number with " + word);
+    if (!parse_number(value.text())) value.expected("a whole number with " + word);
   } else {
-    check_text(toleration, "value", api::label_value_expected, at);
+    check_form(value, api::label_value_expected);
   }
-  if (has(toleration, "tolerationSeconds") && text_field(toleration, {"effect"}) != "NoExecute") {
-    at.below("effect").add("must be NoExecute where tolerationSeconds is given");
+  if (toleration["tolerationSeconds"].is_there() && toleration["effect"].text() != "NoExecute") {
+    toleration["effect"].add("must be NoExecute where tolerationSeconds is given");
   }
 }
 
-void check_topology_spread(const Json& constraint, const Place& at) {
-  check_number(constraint, "maxSkew", 1, INT64_MAX, at);
-  check_number(constraint, "minDomains", 1, INT64_MAX, at);
-  if (has(constraint, "minDomains") && text_field(constraint, {"whenUnsatisfiable"}) != "DoNotSchedule") {
-    at.below("minDomains").add("goes only with whenUnsatisfiable: DoNotSchedule; remove it");
+void check_topology_spread(const Field& constraint) {
+  check_number(constraint["maxSkew"], 1);
+  check_number(constraint["minDomains"], 1);
+  if (constraint["minDomains"].is_there() && constraint["whenUnsatisfiable"].text() != "DoNotSchedule") {
+    constraint["minDomains"].add("goes only with whenUnsatisfiable: DoNotSchedule; remove it");
   }
-  check_not_empty(constraint, "topologyKey", at);
-  check_label_keys(constraint, at);
+  check_not_empty(constraint["topologyKey"]);
+  check_label_keys(constraint);
 }
 
 // --- containers
 
-void check_port(const Json& port, const Place& at) {
-  check_number(port, "containerPort", 1, kPortMax, at);
-  check_number(port, "hostPort", 0, kPortMax, at);
+void check_port(const Field& port) {
+  check_number(port["containerPort"], 1, kPortMax);
+  check_number(port["hostPort"], 0, kPortMax);
 }
 
-// As for a port's name: at most 15 lower-case letters, digits and single dashes, at least one letter.
-bool is_port_name(const std::string& name) {
+void check_port_name(const Field& name) {
+  const std::string text = name.text();
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
-  return name.size() <= kPortNameMax && api::dns_label_expected(name).empty() &&
-         std::any_of(name.begin(), name.end(), is_letter) && name.find("--") == std::string::npos;
-}
-constexpr const char* kPortNameForm =
-    ", expected at most 15 lower-case letters, digits and single dashes, with at least one letter";
-
-void check_port_name(const Json& object, const char* name, const Place& at) {
-  if (!has(object, name)) return;
-  const Json& value = object.at(name);
-  if (value.is_string() && !value.get_ref<const std::string&>().empty() && !is_port_name(value.get<std::string>())) {
-    at.below(name).add("is " + as_json(value) + kPortNameForm);
-  }
+  const bool is_valid = text.size() <= kPortNameMax && api::dns_label_expected(text).empty() &&
+                        std::any_of(text.begin(), text.end(), is_letter) && text.find("--") == std::string::npos;
+  if (text.empty() || is_valid) return;
+  name.expected("at most 15 lower-case letters, digits and single dashes, with at least one letter");
 }
 
-void check_action_port(const Json& action, const Place& at) {
-  check_number(action, "port", 1, kPortMax, at);
-  check_port_name(action, "port", at);
+void check_action_port(const Field& action) {
+  check_number(action["port"], 1, kPortMax);
+  check_port_name(action["port"]);
 }
 
-void check_exec(const Json& action, const Place& at) {
-  if (list_field(action, {"command"}).empty()) at.below("command").add("is missing or empty, and has no default");
-}
-
-constexpr std::array kProbeHandlers = {"exec", "httpGet", "tcpSocket", "grpc"};
-constexpr std::array kLifecycleHandlers = {"exec", "httpGet", "tcpSocket", "sleep"};
-
-void check_probe(const Json& probe, const Place& at) {
-  check_one_of(probe, kProbeHandlers, "handler", at);
+void check_probe(const Field& probe) {
+  check_one_of(probe, {"exec", "httpGet", "tcpSocket", "grpc"}, "handler");
   for (const char* name :
        {"initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"}) {
-    check_number(probe, name, 0, INT64_MAX, at);
+    check_number(probe[name], 0);
   }
-  check_number(probe, "terminationGracePeriodSeconds", 1, INT64_MAX, at);
+  check_number(probe["terminationGracePeriodSeconds"], 1);
 }
 
-void check_lifecycle_handler(const Json& handler, const Place& at) {
-  check_one_of(handler, kLifecycleHandlers, "handler", at);
+void check_lifecycle_handler(const Field& handler) {
+  check_one_of(handler, {"exec", "httpGet", "tcpSocket", "sleep"}, "handler");
 }
 
-void check_mount(const Json& mount, const Place& at) {
-  check_not_empty(mount, "mountPath", at);
-  check_relative(mount, "subPath", at);
-  check_relative(mount, "subPathExpr", at);
-  const std::string recursive = text_field(mount, {"recursiveReadOnly"});
-  if (!recursive.empty() && recursive != "Disabled" && !bool_field(mount, {"readOnly"})) {
-    at.below("recursiveReadOnly").add("is " + as_json(Json(recursive)) + ", and needs readOnly: true beside it");
+void check_mount(const Field& mount) {
+  check_not_empty(mount["mountPath"]);
+  check_relative(mount["subPath"]);
+  check_relative(mount["subPathExpr"]);
+  const std::string recursive = mount["recursiveReadOnly"].text();
+  if (!recursive.empty() && recursive != "Disabled" && !mount["readOnly"].is_true()) {
+    mount["recursiveReadOnly"].is(", and needs readOnly: true beside it");
   }
-  if (!text_field(mount, {"subPath"}).empty() && !text_field(mount, {"subPathExpr"}).empty()) {
-    at.below("subPathExpr").add("is given beside subPath; remove one of the two");
-  }
-}
-
-void check_security(const Json& security, const Place& at) {
-  check_number(security, "runAsUser", 0, kUserMax, at);
-  check_number(security, "runAsGroup", 0, kUserMax, at);
-  check_number(security, "fsGroup", 0, kUserMax, at);
-  if (bool_field(security, {"allowPrivilegeEscalation"}) || !has(security, "allowPrivilegeEscalation")) return;
-  const char* const name = "allowPrivilegeEscalation";
-  if (bool_field(security, {"privileged"})) {
-    at.below(name).add("is false, and a privileged container cannot be without it; remove one of the two");
-  }
-  for (const Json& capability : list_field(security, {"capabilities", "add"})) {
-    if (capability != "CAP_SYS_ADMIN") continue;
-    at.below(name).add("is false, and capability CAP_SYS_ADMIN cannot be without it; remove one of the two");
+  if (!mount["subPath"].text().empty() && !mount["subPathExpr"].text().empty()) {
+    mount["subPathExpr"].add("is given beside subPath; remove one of the two");
   }
 }
 
-void check_profile(const Json& profile, const Place& at) {
-  const bool is_local = text_field(profile, {"type"}) == "Localhost";
-  const bool has_file = !text_field(profile, {"localhostProfile"}).empty();
-  if (is_local) check_relative(profile, "localhostProfile", at);
-  if (is_local && !has_file) at.below("localhostProfile").add("is missing, and type Localhost needs it");
-  if (!is_local && has(profile, "localhostProfile")) {
-    at.below("localhostProfile").add("goes only with type Localhost; remove it");
+void check_security(const Field& security) {
+  for (const char* name : {"runAsUser", "runAsGroup", "fsGroup"}) check_number(security[name], 0, kUserMax);
+  const Field escalation = security["allowPrivilegeEscalation"];
+  if (escalation.is_true() || !escalation.is_there()) return;
+  if (security["privileged"].is_true()) {
+    escalation.add("is false, and a privileged container cannot be without it; remove one of the two");
+  }
+  for (const Field& capability : security["capabilities"]["add"].list()) {
+    if (capability.text() != "CAP_SYS_ADMIN") continue;
+    escalation.add("is false, and capability CAP_SYS_ADMIN cannot be without it; remove one of the two");
   }
 }
 
-void check_env(const Json& variable, const Place& at) {
-  const std::string name = text_field(variable, {"name"});
+void check_profile(const Field& profile) {
+  const Field file = profile["localhostProfile"];
+  if (profile["type"].text() == "Localhost") {
+    check_relative(file);
+    if (file.text().empty()) file.add("is missing, and type Localhost needs it");
+  } else if (file.is_there()) {
+    file.add("goes only with type Localhost; remove it");
+  }
+}
+
+void check_env(const Field& variable) {
+  const std::string name = variable["name"].text();
   const bool is_printable =
       std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~' && c != '='; });
-  if (name.empty() || !is_printable)
-    at.below("name").add("is " + as_json(Json(name)) + ", expected printable characters other than =");
-  if (has(variable, "valueFrom") && !text_field(variable, {"value"}).empty()) {
-    at.below("valueFrom").add("is given beside value; remove one of the two");
+  if (name.empty() || !is_printable) variable["name"].expected("printable characters other than =");
+  if (variable["valueFrom"].is_there() && !variable["value"].text().empty()) {
+    variable["valueFrom"].add("is given beside value; remove one of the two");
   }
 }
 
@@ -360,333 +341,250 @@ constexpr std::array kPodFields = {"metadata.name",
 constexpr std::array kResourceFields = {"limits.cpu",   "limits.memory",   "limits.ephemeral-storage",
                                         "requests.cpu", "requests.memory", "requests.ephemeral-storage"};
 
-void check_env_source(const Json& source, const Place& at) {
-  const auto is_among = [](const auto& names, const std::string& text) {
-    return std::find(names.begin(), names.end(), text) != names.end();
-  };
-  if (has(source, "fieldRef")) {
-    const std::string path = text_field(source, {"fieldRef", "fieldPath"});
-    const bool has_key =
-        (path.starts_with("metadata.labels['") || path.starts_with("metadata.annotations['")) && path.ends_with("']");
-    if (!has_key && !is_among(kPodFields, path)) {
-      at.below("fieldRef")
-          .below("fieldPath")
-          .add("is " + as_json(Json(path)) + ", expected one of " + joined(kPodFields) +
-               ", metadata.labels['KEY'], metadata.annotations['KEY']");
-    }
+void check_env_source(const Field& source) {
+  const Field path = source["fieldRef"]["fieldPath"];
+  const std::string text = path.text();
+  const bool has_key =
+      (text.starts_with("metadata.labels['") || text.starts_with("metadata.annotations['")) && text.ends_with("']");
+  if (source["fieldRef"].is_there() && !has_key) {
+    check_word(path, kPodFields, ", metadata.labels['KEY'], metadata.annotations['KEY']");
   }
-  if (has(source, "resourceFieldRef")) {
-    const std::string resource = text_field(source, {"resourceFieldRef", "resource"});
-    const bool is_of_pages = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
-    if (!is_of_pages && !is_among(kResourceFields, resource)) {
-      at.below("resourceFieldRef")
-          .below("resource")
-          .add("is " + as_json(Json(resource)) + ", expected one of " + joined(kResourceFields));
-    }
-  }
-  check_one_of(source, std::array{"fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"},
-               "source", at);
-}
-
-void check_env_from(const Json& source, const Place& at) {
-  check_one_of(source, std::array{"configMapRef", "secretRef"}, "source", at);
+  const Field resource = source["resourceFieldRef"]["resource"];
+  const bool is_of_pages =
+      resource.text().starts_with("limits.hugepages-") || resource.text().starts_with("requests.hugepages-");
+  if (source["resourceFieldRef"].is_there() && !is_of_pages) check_word(resource, kResourceFields);
+  check_one_of(source, {"fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"});
 }
 
 // The name of a Secret or a ConfigMap.
-void check_object_name(const Json& reference, const Place& at) {
-  if (text_field(reference, {"name"}).empty()) return check_not_empty(reference, "name", at);
-  check_text(reference, "name", api::dns_subdomain_expected, at);
+void check_object_name(const Field& reference) {
+  const Field name = reference["name"];
+  name.text().empty() ? check_not_empty(name) : check_form(name, api::dns_subdomain_expected);
 }
 
-void check_key_of(const Json& selector, const Place& at) {
+void check_key_of(const Field& selector) {
   constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
-  check_not_empty(selector, "key", at);
-  const std::string key = text_field(selector, {"key"});
-  if (key.find_first_not_of(kLetters) != std::string::npos) {
-    at.below("key").add("is " + as_json(Json(key)) + ", expected letters, digits, '-', '_' and '.'");
-  }
-  check_object_name(selector, at);
+  const Field key = selector["key"];
+  check_not_empty(key);
+  if (key.text().find_first_not_of(kLetters) != std::string::npos) key.expected("letters, digits, '-', '_' and '.'");
+  check_object_name(selector);
 }
-
-void check_named_source(const Json& source, const Place& at) { check_not_empty(source, "name", at); }
 
 // --- volumes
 
-void check_volume(const Json& volume, const Place& at) {
-  check_text(volume, "name", api::dns_label_expected, at);
-  std::vector<std::string> sources;
-  for (const auto& [name, source] : volume.items()) {
-    if (name != "name" && !source.is_null()) sources.push_back(name);
-  }
-  if (sources.size() > 1) {
-    at.below(sources.back())
-        .add("is a second source beside " + sources.front() + "; a volume has one, remove the other");
-  }
+void check_one_source(const Field& map, const std::string& advice) {
+  std::vector<std::pair<std::string, Field>> sources = map.members();
+  std::erase_if(sources, [](const auto& member) { return member.first == "name" || !member.second.is_there(); });
+  if (sources.size() < 2) return;
+  sources.back().second.add("is a second source beside " + sources.front().first + "; " + advice);
 }
 
-void check_projection(const Json& projection, const Place& at) {
-  std::vector<std::string> sources;
-  for (const auto& [name, source] : projection.items()) {
-    if (!source.is_null()) sources.push_back(name);
-  }
-  if (sources.size() > 1)
-    at.below(sources.back()).add("is a second source beside " + sources.front() + "; write two entries");
+void check_volume(const Field& volume) {
+  check_form(volume["name"], api::dns_label_expected);
+  check_one_source(volume, "a volume has one, remove the other");
 }
 
-void check_empty_dir(const Json& volume, const Place& at) {
-  if (has(volume, "sizeLimit") && api::nano_units(volume.at("sizeLimit")).value_or(0) < 0) {
-    at.below("sizeLimit").add("is " + as_json(volume.at("sizeLimit")) + ", expected at least 0");
-  }
+void check_empty_dir(const Field& volume) {
+  if (api::nano_units(volume["sizeLimit"].json()).value_or(0) < 0) volume["sizeLimit"].expected("at least 0");
 }
 
-void check_host_path(const Json& volume, const Place& at) {
-  check_not_empty(volume, "path", at);
-  if (("/" + text_field(volume, {"path"}) + "/").find("/../") != std::string::npos) {
-    at.below("path").add("is " + as_json(volume.at("path")) + ", expected a path without ..");
-  }
+void check_host_path(const Field& volume) {
+  check_not_empty(volume["path"]);
+  check_stays_below(volume["path"]);
 }
 
-void check_nfs(const Json& volume, const Place& at) {
-  check_not_empty(volume, "server", at);
-  const std::string path = text_field(volume, {"path"});
-  if (!path.starts_with("/")) at.below("path").add("is " + as_json(Json(path)) + ", expected an absolute path");
+void check_nfs(const Field& volume) {
+  check_not_empty(volume["server"]);
+  if (!volume["path"].text().starts_with("/")) volume["path"].expected("an absolute path");
 }
 
-void check_mode(const Json& volume, const Place& at) { check_number(volume, "defaultMode", 0, kModeMax, at); }
-
-void check_config_map(const Json& volume, const Place& at) {
-  check_not_empty(volume, "name", at);
-  check_mode(volume, at);
+void check_file(const Field& file) {
+  check_not_empty(file["path"]);
+  check_relative(file["path"]);
+  check_mode(file["mode"]);
 }
 
-void check_secret(const Json& volume, const Place& at) {
-  check_not_empty(volume, "secretName", at);
-  check_mode(volume, at);
-}
-
-void check_key_to_path(const Json& item, const Place& at) {
-  check_not_empty(item, "key", at);
-  check_not_empty(item, "path", at);
-  check_relative(item, "path", at);
-  check_number(item, "mode", 0, kModeMax, at);
-}
-
-void check_downward_file(const Json& file, const Place& at) {
-  check_one_of(file, std::array{"fieldRef", "resourceFieldRef"}, "source", at);
-  check_not_empty(file, "path", at);
-  check_relative(file, "path", at);
-  check_number(file, "mode", 0, kModeMax, at);
-}
-
-void check_csi(const Json& volume, const Place& at) { check_not_empty(volume, "driver", at); }
-
-void check_pod_claim(const Json& claim, const Place& at) {
-  check_one_of(claim, std::array{"resourceClaimName", "resourceClaimTemplateName"}, "source", at);
-}
-
-void check_claim(const Json& volume, const Place& at) { check_not_empty(volume, "claimName", at); }
-
-void check_claim_spec(const Json& claim, const Place& at) {
-  if (list_field(claim, {"accessModes"}).empty())
-    at.below("accessModes").add("is missing or empty, and has no default");
-  const Json* const storage = field(claim, {"resources", "requests", "storage"});
-  if (storage == nullptr || storage->is_null()) {
-    at.below("resources").below("requests").below("storage").add("is missing, and has no default");
-  } else if (api::nano_units(*storage).value_or(0) <= 0) {
-    at.below("resources").below("requests").below("storage").add("is " + as_json(*storage) + ", expected more than 0");
+void check_claim_spec(const Field& claim) {
+  check_not_empty(claim["accessModes"]);
+  const Field storage = claim["resources"]["requests"]["storage"];
+  if (!storage.is_there()) {
+    storage.add("is missing, and has no default");
+  } else if (api::nano_units(storage.json()).value_or(0) <= 0) {
+    storage.expected("more than 0");
   }
 }
 
 // --- pods
 
-bool is_address(const std::string& text) {
+void check_address(const Field& field) {
   std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  return ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 ||
-         ::inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1;
+  const std::string text = field.text();
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (::inet_pton(family, text.c_str(), bytes.data()) == 1) return;
+  }
+  field.expected("an IP address");
 }
 
-void check_host_alias(const Json& alias, const Place& at) {
-  const std::string ip = text_field(alias, {"ip"});
-  if (!is_address(ip)) at.below("ip").add("is " + as_json(Json(ip)) + ", expected an IP address");
-}
-
-void check_dns(const Json& dns, const Place& at) {
-  const Json& servers = list_field(dns, {"nameservers"});
+void check_dns(const Field& dns) {
+  const std::vector<Field> servers = dns["nameservers"].list();
   if (servers.size() > kNameserversMax) {
-    at.below("nameservers").add("has " + std::to_string(servers.size()) + " entries, expected at most 3");
+    dns["nameservers"].add("has " + std::to_string(servers.size()) + " entries, expected at most 3");
   }
-  for (size_t i = 0; i < servers.size(); ++i) {
-    if (servers[i].is_string() && is_address(servers[i].get<std::string>())) continue;
-    at.below("nameservers").below(i).add("is " + as_json(servers[i]) + ", expected an IP address");
-  }
+  for (const Field& server : servers) check_address(server);
 }
 
-void check_pod_security(const Json& security, const Place& at) {
-  check_security(security, at);
-  const Json& groups = list_field(security, {"supplementalGroups"});
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const std::optional<int64_t> group = api::whole_number(groups[i]);
-    if (group && *group >= 0 && *group <= kUserMax) continue;
-    at.below("supplementalGroups").below(i).add("is " + as_json(groups[i]) + ", expected 0 to 2147483647");
+void check_pod_security(const Field& security) {
+  check_security(security);
+  for (const Field& group : security["supplementalGroups"].list()) {
+    group.number() ? check_number(group, 0, kUserMax) : group.expected("0 to " + std::to_string(kUserMax));
   }
 }
 
 // Under hostNetwork a port of the container is the host's port. `taken`: those of all containers, with protocol and
 // address, and where the first of each stands.
 using HostPorts = std::set<std::tuple<int64_t, std::string, std::string>>;
-void check_host_ports(const Json& container, bool is_host_network, const Place& at, HostPorts& taken) {
-  const Json& ports = list_field(container, {"ports"});
-  for (size_t i = 0; i < ports.size(); ++i) {
-    const Place place = at.below("ports").below(i);
-    const int64_t port = number_field(ports[i], {"containerPort"}).value_or(0);
-    int64_t host_port = number_field(ports[i], {"hostPort"}).value_or(0);
+void check_host_ports(const Field& container, bool is_host_network, HostPorts& taken) {
+  for (const Field& entry : container["ports"].list()) {
+    const int64_t port = entry["containerPort"].number().value_or(0);
+    int64_t host_port = entry["hostPort"].number().value_or(0);
     if (is_host_network && host_port == 0) host_port = port;
     if (host_port == 0) continue;
     if (is_host_network && host_port != port) {
-      place.below("hostPort")
-          .add("is " + std::to_string(host_port) + ", expected " + std::to_string(port) +
-               " as containerPort, because of hostNetwork; remove it");
+      entry["hostPort"].expected(std::to_string(port) + " as containerPort, because of hostNetwork; remove it");
     }
-    std::string protocol = text_field(ports[i], {"protocol"});
+    std::string protocol = entry["protocol"].text();
     if (protocol.empty()) protocol = "TCP";
-    if (!taken.emplace(host_port, protocol, text_field(ports[i], {"hostIP"})).second) {
-      place.below(has(ports[i], "hostPort") ? "hostPort" : "containerPort")
-          .add("is " + std::to_string(host_port) + ", which another port of the pod takes on the host, too");
+    if (!taken.emplace(host_port, protocol, entry["hostIP"].text()).second) {
+      entry[entry["hostPort"].is_there() ? "hostPort" : "containerPort"].add(
+          "is " + std::to_string(host_port) + ", which another port of the pod takes on the host, too");
     }
   }
 }
 
 // The trainer is in every pod, also where the template does not contain it.
-void check_container_names(const Json& pod_spec, const Place& at) {
-  std::set<std::string> names;
-  const Json& containers = list_field(pod_spec, {"containers"});
-  for (size_t i = 0; i < containers.size(); ++i) names.insert(text_field(containers[i], {"name"}));
-  names.insert(std::string(train::kTrainerContainer));
-  const Json& before = list_field(pod_spec, {"initContainers"});
-  for (size_t i = 0; i < before.size(); ++i) {
-    const std::string name = text_field(before[i], {"name"});
+void check_container_names(const Field& pod_spec) {
+  std::set<std::string> names = {std::string(train::kTrainerContainer)};
+  for (const Field& container : pod_spec["containers"].list()) names.insert(container["name"].text());
+  for (const Field& container : pod_spec["initContainers"].list()) {
+    const std::string name = container["name"].text();
     if (names.insert(name).second) continue;
-    const bool is_trainer = name == train::kTrainerContainer;
-    at.below("initContainers")
-        .below(i)
-        .below("name")
-        .add("is " + as_json(Json(name)) + ", " +
-             (is_trainer ? "the container that trains; give this one another name"
-                         : "which another container has, too"));
+    container["name"].is(name == train::kTrainerContainer ? ", the container that trains; give this one another name"
+                                                          : ", which another container has, too");
   }
 }
 
 // An init container ends before the others start, so it has no probes; a sidecar among them (restartPolicy Always)
 // does.
-void check_init_container(const Json& container, const Place& at) {
-  if (text_field(container, {"restartPolicy"}) == "Always") return;
+void check_init_container(const Field& container) {
+  if (container["restartPolicy"].text() == "Always") return;
   for (const char* name : {"lifecycle", "livenessProbe", "readinessProbe", "startupProbe"}) {
-    if (has(container, name))
-      at.below(name).add("is not for an init container without restartPolicy: Always; remove it");
+    if (!container[name].is_there()) continue;
+    container[name].add("is not for an init container without restartPolicy: Always; remove it");
   }
 }
 
-void check_image(const std::string& image, const Place& at) {
+void check_image(const Field& image) {
   const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  if (image.empty() || (!is_space(image.front()) && !is_space(image.back()))) return;
-  at.add("is " + as_json(Json(image)) + ", expected no space at its ends");
+  const std::string text = image.text();
+  if (text.empty() || (!is_space(text.front()) && !is_space(text.back()))) return;
+  image.expected("no space at its ends");
 }
 
-void check_container(const Json& container, const Place& at) {
-  check_text(container, "name", api::dns_label_expected, at);
-  check_image(text_field(container, {"image"}), at.below("image"));
-  const std::string restart = text_field(container, {"restartPolicy"});
+void check_container(const Field& container) {
+  check_form(container["name"], api::dns_label_expected);
+  check_image(container["image"]);
+  const std::string restart = container["restartPolicy"].text();
   if (!restart.empty() && restart != "Always" && restart != "OnFailure" && restart != "Never") {
-    at.below("restartPolicy").add("is " + as_json(Json(restart)) + ", expected Always, OnFailure or Never");
+    container["restartPolicy"].expected("Always, OnFailure or Never");
   }
-  check_unique(list_field(container, {"volumeMounts"}), "mountPath", at.below("volumeMounts"));
-  check_unique(list_field(container, {"ports"}), "name", at.below("ports"));
-  const Json& ports = list_field(container, {"ports"});
-  for (size_t i = 0; i < ports.size(); ++i) check_port_name(ports[i], "name", at.below("ports").below(i));
+  check_unique(container["volumeMounts"], "mountPath");
+  check_unique(container["ports"], "name");
+  for (const Field& port : container["ports"].list()) check_port_name(port["name"]);
   for (const char* probe : {"livenessProbe", "startupProbe"}) {
-    const std::optional<int64_t> successes = number_field(container, {probe, "successThreshold"});
-    if (successes.value_or(1) > 1) {
-      at.below(probe).below("successThreshold").add("is " + std::to_string(*successes) + ", expected 1");
-    }
+    const Field successes = container[probe]["successThreshold"];
+    if (successes.number().value_or(1) > 1) successes.expected("1");
   }
-  if (field(container, {"readinessProbe", "terminationGracePeriodSeconds"}) != nullptr) {
-    at.below("readinessProbe").below("terminationGracePeriodSeconds").add("is not for readiness probes; remove it");
-  }
-  const bool is_privileged = bool_field(container, {"securityContext", "privileged"});
-  const Json& mounts = list_field(container, {"volumeMounts"});
-  for (size_t i = 0; i < mounts.size(); ++i) {
-    if (is_privileged || text_field(mounts[i], {"mountPropagation"}) != "Bidirectional") continue;
-    at.below("volumeMounts")
-        .below(i)
-        .below("mountPropagation")
-        .add("is \"Bidirectional\", which only privileged containers may have");
+  const Field grace = container["readinessProbe"]["terminationGracePeriodSeconds"];
+  if (grace.is_there()) grace.add("is not for readiness probes; remove it");
+  for (const Field& mount : container["volumeMounts"].list()) {
+    const Field propagation = mount["mountPropagation"];
+    if (propagation.text() != "Bidirectional" || container["securityContext"]["privileged"].is_true()) continue;
+    propagation.is(", which only privileged containers may have");
   }
 }
 
-void check_pod_spec(const Json& pod_spec, const Place& at) {
-  check_labels(pod_spec, "nodeSelector", at);
-  check_text(pod_spec, "serviceAccountName", api::dns_subdomain_expected, at);
-  check_text(pod_spec, "runtimeClassName", api::dns_subdomain_expected, at);
-  check_text(pod_spec, "nodeName", api::dns_subdomain_expected, at);
-  check_unique(list_field(pod_spec, {"volumes"}), "name", at.below("volumes"));
-  check_unique(list_field(pod_spec, {"resourceClaims"}), "name", at.below("resourceClaims"));
-  if (!list_field(pod_spec, {"ephemeralContainers"}).empty()) {
-    at.below("ephemeralContainers")
-        .add("are added to a pod that runs (kubectl debug), and cannot be in a template; remove them");
+void check_pod_spec(const Field& pod_spec) {
+  check_labels(pod_spec["nodeSelector"]);
+  for (const char* name : {"serviceAccountName", "runtimeClassName", "nodeName"}) {
+    check_form(pod_spec[name], api::dns_subdomain_expected);
   }
-  check_container_names(pod_spec, at);
-  const bool is_host_network = bool_field(pod_spec, {"hostNetwork"});
-  const Json& containers = list_field(pod_spec, {"containers"});
+  check_unique(pod_spec["volumes"], "name");
+  check_unique(pod_spec["resourceClaims"], "name");
+  if (const Field ephemeral = pod_spec["ephemeralContainers"]; !ephemeral.list().empty()) {
+    ephemeral.add("are added to a pod that runs (kubectl debug), and cannot be in a template; remove them");
+  }
+  check_container_names(pod_spec);
+  const bool is_host_network = pod_spec["hostNetwork"].is_true();
   HostPorts taken;
-  for (size_t i = 0; i < containers.size(); ++i) {
-    check_host_ports(containers[i], is_host_network, at.below("containers").below(i), taken);
+  for (const Field& container : pod_spec["containers"].list()) check_host_ports(container, is_host_network, taken);
+  for (const Field& container : pod_spec["initContainers"].list()) check_init_container(container);
+  const Field nameservers = pod_spec["dnsConfig"]["nameservers"];
+  if (pod_spec["dnsPolicy"].text() == "None" && nameservers.list().empty()) {
+    nameservers.add("is empty, and dnsPolicy None needs at least one");
   }
-  const Json& before = list_field(pod_spec, {"initContainers"});
-  for (size_t i = 0; i < before.size(); ++i) check_init_container(before[i], at.below("initContainers").below(i));
-  if (text_field(pod_spec, {"dnsPolicy"}) == "None" && list_field(pod_spec, {"dnsConfig", "nameservers"}).empty()) {
-    at.below("dnsConfig").below("nameservers").add("is empty, and dnsPolicy None needs at least one");
+  if (const Field users = pod_spec["hostUsers"]; is_host_network && users.is_there() && !users.is_true()) {
+    users.add("is false, which does not go with hostNetwork; remove one of the two");
   }
-  if (is_host_network && has(pod_spec, "hostUsers") && !bool_field(pod_spec, {"hostUsers"})) {
-    at.below("hostUsers").add("is false, which does not go with hostNetwork; remove one of the two");
-  }
-  if (bool_field(pod_spec, {"shareProcessNamespace"}) && bool_field(pod_spec, {"hostPID"})) {
-    at.below("shareProcessNamespace").add("does not go with hostPID; remove one of the two");
+  if (pod_spec["shareProcessNamespace"].is_true() && pod_spec["hostPID"].is_true()) {
+    pod_spec["shareProcessNamespace"].add("does not go with hostPID; remove one of the two");
   }
   std::set<std::pair<std::string, std::string>> spreads;
-  const Json& constraints = list_field(pod_spec, {"topologySpreadConstraints"});
-  for (size_t i = 0; i < constraints.size(); ++i) {
-    const std::string key = text_field(constraints[i], {"topologyKey"});
-    if (spreads.emplace(key, text_field(constraints[i], {"whenUnsatisfiable"})).second) continue;
-    at.below("topologySpreadConstraints")
-        .below(i)
-        .add("has the topologyKey and whenUnsatisfiable of another; change or remove it");
+  for (const Field& constraint : pod_spec["topologySpreadConstraints"].list()) {
+    if (spreads.emplace(constraint["topologyKey"].text(), constraint["whenUnsatisfiable"].text()).second) continue;
+    constraint.add("has the topologyKey and whenUnsatisfiable of another; change or remove it");
   }
 }
 
-using Rule = void (*)(const Json& value, const Place& at);
+using Rule = std::function<void(const Field&)>;
 
+Rule not_empty(const char* name) {
+  return [name](const Field& map) { check_not_empty(map[name]); };
+}
+Rule one_of(std::vector<std::string> names) {
+  return [names = std::move(names)](const Field& map) { check_one_of(map, names); };
+}
+Rule both(Rule first, Rule second) {
+  return [first = std::move(first), second = std::move(second)](const Field& map) {
+    first(map);
+    second(map);
+  };
+}
+
+// By the name of the type in pod_fields.yaml.
 const std::map<std::string, Rule, std::less<>>& rules() {
+  static const Rule default_mode = [](const Field& volume) { check_mode(volume["defaultMode"]); };
+  static const Rule weight = [](const Field& term) { check_number(term["weight"], 1, kWeightMax); };
   static const std::map<std::string, Rule, std::less<>> made = {
       {"AppArmorProfile", check_profile},
-      {"CSIVolumeSource", check_csi},
+      {"CSIVolumeSource", not_empty("driver")},
       {"ConfigMapEnvSource", check_object_name},
       {"ConfigMapKeySelector", check_key_of},
-      {"ConfigMapProjection", check_named_source},
-      {"ConfigMapVolumeSource", check_config_map},
+      {"ConfigMapProjection", not_empty("name")},
+      {"ConfigMapVolumeSource", both(not_empty("name"), default_mode)},
       {"Container", check_container},
       {"ContainerPort", check_port},
-      {"DownwardAPIVolumeFile", check_downward_file},
+      {"DownwardAPIVolumeFile", both(one_of({"fieldRef", "resourceFieldRef"}), check_file)},
       {"EmptyDirVolumeSource", check_empty_dir},
-      {"EnvFromSource", check_env_from},
+      {"EnvFromSource", one_of({"configMapRef", "secretRef"})},
       {"EnvVar", check_env},
       {"EnvVarSource", check_env_source},
-      {"ExecAction", check_exec},
+      {"ExecAction", not_empty("command")},
       {"GRPCAction", check_action_port},
       {"HTTPGetAction", check_action_port},
-      {"HostAlias", check_host_alias},
+      {"HostAlias", [](const Field& alias) { check_address(alias["ip"]); }},
       {"HostPathVolumeSource", check_host_path},
-      {"KeyToPath", check_key_to_path},
-      {"LabelSelector", check_label_selector},
+      {"KeyToPath", both(not_empty("key"), check_file)},
+      {"LabelSelector", [](const Field& selector) { check_labels(selector["matchLabels"]); }},
       {"LabelSelectorRequirement", check_label_requirement},
       {"LifecycleHandler", check_lifecycle_handler},
       {"NFSVolumeSource", check_nfs},
@@ -694,65 +592,55 @@ const std::map<std::string, Rule, std::less<>>& rules() {
       {"NodeSelectorTerm", check_node_selector_term},
       {"ObjectMeta", check_metadata},
       {"PersistentVolumeClaimSpec", check_claim_spec},
-      {"PersistentVolumeClaimVolumeSource", check_claim},
+      {"PersistentVolumeClaimVolumeSource", not_empty("claimName")},
       {"PodAffinityTerm", check_pod_affinity_term},
       {"PodDNSConfig", check_dns},
-      {"PodResourceClaim", check_pod_claim},
+      {"PodResourceClaim", one_of({"resourceClaimName", "resourceClaimTemplateName"})},
       {"PodSecurityContext", check_pod_security},
       {"PodSpec", check_pod_spec},
-      {"PreferredSchedulingTerm", check_weighted},
+      {"PreferredSchedulingTerm", weight},
       {"Probe", check_probe},
       {"SeccompProfile", check_profile},
       {"SecretEnvSource", check_object_name},
       {"SecretKeySelector", check_key_of},
-      {"SecretProjection", check_named_source},
-      {"SecretVolumeSource", check_secret},
+      {"SecretProjection", not_empty("name")},
+      {"SecretVolumeSource", both(not_empty("secretName"), default_mode)},
       {"SecurityContext", check_security},
       {"TCPSocketAction", check_action_port},
       {"Toleration", check_toleration},
       {"TopologySpreadConstraint", check_topology_spread},
       {"Volume", check_volume},
       {"VolumeMount", check_mount},
-      {"VolumeProjection", check_projection},
-      {"WeightedPodAffinityTerm", check_weighted},
+      {"VolumeProjection", [](const Field& projection) { check_one_source(projection, "write two entries"); }},
+      {"WeightedPodAffinityTerm", weight},
   };
   return made;
 }
 
 // --- resources
 
-// One quantity, and where it was written: the trainer's come from resourcesPerNode or from the template.
-struct Amount {
-  Json value;
-  std::string path;
-  [[nodiscard]] long double nano() const { return api::nano_units(value).value_or(0); }
-};
+long double nano(const Field& amount) { return api::nano_units(amount.json()).value_or(0); }
+
+// Where each was written: the trainer's come from resourcesPerNode or from the template.
 struct Resources {
-  std::map<std::string, Amount> limits;
-  std::map<std::string, Amount> requests;
+  std::map<std::string, Field> limits;
+  std::map<std::string, Field> requests;
 
   // Adds those of one ResourceRequirements; they replace others of the same name.
-  void add(const Json& resources, const std::string& path) {
-    add_kind(resources, "limits", path, limits);
-    add_kind(resources, "requests", path, requests);
-  }
-
- private:
-  static void add_kind(const Json& resources, const char* kind, const std::string& path,
-                       std::map<std::string, Amount>& into) {
-    if (!has(resources, kind)) return;
-    for (const auto& [name, value] : resources.at(kind).items()) {
-      if (!value.is_null()) into[name] = {value, api::field_below(api::field_below(path, kind), name)};
+  void add(const Field& resources) {
+    for (auto* const kind : {&limits, &requests}) {
+      for (const auto& [name, amount] : resources[kind == &limits ? "limits" : "requests"].members()) {
+        if (amount.is_there()) kind->insert_or_assign(name, amount);
+      }
     }
   }
 };
 
 bool is_huge_pages(const std::string& name) { return name.starts_with("hugepages-"); }
-bool is_native(const std::string& name) {
-  return name.find('/') == std::string::npos || name.find("kubernetes.io/") != std::string::npos;
-}
 // A GPU, a network card, …: counted in whole pieces, and never more handed out than there are.
-bool is_extended(const std::string& name) { return !is_native(name); }
+bool is_extended(const std::string& name) {
+  return name.find('/') != std::string::npos && name.find("kubernetes.io/") == std::string::npos;
+}
 
 // "" when a container may ask for a resource of this name.
 std::string resource_name_fault(const std::string& name) {
@@ -768,98 +656,89 @@ std::string resource_name_fault(const std::string& name) {
   return fault;
 }
 
-void check_amount(const std::string& name, const Amount& amount, const Place& at) {
-  if (const std::string fault = resource_name_fault(name); !fault.empty()) return at.add(fault);
-  if (amount.nano() < 0) at.add("is " + as_json(amount.value) + ", expected at least 0");
+// True: nothing is wrong with it.
+bool check_amount(const std::string& name, const Field& amount) {
+  std::vector<std::string> expected;
+  if (const std::string fault = resource_name_fault(name); !fault.empty()) {
+    amount.add(fault);
+    return false;
+  }
+  if (nano(amount) < 0) expected.emplace_back("at least 0");
   if (is_huge_pages(name)) {
     const long double page = api::nano_units(name.substr(std::string_view("hugepages-").size())).value_or(0);
-    if (page > 0 && (amount.nano() <= 0 || std::fmod(amount.nano(), page) != 0)) {
-      at.add("is " + as_json(amount.value) + ", expected a multiple of the page's size");
+    if (page > 0 && (nano(amount) <= 0 || std::fmod(nano(amount), page) != 0)) {
+      expected.emplace_back("a multiple of the page's size");
     }
   }
-  if (is_extended(name) && std::fmod(amount.nano(), api::kNanoUnits) != 0) {
-    at.add("is " + as_json(amount.value) + ", expected a whole number: " + name + " is not divided");
+  if (is_extended(name) && std::fmod(nano(amount), api::kNanoUnits) != 0) {
+    expected.push_back("a whole number: " + name + " is not divided");
   }
+  for (const std::string& what : expected) amount.expected(what);
+  return expected.empty();
 }
 
-void check_resources(const Resources& resources, std::vector<api::Problem>& problems) {
-  const size_t before = problems.size();
+void check_resources(const Resources& resources) {
+  bool are_valid = true;
   for (const auto* const kind : {&resources.limits, &resources.requests}) {
-    for (const auto& [name, amount] : *kind) check_amount(name, amount, {amount.path, problems});
+    for (const auto& [name, amount] : *kind) are_valid = check_amount(name, amount) && are_valid;
   }
-  if (problems.size() != before) return;
+  if (!are_valid) return;
   for (const auto& [name, request] : resources.requests) {
-    const Place at(request.path, problems);
     const auto limit = resources.limits.find(name);
     const bool must_be_equal = is_extended(name) || is_huge_pages(name);
     if (limit == resources.limits.end()) {
-      if (must_be_equal)
-        at.add("has no limit: write limits: {" + name + ": " + as_json(request.value) +
-               "}; the request follows from it");
-    } else if (must_be_equal && request.nano() != limit->second.nano()) {
-      at.add("is " + as_json(request.value) + ", expected " + as_json(limit->second.value) + " as in limits: " + name +
-             " has one number for both; remove the request");
-    } else if (request.nano() > limit->second.nano()) {
-      at.add("is " + as_json(request.value) + ", above the limit of " + as_json(limit->second.value) +
-             "; lower the request or raise the limit");
+      if (must_be_equal) {
+        request.add("has no limit: write limits: {" + name + ": " + dump_line(request.json()) +
+                    "}; the request follows from it");
+      }
+    } else if (must_be_equal && nano(request) != nano(limit->second)) {
+      request.expected(dump_line(limit->second.json()) + " as in limits: " + name +
+                       " has one number for both; remove the request");
+    } else if (nano(request) > nano(limit->second)) {
+      request.is(", above the limit of " + dump_line(limit->second.json()) + "; lower the request or raise the limit");
     }
   }
-  const auto asks_for = [&](const auto& matches) {
-    const auto any = [&](const std::map<std::string, Amount>& kind) {
-      return std::find_if(kind.begin(), kind.end(), [&](const auto& entry) { return matches(entry.first); });
-    };
-    if (const auto it = any(resources.limits); it != resources.limits.end()) return &it->second;
-    const auto it = any(resources.requests);
-    return it == resources.requests.end() ? nullptr : &it->second;
-  };
-  const Amount* const pages = asks_for(is_huge_pages);
-  if (pages != nullptr &&
-      asks_for([](const std::string& name) { return name == "cpu" || name == "memory"; }) == nullptr) {
-    Place(pages->path, problems).add("needs cpu or memory beside it");
+  const Field* pages = nullptr;
+  bool has_others = false;
+  for (const auto* const kind : {&resources.limits, &resources.requests}) {
+    for (const auto& [name, amount] : *kind) {
+      if (is_huge_pages(name) && pages == nullptr) pages = &amount;
+      has_others = has_others || name == "cpu" || name == "memory";
+    }
   }
+  if (pages != nullptr && !has_others) pages->add("needs cpu or memory beside it");
 }
 
 // What containers claim is among the claims of the pod.
-void check_claims(const api::TrainJobSpec& spec, const Json& resources, const std::string& path,
-                  std::vector<api::Problem>& problems) {
+void check_claims(const Field& pod_spec, const Field& resources) {
   std::set<std::string> names;
-  for (const Json& claim : list_field(spec.trainer.pod_template, {"spec", "resourceClaims"})) {
-    names.insert(text_field(claim, {"name"}));
-  }
-  const Json& claims = list_field(resources, {"claims"});
-  for (size_t i = 0; i < claims.size(); ++i) {
-    const std::string name = text_field(claims[i], {"name"});
-    if (names.contains(name)) continue;
-    Place(path, problems)
-        .below("claims")
-        .below(i)
-        .below("name")
-        .add("is " + as_json(Json(name)) + ", which is not among resourceClaims of the template's spec");
+  for (const Field& claim : pod_spec["resourceClaims"].list()) names.insert(claim["name"].text());
+  for (const Field& claim : resources["claims"].list()) {
+    if (names.contains(claim["name"].text())) continue;
+    claim["name"].is(", which is not among resourceClaims of the template's spec");
   }
 }
 
 void check_all_resources(const api::TrainJobSpec& spec, std::vector<api::Problem>& problems) {
+  const Field pod_spec = Field(spec.trainer.pod_template, std::string(train::kTemplatePath), problems)["spec"];
+  const Field per_node(spec.trainer.resources_per_node, "spec.trainer.resourcesPerNode", problems);
   const int trainer = train::trainer_index(spec.trainer.pod_template);
   Resources of_trainer;
   for (const char* list : {"containers", "initContainers"}) {
-    const std::string path = std::string(train::kTemplatePath) + ".spec." + list;
-    const Json& containers = list_field(spec.trainer.pod_template, {"spec", list});
-    for (size_t i = 0; i < containers.size(); ++i) {
-      if (!has(containers[i], "resources")) continue;
-      const bool is_trainer = list[0] == 'c' && static_cast<int>(i) == trainer;
-      const std::string at = api::field_below(api::field_below(path, i), "resources");
+    int index = 0;
+    for (const Field& container : pod_spec[list].list()) {
+      const bool is_trainer = list[0] == 'c' && index++ == trainer;
+      const Field resources = container["resources"];
       Resources own;
-      (is_trainer ? of_trainer : own).add(containers[i].at("resources"), at);
-      check_resources(own, problems);  // of the trainer: nothing
+      (is_trainer ? of_trainer : own).add(resources);
+      check_resources(own);  // of the trainer: nothing
       // The trainer's claims are those of resourcesPerNode, where it has any.
-      if (is_trainer && has(spec.trainer.resources_per_node, "claims")) continue;
-      check_claims(spec, containers[i].at("resources"), at, problems);
+      if (!is_trainer || !per_node["claims"].is_there()) check_claims(pod_spec, resources);
     }
   }
-  const std::string of_field = "spec.trainer.resourcesPerNode";
-  of_trainer.add(spec.trainer.resources_per_node, of_field);
-  check_claims(spec, spec.trainer.resources_per_node, of_field, problems);
-  check_resources(of_trainer, problems);
+  of_trainer.add(per_node);
+  check_claims(pod_spec, per_node);
+  check_resources(of_trainer);
 }
 
 }  // namespace
@@ -868,9 +747,10 @@ std::vector<api::Problem> check_pod_values(const api::TrainJobSpec& spec) {
   std::vector<api::Problem> problems;
   const auto apply = [&](const std::string& type, const Json& value, const std::string& path) {
     const auto rule = rules().find(type);
-    if (rule != rules().end()) rule->second(value, Place(path, problems));
+    if (rule != rules().end()) rule->second(Field(value, path, problems));
   };
-  check_image(spec.trainer.image, Place("spec.trainer.image", problems));
+  const Json image = spec.trainer.image;
+  check_image(Field(image, "spec.trainer.image", problems));
   visit_objects("PodTemplateSpec", spec.trainer.pod_template, std::string(train::kTemplatePath), apply);
   for (size_t i = 0; i < spec.trainer.env.size(); ++i) {
     visit_objects("EnvVar", spec.trainer.env[i], api::field_below("spec.trainer.env", i), apply);

@@ -187,9 +187,9 @@ class Decision {
   [[nodiscard]] bool has_pods() const { return !input_.node_ranks_with_pods.empty(); }
   // A label of the job may name a Workload that is somebody else's.
   [[nodiscard]] bool is_ours(const Workload& workload) const { return is_controlled_by(workload.meta, job_.meta); }
-  // Was the Workload made for the job by somebody else? MultiKueue's copy of ours, in the cluster that it sends the job
-  // to, has our annotations, with the hash of perhaps another version of the operator.
-  [[nodiscard]] bool is_given() const { return workload_->is_prebuilt() || prebuilt_ == workload_->meta.name; }
+  // In a worker cluster the Workload was copied by MultiKueue. Its hash may be of another operator version, so it is
+  // not compared.
+  [[nodiscard]] bool is_made_by_others() const { return workload_->is_prebuilt() || prebuilt_ == workload_->meta.name; }
 
   void wait(std::string reason, std::string message) {
     d_.may_run = false;
@@ -295,7 +295,7 @@ class Decision {
       return false;
     }
     // A Workload that somebody has deactivated is replaced when it is active again: the next one would be active.
-    if (is_given() ? !fits_prebuilt() : w.is_active && is_outdated()) return false;
+    if (is_made_by_others() ? !fits_prebuilt() : w.is_active && is_outdated()) return false;
     if (!w.is_active && w.meta.annotations.count(std::string(kDeactivatedAnnotation)) > 0) {
       Json body = with_version(w);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), nullptr}};
@@ -397,7 +397,7 @@ class Decision {
     }
     constexpr const char* kTimeLimit = "maximumExecutionTimeSeconds";
     const std::optional<int64_t> seconds = max_execution_seconds(job_.meta);
-    if (!is_given() && !w.is_admitted() && seconds != number_field(*object_, {"spec", kTimeLimit})) {
+    if (!is_made_by_others() && !w.is_admitted() && seconds != number_field(*object_, {"spec", kTimeLimit})) {
       spec[kTimeLimit] = seconds ? Json(*seconds) : Json(nullptr);
     }
     if (spec.empty()) return;

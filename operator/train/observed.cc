@@ -94,7 +94,7 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   o.network_policy = if_controlled(objects.network_policy, o.job.meta);
   o.nodes = std::move(objects.nodes);
   o.wanted_pods = o.job.spec.trainer.num_nodes;
-  take_kueue(std::move(objects.kueue), o);
+  copy_kueue(std::move(objects.kueue), o);
   return o;
 }
 
@@ -103,7 +103,7 @@ int agents_max(const Observed& o) {
   return std::max(o.wanted_pods, elastic ? elastic->max_nodes : 0);
 }
 
-void take_kueue(KueueView kueue, Observed& o) {
+void copy_kueue(KueueView kueue, Observed& o) {
   o.kueue = std::move(kueue);
   o.job.spec.trainer.num_nodes = o.wanted_pods;
   o.job.spec.trainer.num_nodes = num_pods(o.job, o.kueue);

@@ -159,7 +159,7 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
 int agents_max(const Observed& observed);
 
 // Adds what is known of Kueue, which decides how many pods the job has, and what an admission adds to each.
-void take_kueue(KueueView kueue, Observed& observed);
+void copy_kueue(KueueView kueue, Observed& observed);
 
 // CRD names of the kinds that the job needs and a cluster, or the operator's roles, may lack.
 std::vector<std::string> kinds_needed(const api::TrainJob& job);

@@ -31,7 +31,7 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
     return {};
   }
   if (placement.again_at > input.now) return {.gives_back = std::nullopt, .look_again_at = placement.again_at};
-  if (!input.capacity.is_short() || input.capacity.holding == 0) {
+  if (!input.capacity.is_short() || input.capacity.num_occupying == 0) {
     placement.short_since = 0;
     return {};
   }
@@ -42,8 +42,8 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
   placement.short_since = 0;
   placement.again_at = input.now + wait_after(input.job_uid, ++placement.times_given_back);
   return {.gives_back = "Of the " + std::to_string(input.capacity.needed) + " pods that are needed " +
-                        std::to_string(input.capacity.placed) + " had been scheduled after " + std::to_string(waited) +
-                        " s (health.placementTimeoutSeconds is " +
+                        std::to_string(input.capacity.num_scheduled) + " had been scheduled after " +
+                        std::to_string(waited) + " s (health.placementTimeoutSeconds is " +
                         std::to_string(*spec.health.placement_timeout_seconds) +
                         "); all pods are deleted to free their nodes, and created again at " +
                         api::format_time(placement.again_at) + ".",

@@ -1,7 +1,9 @@
 #include "operator/train/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "operator/train/bookkeeping.h"
 #include "operator/train/elastic.h"
@@ -127,28 +129,41 @@ void plan_after_the_end(PlanState& state) {
   delete_when_its_time_is_over(state);
 }
 
-// Is newer progress the only change of the status? Then it is written at most every Settings::progress_seconds. Any
-// other status write includes it, and every decision uses the newest.
-bool can_wait(PlanState& state) {
-  const std::optional<api::JobProgress>& written = state.observed.job.status.progress;
-  if (!written || written->last_updated_time > state.now) return false;
-  const api::UnixSeconds due = written->last_updated_time + state.observed.settings.progress_seconds;
-  if (due <= state.now) return false;
-  api::TrainJobStatus rest = state.status;
-  rest.progress = written;
-  if (!(rest == state.observed.job.status)) return false;
-  state.look_again(due);
-  return true;
+// What a status says besides counts of pods, figures of progress and words.
+struct Essence {
+  std::optional<api::JobPhase> phase;
+  std::map<std::string, std::pair<api::ConditionStatus, std::string>> conditions = {};  // type → status and reason
+  std::map<int, int> attempts;
+  std::vector<api::RecentFailure> recent_failures;
+  api::RestartCounts restarts;
+  Bookkeeping book;
+  bool operator==(const Essence&) const = default;
+};
+
+Essence essence_of(const api::TrainJobStatus& status) {
+  Essence essence{.phase = status.phase,
+                  .attempts = status.attempts,
+                  .recent_failures = status.recent_failures,
+                  .restarts = status.restarts,
+                  .book = bookkeeping_from_json(status.bookkeeping)};
+  for (const api::Condition& condition : status.conditions.list()) {
+    essence.conditions[condition.type] = {condition.status, condition.reason};
+  }
+  // The next operator could read these from the pods, and begins startupTimeoutSeconds anew.
+  Bookkeeping& book = essence.book;
+  book.created.clear();
+  book.done.clear();
+  book.first_done_at = book.waiting_since = book.checked_generation = 0;
+  if (book.process_restarts_now == 0) book.process_restarts_pod.clear();
+  return essence;
 }
 
-// How long may the new status wait for one that says more, and is written in its place? A status that only counts pods
-// (which there are, how many are ready and how many have ended with 0) waits two seconds, and the beginning of
-// startupTimeoutSeconds ten: the next operator could read the same from the pods, or begin that time anew. With many
-// small jobs most writes are of these kinds. A job's first status counts as one while its Service and pods are still to
-// be created. Any later change of the phase is written at once, because users and `lockstep-operator try` watch it.
+// How long may the new status wait for one that says more, and is written in its place? One of the same essence waits
+// two seconds, or, when nothing but figures of progress is new, until Settings::progress_seconds are over. With many
+// small jobs most writes are of these kinds. A job's first status waits while only its Service and pods are still to be
+// created. Every other one is written at once, because users and `lockstep-operator try` watch it.
 api::UnixSeconds time_to_wait(const PlanState& state) {
   constexpr api::UnixSeconds kCounts = 2;
-  constexpr api::UnixSeconds kStartupTime = 10;
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return 0;
   const api::TrainJobStatus& before = state.observed.job.status;
@@ -158,34 +173,24 @@ api::UnixSeconds time_to_wait(const PlanState& state) {
     const auto* const object = std::get_if<CreateObject>(&action.what);
     return is_first && object != nullptr && text_field(object->object, {"kind"}) == "Service";
   });
+  api::TrainJobStatus rest = state.status;
+  rest.progress = before.progress;
+  if (before.progress && rest == before) {
+    const api::UnixSeconds since = state.now - before.progress->last_updated_time;
+    return since < 0 ? 0 : std::max<api::UnixSeconds>(state.observed.settings.progress_seconds - since, 0);
+  }
   if (!only_makes_pods || (is_first && plan.actions.empty())) return 0;
-  const std::vector<api::Condition>& conditions = state.status.conditions.list();
-  const bool is_condition_changed = std::any_of(conditions.begin(), conditions.end(), [&](const api::Condition& now) {
-    const api::Condition* const was = before.conditions.find(now.type);
-    return was == nullptr || was->status != now.status || was->reason != now.reason;
-  });
-  if (!is_first && (is_condition_changed || state.status.phase != before.phase)) return 0;
-  Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
-  book.waiting_since = state.book.waiting_since;
-  api::TrainJobStatus rest = before;
-  rest.bookkeeping = to_json(book);
-  if (state.status == rest) return kStartupTime;
-  book.created = state.book.created;
-  book.done = state.book.done;
-  book.first_done_at = state.book.first_done_at;
-  book.checked_generation = state.book.checked_generation;
-  if (state.book.process_restarts_now == 0) book.process_restarts_pod = state.book.process_restarts_pod;
-  const bool only_counts = book == state.book && state.status.attempts == before.attempts &&
-                           state.status.recent_failures == before.recent_failures &&
-                           state.status.restarts == before.restarts;
-  return only_counts ? kCounts : 0;
+  Essence essence = essence_of(before);
+  if (is_first) essence.phase = state.status.phase;
+  if (is_first) essence.conditions = essence_of(state.status).conditions;
+  return essence == essence_of(state.status) ? kCounts : 0;
 }
 
 Plan finish(PlanState& state) {
   state.status.observed_generation = state.observed.job.meta.generation;
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
-  if (!(state.status == state.observed.job.status) && !can_wait(state)) {
+  if (!(state.status == state.observed.job.status)) {
     state.plan.status_wait_seconds = time_to_wait(state);
     // Not in a write of their own.
     forget_settled(state.status.progress ? state.status.progress->step : -1, state.now, state.book);
@@ -223,7 +228,7 @@ Plan make_plan(const Observed& observed) {
   } else {
     state.status.selector = pod_selector(observed.job.meta.name);
     look_at_pods(state);
-    take_report(state);
+    read_report(state);
     decide(state);
     write_conditions(state);
     is_finished(state.status) ? plan_after_the_end(state) : write_workload(state);

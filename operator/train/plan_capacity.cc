@@ -59,15 +59,15 @@ Capacity count_capacity(const PlanState& state) {
       const bool is_incomplete = !state.queue.no_new_pods.empty();  // the queue's admission
       if (is_refused || is_given_back || is_incomplete || node_rank >= num_creatable || waits_for_earlier_pods ||
           earlier_job_ending(state, node_rank)) {
-        ++capacity.waiting;
+        ++capacity.num_unscheduled;
       } else if (not_before(node_rank, state.book) <= state.now) {  // pods that fail at once are made to wait
-        ++capacity.starting;
+        ++capacity.num_starting;
       }
       continue;
     }
-    if (pod->scheduled || is_refused) ++capacity.holding;
-    pod->scheduled ? ++capacity.placed : ++capacity.waiting;
-    if (pod->scheduled && !pod->started) ++capacity.starting;
+    if (pod->scheduled || is_refused) ++capacity.num_occupying;
+    pod->scheduled ? ++capacity.num_scheduled : ++capacity.num_unscheduled;
+    if (pod->scheduled && !pod->started) ++capacity.num_starting;
     if (pod->scheduled && !pod->started && pod->waiting) capacity.is_at_fault = true;
     if (pod->scheduled && !pod->started && pod->init_container.empty()) only_init_containers_run = false;
     if (!pod->started && !pod->init_container.empty()) capacity.is_initializing = true;
@@ -157,7 +157,7 @@ void make_room_for_pod0(PlanState& state) {
   state.event(false, "RoomMadeForPod0", message, "MakeRoom");
   state.plan.why = message;
   state.book.room_made_at = state.now;
-  // Those that wait for a node go, too: they would take the one that gets free.
+  // Unscheduled pods are replaced as well, or the scheduler gives one of them the node that was freed for pod 0.
   const int chosen_rank = chosen->node_rank;
   for (int node_rank = pods_needed(state.spec); node_rank < state.spec.trainer.num_nodes; ++node_rank) {
     const PodView* const pod = state.current[static_cast<size_t>(node_rank)];

@@ -126,9 +126,9 @@ bool is_seen_by_scheduler(const Json& group) {
   });
 }
 
-// Call once all pods of the gang are scheduled. From the returned time on the scheduler counts as ignoring the group
-// if it has not written that condition. nullopt: it has written the condition, or the gang is not Native.
-std::optional<api::UnixSeconds> ignored_from(const PlanState& state) {
+// Call once all pods of the gang are scheduled. The scheduler has until then to write that condition; later we report
+// kNoGang. nullopt: it has written the condition, or the gang is not Native.
+std::optional<api::UnixSeconds> scheduler_grace_ends_at(const PlanState& state) {
   const Json* const group = current_group(state);
   if (state.spec.scheduling.gang != api::Gang::kNative || group == nullptr || is_seen_by_scheduler(*group))
     return std::nullopt;
@@ -167,7 +167,7 @@ ConditionState gang_scheduled(const PlanState& state) {
   const bool was_ignored =
       before != nullptr && before->reason == kNoGang && before->message.find(of_group) != std::string::npos;
   if (bound == size || was_ignored) {
-    const std::optional<api::UnixSeconds> from = ignored_from(state);
+    const std::optional<api::UnixSeconds> from = scheduler_grace_ends_at(state);
     if (from && (was_ignored || *from <= state.now)) {
       return {api::ConditionStatus::kFalse, std::string(kNoGang),
               "There is no gang: the scheduler has bound the pods and says nothing of their group" + of_group +
@@ -183,14 +183,14 @@ ConditionState gang_scheduled(const PlanState& state) {
                 ", as one does whose feature gate TopologyAwareWorkloadScheduling is off, so its pods may be anywhere. "
                 "Switch that gate on in the API server and the scheduler, then suspend and resume the job; or suspend "
                 "it and remove the topology.",
-            ignored_from(state)};
+            scheduler_grace_ends_at(state)};
   }
   if (bound == size) {
     return {
         api::ConditionStatus::kTrue, "GangScheduled",
         (size == 1 ? "The pod of the gang is scheduled" : "All " + plural(size, "pod") + " of the gang are scheduled") +
             of_group + ".",
-        ignored_from(state)};
+        scheduler_grace_ends_at(state)};
   }
   if (state.gang_obstacle) {
     return {api::ConditionStatus::kFalse, state.gang_obstacle->reason,
@@ -253,9 +253,9 @@ bool has_pod_group(PlanState& state) {
   const std::string name = "PodGroup " + current_name(state);
   // One that is being deleted goes when its pods have gone, and is then made again.
   if (const Json* const group = current_group(state); group != nullptr) {
-    const bool is_going = api::meta_of(*group).deletion_time.has_value();
+    const bool was_already_deleting = api::meta_of(*group).deletion_time.has_value();
     const bool is_fixed = groups(state)->api_version == kNativeAlpha;  // Kubernetes 1.36 refuses another size
-    if (!is_going && !is_fixed && !is_size_right(state, *group)) {
+    if (!was_already_deleting && !is_fixed && !is_size_right(state, *group)) {
       state.act(ApplyObject{std::move(desired)}, "its size is not the gang's");
     }
     return true;

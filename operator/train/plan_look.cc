@@ -102,14 +102,14 @@ void look_for_stuck_pods(PlanState& state) {
   }
 }
 
-void take_figures(PlanState& state, const RunReport& report) {
+void copy_figures(PlanState& state, const RunReport& report) {
   if (!report.origin.empty() && report.origin != state.book.origin) {
     state.book.origin = report.origin;
     state.event(false, "StateLoaded", "The run's state: " + state.book.origin + ".", "Train");
   }
   if (report.progress && report.progress->step > 0) note_commit(state.spec, state.book);
-  take_progress(report, state.status);
-  take_process_failures(report, state.current, state.status);
+  copy_progress(report, state.status);
+  count_process_failures(report, state.current, state.status);
   if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, state.book);
   if (state.book.process_restarts_pod != report.pod_uid) {
     state.book.process_restarts_before += state.book.process_restarts_now;
@@ -146,11 +146,11 @@ void look_at_pods(PlanState& state) {
   }
 }
 
-void take_report(PlanState& state) {
+void read_report(PlanState& state) {
   const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
   if (pod0 == nullptr) return;
   if (state.observed.report && state.observed.report->pod_uid == pod0->meta.uid) {
-    take_figures(state, *state.observed.report);
+    copy_figures(state, *state.observed.report);
     const bool is_alive = state.ends.empty() || state.ends.front().node_rank != 0;
     const api::UnixSeconds stale_at = state.observed.report->read_at + kReportFreshSeconds;
     if (is_alive && stale_at > state.now) {
@@ -163,7 +163,7 @@ void take_report(PlanState& state) {
   if (!final_report.ok()) return;
   final_report->pod_uid = pod0->meta.uid;
   final_report->read_at = pod0->end->time;
-  take_figures(state, *final_report);
+  copy_figures(state, *final_report);
   state.made_no_step = !final_report->progress && !final_report->origin.empty();
 }
 

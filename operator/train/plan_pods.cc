@@ -93,7 +93,7 @@ bool is_template_valid(PlanState& state) {
   return again <= state.now;
 }
 
-void take_answer_to_first_pod(PlanState& state) {
+void judge_first_pod(PlanState& state) {
   const int64_t generation = state.observed.job.meta.generation;
   const std::optional<FirstPod>& first = state.observed.first_pod;
   if (first && first->generation == generation && first->refused.empty()) state.book.checked_generation = generation;
@@ -270,7 +270,7 @@ const CreateProblem* refusal_of_all_pods(const PlanState& state) {
 void plan_pods(PlanState& state, bool stops_replacing_pods) {
   std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_node_ranks(state);
   const bool is_valid = missing.empty() || is_template_valid(state);
-  if (is_valid) take_answer_to_first_pod(state);
+  if (is_valid) judge_first_pod(state);
   // Also while no pod is missing, or none can be made: without the Service no agent finds a new pod 0.
   const bool may_create =
       !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_prerequisites(state) && is_valid;

@@ -98,9 +98,9 @@ void ask_queue(PlanState& state) {
   report_priority_problem(state, state.status.conditions.find(api::condition::kAdmitted));
   if (!state.queue.is_queued || state.queue.may_run || !wants_to_run) return;
   const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
-  const bool was_users =
+  const bool was_suspended_by_user =
       before != nullptr && before->status == api::ConditionStatus::kTrue && before->reason == "Suspended";
-  if (was_users) forget_failures(state);
+  if (was_suspended_by_user) forget_failures(state);
   state.queue_hold = Hold{state.observed.job.meta.generation, state.queue.reason, state.queue.message};
 }
 

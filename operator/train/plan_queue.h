@@ -6,7 +6,7 @@
 namespace lockstep::train {
 
 // Asks the policy. To be called before keep_suspended, because a job that is not admitted is kept suspended
-// (PlanState::hold_now).
+// (PlanState::active_hold).
 void ask_queue(PlanState& state);
 // Adds the writes to the Workload of a job that goes on. To be called when its conditions are known.
 void write_workload(PlanState& state);

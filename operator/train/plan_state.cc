@@ -27,7 +27,7 @@ PlanState::PlanState(const Observed& picture)
       status(picture.job.status),
       book(bookkeeping_from_json(picture.job.status.bookkeeping)) {}
 
-const Hold* PlanState::hold_now() const {
+const Hold* PlanState::active_hold() const {
   if (book.held) return &*book.held;
   return queue_hold ? &*queue_hold : nullptr;
 }

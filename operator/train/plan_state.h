@@ -58,7 +58,7 @@ struct PlanState {
   bool is_over = false;                   // the job ends in this pass
 
   // Why the job is kept suspended though its user did not ask for it; nullptr: it is not.
-  [[nodiscard]] const Hold* hold_now() const;
+  [[nodiscard]] const Hold* active_hold() const;
 
   [[nodiscard]] int attempt_of(int node_rank) const { return status.attempt_of(node_rank); }
   // Is the pod of an earlier attempt, or of a rank from numNodes on?

@@ -35,7 +35,7 @@ void stop_for_suspend(PlanState& state) {
   for (const PodView& pod : state.observed.pods) {
     if (pod.deleting || kept.count(pod.meta.name) > 0) continue;
     state.act(DeletePod{pod.meta.name, pod.meta.uid},
-              state.hold_now() != nullptr ? state.hold_now()->reason : "spec.suspend is true");
+              state.active_hold() != nullptr ? state.active_hold()->reason : "spec.suspend is true");
   }
   state.plan.why = state.suspend.message;
 }
@@ -72,7 +72,7 @@ bool keep_suspended(PlanState& state) {
   state.suspend =
       apply_suspend(state.spec, {.was_suspended = state.status.conditions.is_true(api::condition::kSuspended),
                                  .pods_left = state.pods_left,
-                                 .held = state.hold_now()});
+                                 .held = state.active_hold()});
   if (state.suspend.step == SuspendStep::kResuming && state.queue.is_queued) {
     state.suspend.message = state.queue.message;
   }

@@ -60,14 +60,14 @@ PodEventDelay::Turn PodEventDelay::turn_after(const Json& pod, bool is_gone) {
   if (is_gone && !now.place.empty()) now.place = "gone";
   const auto found = jobs_.find(now.job);
   const Counts counts = found == jobs_.end() ? Counts{} : found->second;
-  const bool is_going = before.deleting && (is_gone || now.deleting);
+  const bool was_already_deleting = before.deleting && (is_gone || now.deleting);
   const bool is_end = is_gone || now.deleting != before.deleting || now.failed != before.failed;
   const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.num_nodes;
   const bool is_last_done = now.done && !before.done && counts.done >= now.num_nodes;
   const bool is_last_gone = is_gone && counts.deleting == 0;
   // The first sign of a lost node may be that a pod is no longer ready.
   const bool is_readiness_lost = before.ready && !now.ready && !now.done && !now.deleting;
-  if ((is_end && !is_going) || is_readiness_lost || is_last_done || is_last_gone) {
+  if ((is_end && !was_already_deleting) || is_readiness_lost || is_last_done || is_last_gone) {
     return {.wait = milliseconds::zero(), .goes_first = true};
   }
   if (is_last_ready || now.place != before.place) return {.wait = milliseconds::zero()};

@@ -68,7 +68,7 @@ std::string pod_text(const std::string& name) { return object_text("pod", name);
 struct Place {
   const kube::Resource& resource;
   control::Cache& cache;
-  std::shared_ptr<control::Cache> held = {};  // of a kind that may go while this is used
+  std::shared_ptr<control::Cache> keeps_cache_alive = {};  // of a kind that may go while this is used
 };
 
 // Does `object` have all that `desired` says? Lists are compared whole.
@@ -244,7 +244,7 @@ class Pass {
   Result<Outcome> plan_and_carry_out(Observed& observed) {
     TRY_ASSIGN(std::optional<KueueView> kueue, kueue_.read(observed.job, memory_.kueue, now_));
     if (kueue) {
-      take_kueue(*std::move(kueue), observed);
+      copy_kueue(*std::move(kueue), observed);
     } else if (may_have_workload(observed.job)) {
       // Workloads cannot be read (the informer logs why): the job may have a reservation that says how many pods it
       // gets.
@@ -260,9 +260,9 @@ class Pass {
       const api::UnixSeconds due = now_ + plan.status_wait_seconds;
       memory_.write_status_at = memory_.unwritten_status ? std::min(memory_.write_status_at, due) : due;
     }
-    // A job without a status gets one as soon as its pods are made.
-    const bool is_due = plan.actions.empty() && field(object_, {"status", "phase"}) == nullptr;
-    if ((plan.status || memory_.unwritten_status) && !is_due && now_ < memory_.write_status_at) {
+    // The first status does not wait any longer once no action is left.
+    const bool first_status_is_complete = plan.actions.empty() && field(object_, {"status", "phase"}) == nullptr;
+    if ((plan.status || memory_.unwritten_status) && !first_status_is_complete && now_ < memory_.write_status_at) {
       if (plan.status) memory_.unwritten_status = *plan.status;
       look_again_within(std::chrono::seconds(memory_.write_status_at - now_));
     } else if (plan.status || memory_.unwritten_status) {
@@ -299,7 +299,7 @@ class Pass {
 
   Result<Observed> observe_now() {
     ClusterObjects objects{.job = object_};
-    objects.pods = look_at_pods();
+    objects.pods = cached_pod_views();
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.nodes != nullptr && p_.nodes->synced()) {
@@ -390,7 +390,7 @@ class Pass {
 
   // Takes the views of the last pass. Only a pod that has changed since, which the cache shows as another object, is
   // read again: with 1,000 pods, copies and repeated reads would be most of the work of a pass.
-  std::vector<PodView> look_at_pods() {
+  std::vector<PodView> cached_pod_views() {
     std::map<const Json*, PodView*> known;
     for (PodView& pod : memory_.pods) known.emplace(pod.object.get(), &pod);
     std::vector<control::ObjectPtr> objects = p_.pods.find(job_index_value(key_));
@@ -603,12 +603,12 @@ class Pass {
     if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
     std::vector<Result<Json>> answers = p_.client.send_all(requests);
     creates_at_once_ = 4;  // so that a job of a few pods is made in two rounds
-    const Status pod_taken = take_first_pod(observed, pod, object, std::move(answers.front()));
-    if (service != nullptr) TRY(take_object(observed, *service, std::move(answers.back())));
+    const Status pod_taken = handle_first_pod(observed, pod, object, std::move(answers.front()));
+    if (service != nullptr) TRY(handle_object(observed, *service, std::move(answers.back())));
     return pod_taken;
   }
 
-  Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object, Result<Json> answer) {
+  Status handle_first_pod(const Observed& observed, const CreatePod& pod, const Json& object, Result<Json> answer) {
     const bool is_refused = !answer.ok() && is_about_the_pod(answer.error());
     const bool is_answered = answer.ok() || answer.error().code == ErrorCode::kExists || is_refusal(answer.error());
     if (is_answered) {
@@ -630,7 +630,7 @@ class Pass {
     if (!answer.ok() && (concerns_all_pods(answer.error()) || answer.error().code == ErrorCode::kConflict)) {
       is_blocked_ = true;
     }
-    return take_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
+    return handle_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
   }
 
   Status look_up_pods(const Observed& observed, std::span<const Action> group) {
@@ -639,16 +639,16 @@ class Pass {
         [&](const LookUpPod& action) -> kube::Request {
           return kube::Get{kube::pods(), pod_key(action.name)};
         },
-        [&](const LookUpPod& action, const Result<Json>& pod) { return take_looked_up(observed, action, pod); });
+        [&](const LookUpPod& action, const Result<Json>& pod) { return handle_looked_up(observed, action, pod); });
   }
 
-  Status take_looked_up(const Observed& observed, const LookUpPod& action, const Result<Json>& pod) {
+  Status handle_looked_up(const Observed& observed, const LookUpPod& action, const Result<Json>& pod) {
     if (!pod.ok() && pod.error().code != ErrorCode::kNotFound) return pod.error();
     if (pod.ok() && is_controlled_by(api::meta_of(*pod), observed.job.meta)) {
       Json labels = owned_labels(observed.job.meta);
       labels[std::string(kNodeRankLabel)] = std::to_string(action.node_rank);
       labels[std::string(kAttemptLabel)] = std::to_string(action.attempt);
-      return take_ours(pod_text(action.name), kube::pods(), *pod, labels, p_.pods);
+      return adopt_ours(pod_text(action.name), kube::pods(), *pod, labels, p_.pods);
     }
     memory_.missing_pods.insert(action.name);
     outcome_.learned = true;
@@ -688,14 +688,14 @@ class Pass {
 
   Status act(const Observed& observed, const CreateObject& action) {
     TRY_ASSIGN(const Place place, place_of(action.object));
-    return take_object(observed, action.object, p_.client.create(place.resource, action.object));
+    return handle_object(observed, action.object, p_.client.create(place.resource, action.object));
   }
 
-  Status take_object(const Observed& observed, const Json& object, Result<Json> answer) {
+  Status handle_object(const Observed& observed, const Json& object, Result<Json> answer) {
     TRY_ASSIGN(const Place place, place_of(object));
     const api::ObjectKey key = api::key_of(object);
-    TRY(take_answer(observed, object_text(place.resource.kind, key.name), place.resource, object, std::move(answer),
-                    place.cache));
+    TRY(handle_answer(observed, object_text(place.resource.kind, key.name), place.resource, object, std::move(answer),
+                      place.cache));
     // The actions after it need this object: without it they wait for another pass.
     const control::ObjectPtr made = place.cache.get(key);
     is_blocked_ = is_blocked_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
@@ -805,7 +805,8 @@ class Pass {
         });
   }
 
-  // Only as it was planned for: somebody may just have given it more time.
+  // Names the resourceVersion that was planned from: if ttlSecondsAfterFinished was raised meanwhile, the delete is
+  // refused, and planned again.
   Status act(const Observed& observed, const DeleteJob&) {
     const Status deleted =
         p_.client.remove(kube::train_jobs(), key_, {.uid = observed.job.meta.uid, .resource_version = job_version_});
@@ -840,8 +841,8 @@ class Pass {
       std::vector<Result<Json>> answers = p_.client.send_all(requests);
       for (size_t i = 0; i < batch.size(); ++i) {
         if (!answers[i].ok() && concerns_all_pods(answers[i].error())) are_all_refused = true;
-        const Status taken = take_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::pods(),
-                                         std::get<kube::Create>(requests[i]).object, std::move(answers[i]), p_.pods);
+        const Status taken = handle_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::pods(),
+                                           std::get<kube::Create>(requests[i]).object, std::move(answers[i]), p_.pods);
         if (first.ok() && !taken.ok()) first = taken;
       }
     }
@@ -849,8 +850,8 @@ class Pass {
   }
 
   // Handles the answer to a create: the object was made, was there already, or there is a problem for the next plan.
-  Status take_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
-                     const Json& object, Result<Json> answer, control::Cache& cache) {
+  Status handle_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
+                       const Json& object, Result<Json> answer, control::Cache& cache) {
     if (answer.ok()) {
       cache.assume(*std::move(answer));
       memory_.problems.erase(text);
@@ -884,7 +885,7 @@ class Pass {
     // It is this job's: the answer to an earlier create was lost, or the cache does not show the object.
     if (is_controlled_by(api::meta_of(*there), observed.job.meta)) {
       const Json* const labels = field(object, {"metadata", "labels"});
-      return take_ours(text, resource, *there, labels == nullptr ? Json() : *labels, cache);
+      return adopt_ours(text, resource, *there, labels == nullptr ? Json() : *labels, cache);
     }
     look_at_namesake(observed, text, api::meta_of(*there));
     return {};
@@ -892,8 +893,8 @@ class Pass {
 
   // The caches find an object by its labels, so missing ones are put back. The problem is remembered and reported, for
   // a policy may take them away again; the next try is when the problem's time has come.
-  Status take_ours(const std::string& text, const kube::Resource& resource, const Json& there, const Json& labels,
-                   control::Cache& cache) {
+  Status adopt_ours(const std::string& text, const kube::Resource& resource, const Json& there, const Json& labels,
+                    control::Cache& cache) {
     outcome_.learned = true;
     const Json lost = lost_labels(there, labels);
     if (lost.empty()) {

@@ -30,7 +30,7 @@ constexpr api::UnixSeconds kAgentWaitSeconds = 60;
 constexpr std::array<std::string_view, 7> kOrdinaryReasons = {
     "AllPodsReady", "PodsStarting", "PodsNotReady", "Suspended", "GangStarting", kEarlierGangEnding, kTriedAgain};
 
-std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
+std::string x_of_y(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
 
 // nullptr: there is none, or the node rank, which an agent has reported, is not one of this job.
 const PodView* pod_at(const std::vector<const PodView*>& current, int node_rank) {
@@ -164,7 +164,7 @@ std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusInput& input
 }
 
 std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
-  std::string text = of(counts.ready, counts.desired) + (counts.desired == 1 ? " pod" : " pods") +
+  std::string text = x_of_y(counts.ready, counts.desired) + (counts.desired == 1 ? " pod" : " pods") +
                      (counts.ready == 1 || counts.desired == 1 ? " is ready" : " are ready");
   if (!input.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
   return text;
@@ -255,7 +255,7 @@ ConditionState running_condition(const StatusInput& input) {
     const bool is_at_work = input.report->is_running() || input.report->is_ending();
     if (is_at_work && has_step) {
       return {ConditionStatus::kTrue, "StepCommitted",
-              "Pod 0 reports steps; " + of(input.report->num_nodes, counts.desired) +
+              "Pod 0 reports steps; " + x_of_y(input.report->num_nodes, counts.desired) +
                   (counts.desired == 1 ? " pod trains" : " pods train") +
                   (input.book.origin.empty() ? "." : "; the state: " + input.book.origin + ".")};
     }
@@ -288,7 +288,7 @@ ConditionState degraded_condition(const StatusInput& input, const ConditionState
   }
   if (report->num_nodes > 0 && report->num_nodes < desired) {
     return {ConditionStatus::kTrue, "FewerNodes",
-            "The run goes on with " + of(report->num_nodes, desired) +
+            "The run goes on with " + x_of_y(report->num_nodes, desired) +
                 " pods; each step takes longer, and the result is the same."};
   }
   if (report->slowest) {
@@ -371,7 +371,7 @@ Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& obje
   return status == job.status ? std::nullopt : std::optional(std::move(status));
 }
 
-void take_progress(const RunReport& report, api::TrainJobStatus& status) {
+void copy_progress(const RunReport& report, api::TrainJobStatus& status) {
   if (!report.progress && !report.checkpoint_step) return;
   const api::JobProgress before = status.progress.value_or(api::JobProgress{});
   api::JobProgress progress = report.progress.value_or(before);
@@ -394,8 +394,8 @@ void add_failure(api::RecentFailure failure, api::TrainJobStatus& status) {
   }
 }
 
-void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
-                           api::TrainJobStatus& status) {
+void count_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
+                            api::TrainJobStatus& status) {
   // Failures older than the newest known one were added before, or have dropped out of the list since.
   api::UnixSeconds newest = 0;
   for (const api::RecentFailure& known : status.recent_failures) newest = std::max(newest, known.time);

@@ -78,10 +78,10 @@ Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& job,
                                                                 api::UnixSeconds now);
 
 // Copies what pod 0 reported into progress. lastUpdatedTime changes only when something else in it does.
-void take_progress(const RunReport& report, api::TrainJobStatus& status);
+void copy_progress(const RunReport& report, api::TrainJobStatus& status);
 // Adds the failures of workers that an agent restarted and that the status does not list yet.
-void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
-                           api::TrainJobStatus& status);
+void count_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
+                            api::TrainJobStatus& status);
 // "Pod job-1-0: the worker of rank 3 ended with 139 (SignalSEGV: segmentation fault), and 1 more. …" The
 // newest restart in the status; `restarts`: the number of new restarts that the text is about.
 std::string worker_restarted_text(const api::TrainJobStatus& status, const std::vector<const PodView*>& current,

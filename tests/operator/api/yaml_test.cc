@@ -293,7 +293,7 @@ TEST(Yaml, text_is_written_as_people_write_it) {
   const OrderedJson value = OrderedJson::parse(R"({
     "apiVersion": "lockstep.dev/v1", "numNodes": 2, "image": "a/b:1", "empty": {}, "none": [], "nothing": null,
     "args": ["run", "--epochs", "20", "yes", "a: b", ""], "list": [{"a": 1, "b": {"c": 2}}, [1, 2], []],
-    "script": "set -e\n\techo 'x'\n\necho done\n", "cut": "a\nb", "more": "a\n\n\n", "odd": "a \nb", "12": 1.5})");
+    "script": "set -e\necho 'x'\n\necho done\n", "cut": "a\nb", "more": "a\n\n\n", "odd": "a \nb", "12": 1.5})");
   const std::string text = to_yaml(value);
   EXPECT_EQ(text, R"(apiVersion: lockstep.dev/v1
 numNodes: 2
@@ -302,27 +302,27 @@ empty: {}
 none: []
 nothing: null
 args:
-- run
-- "--epochs"
-- "20"
-- "yes"
-- "a: b"
-- ""
+  - run
+  - "--epochs"
+  - "20"
+  - "yes"
+  - "a: b"
+  - ""
 list:
-- a: 1
-  b:
-    c: 2
-- - 1
-  - 2
-- []
-script: "set -e\n\techo 'x'\n\necho done\n"
-cut: |-
-  a
-  b
-more: |+
-  a
+  - a: 1
+    b:
+      c: 2
+  -
+    - 1
+    - 2
+  - []
+script: |
+  set -e
+  echo 'x'
 
-
+  echo done
+cut: "a\nb"
+more: "a\n\n\n"
 odd: "a \nb"
 "12": 1.5
 )");

@@ -28,7 +28,7 @@ class EventAggregatorTest : public ::testing::Test {
     std::string words;
     while (const auto write = aggregator_.next(now_)) {
       words.append(words.empty() ? "" : "; ").append(in_words(*write));
-      aggregator_.written(*write, now_);
+      aggregator_.on_written(*write, now_);
     }
     return words;
   }
@@ -72,7 +72,7 @@ TEST_F(EventAggregatorTest, what_happens_during_a_write_is_written_later) {
   ASSERT_TRUE(write);
   record("oops");
   EXPECT_FALSE(aggregator_.next(now_)) << "one write of a series at a time";
-  aggregator_.written(*write, now_);
+  aggregator_.on_written(*write, now_);
   now_ += kEventUpdateInterval;
   EXPECT_EQ(write_due(), "update oops x2");
 }
@@ -85,7 +85,7 @@ TEST_F(EventAggregatorTest, differing_happenings_are_events_of_their_own) {
   std::set<std::string> names;
   while (const auto write = aggregator_.next(now_)) {
     names.insert(write->series.name);
-    aggregator_.written(*write, now_);
+    aggregator_.on_written(*write, now_);
   }
   EXPECT_EQ(names.size(), 4U);
 }
@@ -128,7 +128,7 @@ TEST_F(EventAggregatorTest, names_fit_into_the_apis_limit) {
 TEST_F(EventAggregatorTest, a_predecessors_event_is_counted_on) {
   record("oops");
   const auto write = aggregator_.next(now_);
-  aggregator_.exists(*write, 7, now_);
+  aggregator_.on_exists(*write, 7, now_);
   EXPECT_EQ(write_due(), "update oops x8");
   record("oops");
   now_ += kEventUpdateInterval;
@@ -145,7 +145,7 @@ TEST_F(EventAggregatorTest, a_deleted_event_is_created_again_with_the_unsent_cou
   const auto update = aggregator_.next(now_);
   ASSERT_TRUE(update);
   EXPECT_EQ(in_words(*update), "update oops x6");
-  aggregator_.is_gone(*update, now_);
+  aggregator_.on_gone(*update, now_);
   const auto create = aggregator_.next(now_);
   ASSERT_TRUE(create);
   EXPECT_EQ(in_words(*create), "create oops x1");
@@ -176,18 +176,18 @@ TEST_F(EventAggregatorTest, what_fails_is_tried_again_at_its_time_and_given_up_a
   for (int i = 1; i < kEventTriesMax; ++i) {
     const auto write = aggregator_.next(now_);
     ASSERT_TRUE(write) << i;
-    aggregator_.failed(*write, now_ + seconds(5));
+    aggregator_.on_failed(*write, now_ + seconds(5));
     EXPECT_FALSE(aggregator_.next(now_ + seconds(4)));
     now_ += seconds(5);
   }
-  aggregator_.failed(*aggregator_.next(now_), now_ + seconds(5));
+  aggregator_.on_failed(*aggregator_.next(now_), now_ + seconds(5));
   EXPECT_EQ(aggregator_.waiting(), 0U);
 }
 
 TEST_F(EventAggregatorTest, what_is_refused_is_dropped) {
   record("oops");
   record("oops");
-  aggregator_.failed(*aggregator_.next(now_), std::nullopt);
+  aggregator_.on_failed(*aggregator_.next(now_), std::nullopt);
   EXPECT_EQ(aggregator_.waiting(), 0U);
   record("oops");
   EXPECT_EQ(write_due(), "create oops x1") << "the next one is tried again";

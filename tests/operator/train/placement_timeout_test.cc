@@ -23,7 +23,7 @@ api::TrainJobSpec spec_with(std::optional<int> seconds) {
 }
 
 PlacementInput half_placed(api::UnixSeconds now, const std::string& uid = "job") {
-  return {.capacity = {.desired = 4, .needed = 4, .placed = 2, .waiting = 2, .holding = 2},
+  return {.capacity = {.desired = 4, .needed = 4, .num_scheduled = 2, .num_unscheduled = 2, .num_occupying = 2},
           .are_enough_ready = false,
           .job_uid = uid,
           .now = now};
@@ -55,7 +55,7 @@ TEST(PlacementTimeout, does_not_apply_to_a_job_with_enough_pods_or_none) {
   PlacementInput elastic = half_placed(1000);
   elastic.capacity.needed = 2;
   PlacementInput empty = half_placed(1000);
-  empty.capacity = {.desired = 4, .needed = 4, .placed = 0, .waiting = 4, .holding = 0};
+  empty.capacity = {.desired = 4, .needed = 4, .num_scheduled = 0, .num_unscheduled = 4, .num_occupying = 0};
   for (PlacementInput input : {elastic, empty}) {
     apply_placement_timeout(spec_with(300), input, placement);
     input.now = 9000;

@@ -343,31 +343,6 @@ TEST_F(ReconcilerTest, a_status_that_was_put_off_is_written_though_nothing_else_
   EXPECT_EQ(writes, before);
 }
 
-TEST_F(ReconcilerTest, the_beginning_of_the_startup_time_waits_ten_seconds_but_counts_beside_it_only_two) {
-  make_job();
-  settle();
-  const auto waiting_since = [this] { return number_field(job(), {"status", "bookkeeping", "waitingSince"}); };
-  const Json scheduled = {{"phase", "Pending"},
-                          {"conditions", Json::array({{{"type", "PodScheduled"}, {"status", "True"}}})}};
-  for (const std::string& name : pod_names()) set_pod(name, scheduled);
-  sync();
-  const auto first = reconcile();
-  ASSERT_TRUE(first.ok());
-  EXPECT_FALSE(waiting_since());
-  EXPECT_EQ(first->requeue_after, std::chrono::seconds(10));
-  now += 5;
-  ready("sim-0-0");
-  sync();
-  const auto second = reconcile();
-  ASSERT_TRUE(second.ok());
-  EXPECT_EQ(job()["status"]["nodes"]["ready"], 0);
-  EXPECT_EQ(second->requeue_after, std::chrono::seconds(2));
-  now += 2;
-  ASSERT_TRUE(reconcile().ok());
-  EXPECT_EQ(job()["status"]["nodes"]["ready"], 1);
-  EXPECT_EQ(waiting_since(), now - 7);
-}
-
 TEST_F(ReconcilerTest, pods_that_end_one_after_the_other_are_one_write) {
   make_job({{"trainer", {{"numNodes", 4}}}});
   settle();
