@@ -7,6 +7,7 @@
 #include "operator/train/object_names.h"
 #include "operator/train/observed.h"
 #include "operator/train/trim.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -67,7 +68,7 @@ std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resour
                                  .index = std::move(index),
                                  .logger = logger_.with({{"resource", what}}),
                                  .on_problem = [this, what](const control::ReflectorProblem& problem) {
-                                   const std::lock_guard lock(mutex_);
+                                   const MutexLock lock(mutex_);
                                    problems_[what] = problem.line;
                                  }});
   all_[what] = made.get();
@@ -148,7 +149,7 @@ std::vector<control::HealthCheck> Caches::readiness() {
     checks.push_back(
         {.name = what, .trouble = [this, what = what, informer = informer]() -> std::optional<std::string> {
            if (informer->cache().synced()) return std::nullopt;
-           const std::lock_guard lock(mutex_);
+           const MutexLock lock(mutex_);
            const auto why = problems_.find(what);
            return "no list of " + what + " yet" + (why == problems_.end() ? "" : ": " + why->second);
          }});

@@ -6,7 +6,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "operator/kube/client.h"
 #include "operator/train/pod_event_delay.h"
 #include "runner/base/log.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
@@ -54,10 +54,10 @@ class Caches {
   kube::Client& client_;
   control::Workqueue& queue_;
   const Logger logger_;
-  std::mutex mutex_;
-  std::map<std::string, std::string> problems_;    // protected by mutex_; by resource, the newest
-  train::PodEventDelay pod_event_delay_;           // of the pods' informer's thread
-  std::map<std::string, control::Informer*> all_;  // by resource; not changed after the constructor
+  Mutex mutex_;
+  std::map<std::string, std::string> problems_ GUARDED_BY(mutex_);  // by resource, the newest
+  train::PodEventDelay pod_event_delay_;                            // of the pods' informer's thread
+  std::map<std::string, control::Informer*> all_;                   // by resource; not changed after the constructor
   std::map<std::string, std::unique_ptr<control::OptionalInformer>> optional_;  // by CRD name; likewise
   std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, nodes_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "operator/api/schema_gap.h"
 #include "operator/api/trainjob.h"
 #include "runner/base/build_info.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -46,10 +46,10 @@ Result<std::string> look_at_crd(kube::Client& client) {
 }  // namespace
 
 void CrdCheck::wait(const std::stop_token& ended) {
-  std::condition_variable_any wake;
+  ConditionVariable wake;
   for (int looks = 1; !ended.stop_requested(); ++looks) {
     const Result<std::string> found = look_at_crd(client_);
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (found.ok()) {
       const bool is_news = std::exchange(trouble_, *found) != *found;
       if (found->empty()) return;
@@ -64,7 +64,7 @@ void CrdCheck::wait(const std::stop_token& ended) {
 }
 
 std::optional<std::string> CrdCheck::trouble() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return trouble_.empty() ? std::nullopt : std::optional(trouble_);
 }
 

@@ -5,13 +5,13 @@
 // is older than the operator, the operator waits and says what is missing. Threads: `wait` on one, `trouble` from all.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 
 #include "operator/kube/client.h"
 #include "runner/base/log.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
@@ -29,8 +29,8 @@ class CrdCheck {
  private:
   kube::Client& client_;
   const Logger logger_;
-  mutable std::mutex mutex_;
-  std::string trouble_ = "the CRD has not been checked yet";  // protected by mutex_; empty: none
+  mutable Mutex mutex_;
+  std::string trouble_ GUARDED_BY(mutex_) = "the CRD has not been checked yet";  // empty: none
 };
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "runner/base/mutex.h"
+
 namespace lockstep {
 namespace {
 
@@ -16,14 +18,14 @@ bool is_counted(const kube::HttpRequest& request) {
 
 Result<kube::HttpResponse> ExitAfterWrites::send(const kube::HttpRequest& request) {
   if (!is_counted(request)) return inner_->send(request);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Result<kube::HttpResponse> answer = inner_->send(request);
   if (answer.ok() && answer->status < 300 && ++answered_ == writes_) ::_exit(kExitAfterWritesCode);
   return answer;
 }
 
 int ExitAfterWrites::answered() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return answered_;
 }
 

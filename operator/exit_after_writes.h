@@ -6,9 +6,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
 #include "operator/kube/http_transport.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
@@ -32,9 +32,9 @@ class ExitAfterWrites : public kube::HttpTransport {
 
  private:
   std::shared_ptr<kube::HttpTransport> inner_;
-  mutable std::mutex mutex_;  // held while a counted write is under way: the n-th is the last
-  int writes_;
-  int answered_ = 0;
+  mutable Mutex mutex_;  // held while a counted write is under way: the n-th is the last
+  int writes_ GUARDED_BY(mutex_);
+  int answered_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

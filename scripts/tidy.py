@@ -91,7 +91,7 @@ def headers_without_source(root, commands):
 
 def tidy(commands_folder, source):
     command = ["clang-tidy-14", "--quiet", f"-p={commands_folder}", "--extra-arg=-Wno-unknown-warning-option",
-               "--extra-arg=-Wno-ignored-optimization-argument", "--extra-arg=-fno-openmp", str(source)]
+               "--extra-arg=-Wno-ignored-optimization-argument", "--extra-arg=-fno-openmp", "--extra-arg=-Wthread-safety", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + (done.stderr if done.returncode and not done.stdout else "")
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "operator/control/resource_version.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 
@@ -45,16 +45,15 @@ struct Cache::Impl {
   Index index;
   Now now;
 
-  mutable std::mutex mutex;
-  // State below is protected by mutex.
-  std::map<api::ObjectKey, CacheEntry> entries;
+  mutable Mutex mutex;
+  std::map<api::ObjectKey, CacheEntry> entries GUARDED_BY(mutex);
   // Index value → keys with the number of states (seen, assumed) that have it. A key may be listed for a state
   // that is not the visible one, so `find` checks again.
-  std::map<std::string, std::map<api::ObjectKey, int>> by_value;
-  std::set<api::ObjectKey> provisional;  // keys with an assumption
-  Clock::time_point sweep_at;
-  bool synced = false;
-  std::optional<uint64_t> reached;  // newest version of the watch; nothing: unknown
+  std::map<std::string, std::map<api::ObjectKey, int>> by_value GUARDED_BY(mutex);
+  std::set<api::ObjectKey> provisional GUARDED_BY(mutex);  // keys with an assumption
+  Clock::time_point sweep_at GUARDED_BY(mutex);
+  bool synced GUARDED_BY(mutex) = false;
+  std::optional<uint64_t> reached GUARDED_BY(mutex);  // newest version of the watch; nothing: unknown
 
   State read(Json object) const {
     State state;
@@ -72,11 +71,11 @@ struct Cache::Impl {
 
   // All that follows is called with the lock held.
 
-  void add_to_index(const State& state) {
+  void add_to_index(const State& state) REQUIRES(mutex) {
     for (const std::string& value : state.index_values) ++by_value[value][state.key];
   }
 
-  void remove_from_index(const State& state) {
+  void remove_from_index(const State& state) REQUIRES(mutex) {
     for (const std::string& value : state.index_values) {
       const auto keys = by_value.find(value);
       const auto key = keys->second.find(state.key);
@@ -85,17 +84,17 @@ struct Cache::Impl {
     }
   }
 
-  void set(std::optional<State>& place, std::optional<State> state) {
+  void set(std::optional<State>& place, std::optional<State> state) REQUIRES(mutex) {
     if (place) remove_from_index(*place);
     if (state) add_to_index(*state);
     place = std::move(state);
   }
 
-  [[nodiscard]] bool watch_is_past(const State& state) const {
+  [[nodiscard]] bool watch_is_past(const State& state) const REQUIRES(mutex) {
     return state.number && reached && *state.number <= *reached;
   }
 
-  [[nodiscard]] const State* visible(const CacheEntry& entry, Clock::time_point at) const {
+  [[nodiscard]] const State* visible(const CacheEntry& entry, Clock::time_point at) const REQUIRES(mutex) {
     const State* state = entry.seen ? &*entry.seen : nullptr;
     if (entry.assumed && at < entry.assumed_until && !watch_is_past(*entry.assumed)) state = &*entry.assumed;
     const bool hidden = state != nullptr && entry.deletion && at < entry.deletion->until && !state->deleting &&
@@ -112,14 +111,14 @@ struct Cache::Impl {
 
   // Is this a repeated event: not newer than the last state that was seen under this name, or, when there is no object
   // of the name, not newer than the watch?
-  [[nodiscard]] bool is_repeated(const State* seen, const State& state) const {
+  [[nodiscard]] bool is_repeated(const State* seen, const State& state) const REQUIRES(mutex) {
     if (seen == nullptr) return watch_is_past(state);
     if (state.number && seen->number) return *state.number <= *seen->number;
     return !state.version.empty() && seen->uid == state.uid && seen->version == state.version;
   }
 
   // Drops the assumptions of one key that are settled, and the key when nothing is left of it.
-  void settle(std::map<api::ObjectKey, CacheEntry>::iterator found, Clock::time_point at) {
+  void settle(std::map<api::ObjectKey, CacheEntry>::iterator found, Clock::time_point at) REQUIRES(mutex) {
     CacheEntry& entry = found->second;
     if (entry.assumed && (at >= entry.assumed_until || watch_is_past(*entry.assumed))) set(entry.assumed, {});
     if (entry.deletion && at >= entry.deletion->until) entry.deletion.reset();
@@ -127,7 +126,7 @@ struct Cache::Impl {
     if (entry.empty()) entries.erase(found);
   }
 
-  void settle_all(Clock::time_point at) {
+  void settle_all(Clock::time_point at) REQUIRES(mutex) {
     const std::set<api::ObjectKey> keys = provisional;
     for (const api::ObjectKey& key : keys) settle(entries.find(key), at);
     sweep_at = at + kAssumptionLife;
@@ -135,7 +134,8 @@ struct Cache::Impl {
 
   // Takes over the state of object `uid` from the watch or a list (nothing: it is gone), and drops the assumptions that
   // it settles.
-  void update(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at) {
+  void update(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at)
+      REQUIRES(mutex) {
     const auto found = entries.try_emplace(key).first;
     CacheEntry& entry = found->second;
     if (entry.assumed && !entry.assumed->number) set(entry.assumed, {});
@@ -146,7 +146,7 @@ struct Cache::Impl {
   }
 
   // The watch begins anew from the version of a list.
-  void restart_at(std::optional<uint64_t> number, const std::map<api::ObjectKey, State>& listed) {
+  void restart_at(std::optional<uint64_t> number, const std::map<api::ObjectKey, State>& listed) REQUIRES(mutex) {
     const std::optional<uint64_t> before = std::exchange(reached, number);
     if (!number) {
       // The list's version is opaque; it is at least as new as that of its newest object.
@@ -157,7 +157,7 @@ struct Cache::Impl {
     for (const api::ObjectKey& key : provisional) set(entries.find(key)->second.assumed, {});
   }
 
-  void reach(std::optional<uint64_t> number) {
+  void reach(std::optional<uint64_t> number) REQUIRES(mutex) {
     if (number && (!reached || *number > *reached)) reached = number;
   }
 };
@@ -172,7 +172,7 @@ Cache::~Cache() = default;
 
 ObjectPtr Cache::get(const api::ObjectKey& key) const {
   const Clock::time_point now = impl_->now();
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto found = impl_->entries.find(key);
   if (found == impl_->entries.end()) return nullptr;
   const State* state = impl_->visible(found->second, now);
@@ -182,7 +182,7 @@ ObjectPtr Cache::get(const api::ObjectKey& key) const {
 std::vector<ObjectPtr> Cache::list() const {
   const Clock::time_point now = impl_->now();
   std::vector<ObjectPtr> objects;
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   objects.reserve(impl_->entries.size());
   for (const auto& [key, entry] : impl_->entries) {
     if (const State* state = impl_->visible(entry, now); state != nullptr) objects.push_back(state->object);
@@ -193,7 +193,7 @@ std::vector<ObjectPtr> Cache::list() const {
 std::vector<ObjectPtr> Cache::find(const std::string& index_value) const {
   const Clock::time_point now = impl_->now();
   std::vector<ObjectPtr> objects;
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto keys = impl_->by_value.find(index_value);
   if (keys == impl_->by_value.end()) return objects;
   for (const auto& [key, states] : keys->second) {
@@ -207,21 +207,22 @@ std::vector<ObjectPtr> Cache::find(const std::string& index_value) const {
 
 size_t Cache::size() const {
   const Clock::time_point now = impl_->now();
-  const std::lock_guard lock(impl_->mutex);
-  return static_cast<size_t>(std::count_if(impl_->entries.begin(), impl_->entries.end(), [&](const auto& entry) {
+  const MutexLock lock(impl_->mutex);
+  const auto is_visible = [&](const auto& entry) REQUIRES(impl_->mutex) {
     return impl_->visible(entry.second, now) != nullptr;
-  }));
+  };
+  return static_cast<size_t>(std::count_if(impl_->entries.begin(), impl_->entries.end(), is_visible));
 }
 
 bool Cache::synced() const {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   return impl_->synced;
 }
 
 void Cache::assume(Json object) {
   State state = impl_->read(std::move(object));
   const Clock::time_point now = impl_->now();
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   if (now >= impl_->sweep_at) impl_->settle_all(now);
   if (impl_->watch_is_past(state)) return;
   const auto found = impl_->entries.try_emplace(state.key).first;
@@ -235,7 +236,7 @@ void Cache::assume(Json object) {
 
 void Cache::assume_deleted(const api::ObjectKey& key, const std::string& uid) {
   const Clock::time_point now = impl_->now();
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   if (now >= impl_->sweep_at) impl_->settle_all(now);
   // Kept even when the cache has no such object: a watch that lags behind may still bring it.
   impl_->entries[key].deletion = AssumedDeletion{uid, now + kAssumptionLife};
@@ -251,7 +252,7 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
   }
   const Clock::time_point now = impl_->now();
   std::vector<Change> changes;
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->synced = true;
   // Objects that were created and deleted before the watch saw them: no event will come.
   std::map<api::ObjectKey, ObjectPtr> only_assumed;
@@ -291,7 +292,7 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
 Cache::Change Cache::put(Json object) {
   State state = impl_->read(std::move(object));
   const Clock::time_point now = impl_->now();
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto found = impl_->entries.find(state.key);
   const State* seen = found != impl_->entries.end() && found->second.seen ? &*found->second.seen : nullptr;
   ObjectPtr before = seen != nullptr ? seen->object : nullptr;
@@ -309,7 +310,7 @@ Cache::Change Cache::erase(const Json& object) {
   const api::ObjectMeta meta = api::meta_of(object);
   const std::optional<uint64_t> number = version_number(meta.resource_version);
   const Clock::time_point now = impl_->now();
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto found = impl_->entries.find(meta.key());
   const State* seen = found != impl_->entries.end() && found->second.seen ? &*found->second.seen : nullptr;
   ObjectPtr before = seen != nullptr ? seen->object : nullptr;
@@ -322,7 +323,7 @@ Cache::Change Cache::erase(const Json& object) {
 }
 
 void Cache::advance(const std::string& resource_version) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->reach(version_number(resource_version));
 }
 

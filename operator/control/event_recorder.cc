@@ -1,12 +1,11 @@
 #include "operator/control/event_recorder.h"
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "operator/control/backoff.h"
 #include "operator/control/event_aggregator.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 
@@ -34,11 +33,10 @@ struct EventRecorder::Impl {
   kube::Client& client;
   const Options options;
 
-  mutable std::mutex mutex;
-  std::condition_variable_any changed;
-  // State below is protected by mutex.
-  EventAggregator aggregator;
-  uint64_t recorded = 0;
+  mutable Mutex mutex;
+  ConditionVariable changed;
+  EventAggregator aggregator GUARDED_BY(mutex);
+  uint64_t recorded GUARDED_BY(mutex) = 0;
 
   int failures = 0;  // of the thread alone: in a row
 
@@ -57,14 +55,14 @@ struct EventRecorder::Impl {
   }
 
   std::optional<EventWrite> next(bool all) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return aggregator.next(options.now(), all);
   }
 
   std::optional<EventWrite> wait_for_turn(const std::stop_token& stop) {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     const uint64_t seen = recorded;
-    const auto something_came = [&] { return recorded != seen; };
+    const auto something_came = [&]() REQUIRES(mutex) { return recorded != seen; };
     const Clock::time_point now = options.now();
     if (std::optional<EventWrite> write = aggregator.next(now); write) return write;
     if (const std::optional<Clock::time_point> due = aggregator.due_at(); due) {
@@ -86,13 +84,13 @@ struct EventRecorder::Impl {
       return find_existing(write, key);
     }
     if (!stored.ok() && write.kind == EventWrite::Kind::kUpdate && stored.error().code == ErrorCode::kNotFound) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       aggregator.on_gone(write, options.now());
       return true;
     }
     if (!stored.ok()) return fail(write, stored.error());
     failures = 0;
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     aggregator.on_written(write, options.now());
     return true;
   }
@@ -102,7 +100,7 @@ struct EventRecorder::Impl {
     // Deleted between the two requests: it is created again.
     if (!there.ok() && there.error().code != ErrorCode::kNotFound) return fail(write, there.error());
     failures = 0;
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (there.ok() && is_this_write(*there, write)) {
       aggregator.on_written(write, options.now());
     } else {
@@ -127,7 +125,7 @@ struct EventRecorder::Impl {
                             {"object", to_string(write.series.about.key)},
                             {"reason", write.series.text.reason},
                             {"error", error.message}});
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     aggregator.on_failed(write, again);
     return !again;
   }
@@ -146,7 +144,7 @@ EventRecorder::~EventRecorder() {
 
 void EventRecorder::record(const ObjectReference& about, EventText text) {
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->aggregator.record(about, std::move(text), impl_->options.now(), impl_->options.wall());
     ++impl_->recorded;
   }

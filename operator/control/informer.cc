@@ -1,12 +1,11 @@
 #include "operator/control/informer.h"
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 
@@ -28,8 +27,8 @@ struct Informer::Impl {
   ReflectorState state;
   std::deque<ReflectorEvent> events;
 
-  std::mutex mutex;
-  std::condition_variable_any changed;
+  Mutex mutex;
+  ConditionVariable changed;
 
   std::jthread thread;  // the last member: it ends before the others go
 
@@ -76,7 +75,7 @@ struct Informer::Impl {
   void carry_out_one(ReplaceCache& with, const std::stop_token&) {
     for (const Cache::Change& change : cache.replace(std::move(with.objects), with.version)) notify(change);
     {
-      const std::lock_guard lock(mutex);  // no waiter may be between its check and its wait now
+      const MutexLock lock(mutex);  // no waiter may be between its check and its wait now
     }
     changed.notify_all();
   }
@@ -86,7 +85,7 @@ struct Informer::Impl {
   void carry_out_one(const AdvanceCache& advance, const std::stop_token&) { cache.advance(advance.version); }
 
   void carry_out_one(const WaitUntil& wait, const std::stop_token& stop) {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     changed.wait_for(lock, stop, wait.at - options.now(), [] { return false; });
     events.emplace_back(ReflectorTimer{});
   }
@@ -133,7 +132,7 @@ void Informer::stop_and_join() {
 Cache& Informer::cache() { return impl_->cache; }
 
 bool Informer::wait_until_synced(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   return impl_->changed.wait_for(lock, timeout, [this] { return impl_->cache.synced(); });
 }
 

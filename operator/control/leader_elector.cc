@@ -3,13 +3,12 @@
 #include <time.h>  // NOLINT(modernize-deprecated-headers): clock_gettime is POSIX
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 
@@ -38,11 +37,10 @@ struct LeaderElector::Impl {
   std::optional<Clock::time_point> timer;  // likewise
   std::atomic<Clock::duration> leading_until{Clock::duration::min()};
 
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  // State below is protected by mutex.
-  std::deque<LeaderEvent> events;
-  std::optional<LeaderOutput> request;  // for the asking thread
+  Mutex mutex;
+  ConditionVariable changed;
+  std::deque<LeaderEvent> events GUARDED_BY(mutex);
+  std::optional<LeaderOutput> request GUARDED_BY(mutex);  // for the asking thread
 
   std::jthread asking;
   std::jthread deciding;  // the last members: they end before the others go
@@ -55,8 +53,8 @@ struct LeaderElector::Impl {
   }
 
   LeaderEvent next_event() {
-    std::unique_lock lock(mutex);
-    const auto something_came = [this] { return !events.empty(); };
+    MutexLock lock(mutex);
+    const auto something_came = [this]() REQUIRES(mutex) { return !events.empty(); };
     if (timer) {
       changed.wait_for(lock, *timer - options.now(), something_came);
     } else {
@@ -80,7 +78,7 @@ struct LeaderElector::Impl {
 
   void ask(LeaderOutput wanted) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       LOCKSTEP_CHECK(!request, "one request at a time");
       request = std::move(wanted);
     }
@@ -110,8 +108,8 @@ struct LeaderElector::Impl {
 
   void answer_requests(const std::stop_token& stop) {
     while (true) {
-      std::unique_lock lock(mutex);
-      if (!changed.wait(lock, stop, [this] { return request.has_value(); })) return;
+      MutexLock lock(mutex);
+      if (!changed.wait(lock, stop, [this]() REQUIRES(mutex) { return request.has_value(); })) return;
       const LeaderOutput wanted = *std::exchange(request, std::nullopt);
       lock.unlock();
       LeaderEvent event = answer(wanted);
@@ -153,7 +151,7 @@ void LeaderElector::start() {
 void LeaderElector::stop_and_join() {
   if (!impl_->deciding.joinable()) return;
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->events.emplace_back(ElectionStopRequested{});
   }
   impl_->changed.notify_all();

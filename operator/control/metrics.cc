@@ -9,11 +9,11 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "operator/control/process_metrics.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 
@@ -163,22 +163,22 @@ struct Metrics::Impl {
   prometheus::Registry registry;
   ControllerMetrics controller{registry, name};
 
-  std::mutex mutex;
-  // State below is protected by mutex.
-  std::vector<std::shared_ptr<const prometheus::Collectable>> others{std::make_shared<ProcessMetrics>()};
+  Mutex mutex;
+  std::vector<std::shared_ptr<const prometheus::Collectable>> others GUARDED_BY(mutex){
+      std::make_shared<ProcessMetrics>()};
 };
 
 Metrics::Metrics(const std::string& controller) : impl_(std::make_unique<Impl>(controller)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::add(std::shared_ptr<const prometheus::Collectable> families) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->others.push_back(std::move(families));
 }
 
 std::string Metrics::text() const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   for (const std::shared_ptr<const prometheus::Collectable>& other : impl_->others) {
     const std::vector<prometheus::MetricFamily> more = other->Collect();
     families.insert(families.end(), more.begin(), more.end());

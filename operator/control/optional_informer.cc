@@ -1,13 +1,12 @@
 #include "operator/control/optional_informer.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 namespace {
@@ -27,18 +26,18 @@ struct OptionalInformer::Impl {
   const Options options;
   std::vector<std::function<void(const Cache::Change&)>> handlers;  // fixed when the thread starts
 
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  bool is_wanted = false;  // protected by mutex, as the following
-  bool is_gone = false;    // the server does not have the version any more
-  Kind kind;
+  Mutex mutex;
+  ConditionVariable changed;
+  bool is_wanted GUARDED_BY(mutex) = false;
+  bool is_gone GUARDED_BY(mutex) = false;  // the server does not have the version any more
+  Kind kind GUARDED_BY(mutex);
 
   std::jthread thread;  // the last member: it ends before the others go
 
   void run(const std::stop_token& stop) {
     {
-      std::unique_lock lock(mutex);
-      if (!changed.wait(lock, stop, [this] { return is_wanted; })) return;
+      MutexLock lock(mutex);
+      if (!changed.wait(lock, stop, [this]() REQUIRES(mutex) { return is_wanted; })) return;
     }
     while (!stop.stop_requested()) {
       const Result<const kube::Resource*> found = find_version();
@@ -48,7 +47,7 @@ struct OptionalInformer::Impl {
       } else {
         publish({.is_known = found.ok(), .trouble = found.ok() ? "" : found.error().message});
       }
-      std::unique_lock lock(mutex);
+      MutexLock lock(mutex);
       changed.wait_for(lock, stop, is_served ? std::min(kRediscoveryDelay, options.look_every) : options.look_every,
                        [] { return false; });
     }
@@ -66,7 +65,7 @@ struct OptionalInformer::Impl {
   // Keeps a cache of this version until the server does not have it any more.
   void follow(const kube::Resource& resource, const std::stop_token& stop) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       is_gone = false;
     }
     Informer::Options informer_options = options.informer;
@@ -79,8 +78,8 @@ struct OptionalInformer::Impl {
     while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
     if (!stop.stop_requested() && !gone()) {
       publish({.is_known = true, .resource = &resource, .cache = std::shared_ptr<Cache>(informer, &informer->cache())});
-      std::unique_lock lock(mutex);
-      changed.wait(lock, stop, [this] { return is_gone; });
+      MutexLock lock(mutex);
+      changed.wait(lock, stop, [this]() REQUIRES(mutex) { return is_gone; });
     }
     // Readers may still hold the cache; the thread behind it ends here.
     informer->stop_and_join();
@@ -88,20 +87,20 @@ struct OptionalInformer::Impl {
   }
 
   bool gone() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return is_gone;
   }
 
   // On the informer's thread.
   void handle_problem(const kube::Resource& resource, const ReflectorProblem& problem) {
     if (problem.reason == kNotServed) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       is_gone = true;
       changed.notify_all();
       return;
     }
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (kind.cache || kind.trouble == problem.line) return;  // an informer with a cache goes on
       kind = {.is_known = true, .resource = &resource, .trouble = problem.line};
     }
@@ -110,7 +109,7 @@ struct OptionalInformer::Impl {
 
   void publish(Kind now) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       const bool is_same = kind.is_known == now.is_known && kind.resource == now.resource && kind.cache == now.cache &&
                            kind.trouble == now.trouble;
       kind = std::move(now);
@@ -141,7 +140,7 @@ void OptionalInformer::stop_and_join() {
 }
 
 OptionalInformer::Kind OptionalInformer::wanted() {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   if (!std::exchange(impl_->is_wanted, true)) impl_->changed.notify_all();
   return impl_->kind;
 }

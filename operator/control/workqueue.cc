@@ -1,14 +1,13 @@
 #include "operator/control/workqueue.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "operator/control/backoff.h"
 #include "runner/base/check.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::control {
 
@@ -43,17 +42,16 @@ struct Workqueue::Impl {
 
   const Options options;
 
-  mutable std::mutex mutex;
-  std::condition_variable_any changed;
-  // State below is protected by mutex.
-  std::map<api::ObjectKey, QueuedKey> entries;
-  std::set<Pending> pending;  // the keys that no worker holds
-  uint64_t next_order = 0;
-  uint64_t adds = 0;
-  uint64_t retries = 0;
+  mutable Mutex mutex;
+  ConditionVariable changed;
+  std::map<api::ObjectKey, QueuedKey> entries GUARDED_BY(mutex);
+  std::set<Pending> pending GUARDED_BY(mutex);  // the keys that no worker holds
+  uint64_t next_order GUARDED_BY(mutex) = 0;
+  uint64_t adds GUARDED_BY(mutex) = 0;
+  uint64_t retries GUARDED_BY(mutex) = 0;
 
   // Of two deadlines the earlier one stays. A key that goes first is due now.
-  void schedule(const api::ObjectKey& key, Clock::time_point due, bool goes_first) {
+  void schedule(const api::ObjectKey& key, Clock::time_point due, bool goes_first) REQUIRES(mutex) {
     QueuedKey& entry = entries[key];
     if (entry.due) {
       due = std::min(due, *entry.due);
@@ -72,7 +70,7 @@ struct Workqueue::Impl {
   void schedule_and_notify(const api::ObjectKey& key, Clock::duration delay, bool goes_first) {
     const Clock::time_point now = options.now();
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       schedule(key, now + delay, goes_first);
     }
     changed.notify_one();
@@ -82,7 +80,7 @@ struct Workqueue::Impl {
     return {.waits_its_turn = !entry.goes_first, .due = *entry.due, .order = entry.order, .key = key};
   }
 
-  void forget_if_idle(std::map<api::ObjectKey, QueuedKey>::iterator found) {
+  void forget_if_idle(std::map<api::ObjectKey, QueuedKey>::iterator found) REQUIRES(mutex) {
     if (found->second.idle()) entries.erase(found);
   }
 
@@ -90,7 +88,7 @@ struct Workqueue::Impl {
     api::ObjectKey key;
     Clock::duration waited;
   };
-  std::optional<Taken> take(Clock::time_point now) {
+  std::optional<Taken> take(Clock::time_point now) REQUIRES(mutex) {
     if (pending.empty() || pending.begin()->due > now) return std::nullopt;
     const Pending first = *pending.begin();
     pending.erase(pending.begin());
@@ -122,7 +120,7 @@ void Workqueue::add_within(const api::ObjectKey& key, Clock::duration delay) {
 
 void Workqueue::add_after(const api::ObjectKey& key, Clock::duration delay) {
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     ++impl_->retries;
   }
   add_within(key, delay);
@@ -131,14 +129,14 @@ void Workqueue::add_after(const api::ObjectKey& key, Clock::duration delay) {
 void Workqueue::add_with_backoff(const api::ObjectKey& key, Clock::duration at_least) {
   Clock::duration delay{};
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     delay = std::max<Clock::duration>(at_least, backoff_delay(kBackoff, ++impl_->entries[key].failures, 0.0));
   }
   add_after(key, delay);
 }
 
 void Workqueue::forget(const api::ObjectKey& key) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto found = impl_->entries.find(key);
   if (found == impl_->entries.end()) return;
   found->second.failures = 0;
@@ -148,14 +146,14 @@ void Workqueue::forget(const api::ObjectKey& key) {
 std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
   std::optional<Impl::Taken> taken;
   {
-    std::unique_lock lock(impl_->mutex);
+    MutexLock lock(impl_->mutex);
     while (!stop.stop_requested()) {
       const Clock::time_point now = impl_->options.now();
       taken = impl_->take(now);
       if (taken) break;
       // The wait ends when a key is added, at the first deadline, or with `stop`; the loop checks which.
       const uint64_t seen = impl_->next_order;
-      const auto something_came = [&] { return impl_->next_order != seen; };
+      const auto something_came = [&]() REQUIRES(impl_->mutex) { return impl_->next_order != seen; };
       if (impl_->pending.empty()) {
         impl_->changed.wait(lock, stop, something_came);
       } else {
@@ -171,7 +169,7 @@ std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
 std::optional<api::ObjectKey> Workqueue::try_get() {
   std::optional<Impl::Taken> taken;
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     taken = impl_->take(impl_->options.now());
   }
   return impl_->hand_out(taken);
@@ -180,7 +178,7 @@ std::optional<api::ObjectKey> Workqueue::try_get() {
 void Workqueue::done(const api::ObjectKey& key) {
   Clock::duration worked{};
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     const auto found = impl_->entries.find(key);
     LOCKSTEP_CHECK(found != impl_->entries.end() && found->second.started_at, "done without get");
     QueuedKey& entry = found->second;
@@ -199,7 +197,7 @@ void Workqueue::done(const api::ObjectKey& key) {
 Workqueue::Statistics Workqueue::statistics() const {
   const Clock::time_point now = impl_->options.now();
   Statistics result;
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   for (const Pending& one : impl_->pending) result.depth += one.due <= now ? 1 : 0;
   result.adds = impl_->adds;
   result.retries = impl_->retries;

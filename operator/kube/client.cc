@@ -1,9 +1,7 @@
 #include "operator/kube/client.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "operator/kube/rate_limit.h"
 #include "operator/kube/retry.h"
 #include "operator/kube/watch_decoder.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::kube {
 namespace {
@@ -95,21 +94,21 @@ struct Client::Impl {
     if (stopped()) return false;
     if (time <= milliseconds::zero()) return true;
     if (options.wait) return options.wait(time) && !stopped();
-    std::mutex waiting;
-    std::condition_variable changed;
+    Mutex waiting;
+    ConditionVariable changed;
     const auto wake = [&] {
-      const std::lock_guard lock(waiting);  // else the wake-up could fall between the check of the token and the wait
+      const MutexLock lock(waiting);  // else the wake-up could fall between the check of the token and the wait
       changed.notify_all();
     };
     const std::stop_callback on_client_stop(options.stop, wake);
     const std::stop_callback on_call_stop(stop, wake);
-    std::unique_lock lock(waiting);
+    MutexLock lock(waiting);
     return !changed.wait_for(lock, time, stopped);
   }
 
   double random() {
     if (options.random) return options.random();
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return std::uniform_real_distribution<double>(0.0, 1.0)(generator);
   }
 
@@ -117,7 +116,7 @@ struct Client::Impl {
   bool wait_for_turn(int count, const std::stop_token& stop = {}) {
     RateLimit::Clock::duration time{};
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       time = limit.reserve(now(), count);
     }
     return wait(std::chrono::ceil<milliseconds>(time), stop);
@@ -286,9 +285,9 @@ struct Client::Impl {
 
   const std::shared_ptr<HttpTransport> transport;
   const ClientOptions options;
-  std::mutex mutex;
-  RateLimit limit;                                     // guarded by mutex
-  std::minstd_rand generator{std::random_device{}()};  // guarded by mutex
+  Mutex mutex;
+  RateLimit limit GUARDED_BY(mutex);
+  std::minstd_rand generator GUARDED_BY(mutex){std::random_device{}()};
 };
 
 Client::Client(std::shared_ptr<HttpTransport> transport, ClientOptions options)
@@ -408,7 +407,7 @@ void Client::Impl::send_round(std::vector<Call>& calls, std::vector<size_t>& pen
   for (size_t begin = 0; begin < pending.size();) {
     size_t count = pending.size() - begin;
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       const auto free_places = static_cast<size_t>(limit.available(now()));
       count = std::min(count, std::max({free_places, options.in_flight_max, size_t{1}}));
     }

@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <deque>
 #include <future>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -20,6 +18,7 @@
 #include "operator/kube/api_error.h"
 #include "operator/kube/server_url.h"
 #include "operator/kube/tls_setup.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::kube {
 namespace {
@@ -82,7 +81,7 @@ class Exchange {
   // Takes bytes of the body; the task ends when there is room for more. It never fails: after a failure the library
   // would close the stream and wait for that on its own thread.
   pplx::task<size_t> take_bytes(const uint8_t* bytes, size_t count) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     // Discarded: the caller has left and cancelled the request, or the body is too large.
     if (abandoned_ || too_large_) return pplx::task_from_result(count);
     if (!streaming_ && arrived_.size() + count > body_bytes_max_) {
@@ -111,7 +110,7 @@ class Exchange {
       head.headers[lower] = value;
     }
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       head_ = std::move(head);
       last_arrival_ = head_at_ = Clock::now();
     }
@@ -120,7 +119,7 @@ class Exchange {
 
   void handle_end(std::optional<Error> error) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ended_) return;
       ended_ = true;
       ended_at_ = Clock::now();
@@ -136,7 +135,7 @@ class Exchange {
 
   // Waits for the head, for bytes, or for the end; `since_arrival` counts the time from the last news.
   Wake wait(Clock::duration timeout, bool since_arrival) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
       if (cancelled_) return Wake::kCancelled;
       const bool news = ended_ || too_large_ || (streaming_ && head_ && (!arrived_.empty() || !head_seen_));
@@ -155,7 +154,7 @@ class Exchange {
     std::string bytes;
     std::optional<Room> room;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       bytes.swap(arrived_);
       room.swap(room_);
     }
@@ -168,7 +167,7 @@ class Exchange {
     std::optional<Room> room;
     pplx::cancellation_token_source source;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       abandoned_ = true;
       arrived_.clear();
       room.swap(room_);
@@ -182,7 +181,7 @@ class Exchange {
   // From any thread: `wait` returns.
   void cancel() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       cancelled_ = true;
     }
     changed();
@@ -201,7 +200,7 @@ class Exchange {
     std::optional<Error> error;
   };
   [[nodiscard]] State state() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     State now{head_, ended_, cancelled_, too_large_, error_};
     if (now.head) {
       const Clock::time_point end = streaming_ || !ended_ ? head_at_ : ended_at_;
@@ -224,21 +223,20 @@ class Exchange {
   const std::function<void()> on_end_;
   const Clock::time_point began_at_ = Clock::now();
   const pplx::cancellation_token_source cancel_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::optional<HttpResponse> head_;
-  bool head_seen_ = false;  // by the caller
-  std::string arrived_;     // of the body, not yet taken
-  std::optional<Room> room_;
-  bool ended_ = false;
-  bool cancelled_ = false;
-  bool abandoned_ = false;
-  bool too_large_ = false;
-  std::optional<Error> error_;
-  Clock::time_point last_arrival_ = began_at_;
-  Clock::time_point head_at_ = began_at_;
-  Clock::time_point ended_at_ = began_at_;
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::optional<HttpResponse> head_ GUARDED_BY(mutex_);
+  bool head_seen_ GUARDED_BY(mutex_) = false;  // by the caller
+  std::string arrived_ GUARDED_BY(mutex_);     // of the body, not yet taken
+  std::optional<Room> room_ GUARDED_BY(mutex_);
+  bool ended_ GUARDED_BY(mutex_) = false;
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+  bool abandoned_ GUARDED_BY(mutex_) = false;
+  bool too_large_ GUARDED_BY(mutex_) = false;
+  std::optional<Error> error_ GUARDED_BY(mutex_);
+  Clock::time_point last_arrival_ GUARDED_BY(mutex_) = began_at_;
+  Clock::time_point head_at_ GUARDED_BY(mutex_) = began_at_;
+  Clock::time_point ended_at_ GUARDED_BY(mutex_) = began_at_;
 };
 
 // The stream that the library writes a body to. The library's own buffer is unbounded: it reads on from the socket
@@ -368,12 +366,11 @@ class CpprestTransport final : public HttpTransport {
   const std::shared_ptr<TlsSetup> tls_;  // nothing for http
   const size_t body_bytes_max_;
   const std::chrono::milliseconds look_at_files_every_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  Clock::time_point look_at_files_at_;
-  std::shared_ptr<http::client::http_client> client_;
-  std::set<Call> under_way_;
-  bool closed_ = false;
+  Mutex mutex_;
+  Clock::time_point look_at_files_at_ GUARDED_BY(mutex_);
+  std::shared_ptr<http::client::http_client> client_ GUARDED_BY(mutex_);
+  std::set<Call> under_way_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 std::shared_ptr<http::client::http_client> CpprestTransport::make_client() const {
@@ -396,7 +393,7 @@ std::shared_ptr<http::client::http_client> CpprestTransport::make_client() const
 }
 
 std::shared_ptr<http::client::http_client> CpprestTransport::client() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (tls_ && Clock::now() >= look_at_files_at_) {
     look_at_files_at_ = Clock::now() + look_at_files_every_;
     // The pool of connections belongs to the client: a new one begins with none, what is under way ends on the old one.
@@ -435,7 +432,7 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
   TRY_ASSIGN(http::http_request out, make_request(request));
   auto call = std::make_shared<Exchange>(client(), streaming, body_bytes_max_, std::move(on_end));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return Error{ErrorCode::kCancelled, place(request) + ": the connection to the server was shut down"};
     under_way_.insert(call);
   }
@@ -474,7 +471,7 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
 // A call that misses its deadline may have had a connection whose other end is gone.
 void CpprestTransport::forget(const Call& call, Deadline deadline) {
   call->abandon();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   under_way_.erase(call);
   // If one connection was dead, all others in the pool may be, too, and each would cost another attempt.
   const Exchange::State state = call->state();
@@ -507,9 +504,9 @@ Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpReques
 std::vector<Result<HttpResponse>> CpprestTransport::send_all(std::span<const HttpRequest> requests,
                                                              size_t in_flight_max, const std::stop_token& stop) {
   struct Finished {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<size_t> indices;
+    Mutex mutex;
+    ConditionVariable changed;
+    std::deque<size_t> indices GUARDED_BY(mutex);
   };
   const auto finished = std::make_shared<Finished>();
   std::vector<std::optional<Result<HttpResponse>>> answers(requests.size());
@@ -524,7 +521,7 @@ std::vector<Result<HttpResponse>> CpprestTransport::send_all(std::span<const Htt
       }
       Result<Call> call = begin(requests[index], false, [finished, index] {
         {
-          const std::lock_guard lock(finished->mutex);
+          const MutexLock lock(finished->mutex);
           finished->indices.push_back(index);
         }
         finished->changed.notify_one();
@@ -544,8 +541,9 @@ std::vector<Result<HttpResponse>> CpprestTransport::send_all(std::span<const Htt
     });
     std::optional<size_t> index;
     {
-      std::unique_lock lock(finished->mutex);
-      finished->changed.wait_until(lock, deadline_of(*next_due), [&] { return !finished->indices.empty(); });
+      MutexLock lock(finished->mutex);
+      finished->changed.wait_until(lock, deadline_of(*next_due),
+                                   [&]() REQUIRES(finished->mutex) { return !finished->indices.empty(); });
       if (!finished->indices.empty()) {
         index = finished->indices.front();
         finished->indices.pop_front();
@@ -605,7 +603,7 @@ Result<HttpResponse> CpprestTransport::stream(const HttpRequest& request,
 }
 
 void CpprestTransport::close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
   for (const Call& call : under_way_) call->cancel();
 }

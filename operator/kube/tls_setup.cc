@@ -7,10 +7,10 @@
 #include <openssl/x509v3.h>
 
 #include <array>
-#include <mutex>
 #include <vector>
 
 #include "operator/kube/small_file.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::kube {
 namespace {
@@ -178,11 +178,11 @@ struct Verifier {
   std::string authority;  // where the roots are from, for messages
   bool host_is_address = false;
   bool skip_verify = false;
-  mutable std::mutex mutex;
-  mutable std::string refusal;
+  mutable Mutex mutex;
+  mutable std::string refusal GUARDED_BY(mutex);
 
   void refuse(const std::string& why) const {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     refusal = why;
   }
 };
@@ -278,9 +278,9 @@ int verifier_index() {
 // Never frees a Verifier (there is one for each TlsSetup): connections may outlive their TlsSetup, and some even
 // OpenSSL's clean-up at the end of the process.
 const Verifier& keep(std::unique_ptr<const Verifier> verifier) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& kept = *new std::vector<std::unique_ptr<const Verifier>>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return *kept.emplace_back(std::move(verifier));
 }
 
@@ -289,9 +289,9 @@ const Verifier& keep(std::unique_ptr<const Verifier> verifier) {
 struct TlsSetup::Impl {
   TlsOptions options;
   const Verifier* verifier = nullptr;
-  std::mutex mutex;  // guards what follows
-  std::shared_ptr<const Material> material;
-  std::string signature;  // of the files, when they were read
+  Mutex mutex;
+  std::shared_ptr<const Material> material GUARDED_BY(mutex);
+  std::string signature GUARDED_BY(mutex);  // of the files, when they were read
 };
 
 TlsSetup::TlsSetup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -307,8 +307,11 @@ Result<std::unique_ptr<TlsSetup>> TlsSetup::make(const TlsOptions& options, cons
                                                          : options.authority.file;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->signature = signature_of(options);
-  TRY_ASSIGN(impl->material, load(options));
+  {
+    const MutexLock lock(impl->mutex);
+    impl->signature = signature_of(options);
+    TRY_ASSIGN(impl->material, load(options));
+  }
   impl->verifier = &keep(std::move(verifier));
   return std::unique_ptr<TlsSetup>(new TlsSetup(std::move(impl)));
 }
@@ -316,7 +319,7 @@ Result<std::unique_ptr<TlsSetup>> TlsSetup::make(const TlsOptions& options, cons
 Status TlsSetup::configure(SSL_CTX* context) const {
   std::shared_ptr<const Material> material;
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     material = impl_->material;
   }
   ERR_clear_error();
@@ -343,7 +346,7 @@ Status TlsSetup::configure(SSL_CTX* context) const {
 
 bool TlsSetup::refresh() {
   const std::string signature = signature_of(impl_->options);
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   if (signature == impl_->signature) return false;
   Result<std::shared_ptr<const Material>> fresh = load(impl_->options);
   // Unreadable, or changed again while it was read: the next call tries again.
@@ -354,7 +357,7 @@ bool TlsSetup::refresh() {
 }
 
 std::string TlsSetup::last_refusal() const {
-  const std::lock_guard lock(impl_->verifier->mutex);
+  const MutexLock lock(impl_->verifier->mutex);
   return impl_->verifier->refusal;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "operator/kube/small_file.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::kube {
 
@@ -22,7 +23,7 @@ Result<std::string> TokenSource::read() const {
 }
 
 Result<std::string> TokenSource::token() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (options_.file.empty()) return token_;
   const Clock::time_point now = options_.now();
   const Clock::duration age = now - read_at_;
@@ -43,7 +44,7 @@ Result<std::string> TokenSource::token() {
 }
 
 void TokenSource::refuse() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   refused_ = true;
 }
 

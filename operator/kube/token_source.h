@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "runner/base/mutex.h"
 #include "runner/base/result.h"
 
 namespace lockstep::kube {
@@ -39,11 +39,11 @@ class TokenSource {
   Result<std::string> read() const;
 
   const Options options_;
-  std::mutex mutex_;
-  std::string token_;
-  bool read_once_ = false;
-  bool refused_ = false;
-  Clock::time_point read_at_{};
+  Mutex mutex_;
+  std::string token_ GUARDED_BY(mutex_);
+  bool read_once_ GUARDED_BY(mutex_) = false;
+  bool refused_ GUARDED_BY(mutex_) = false;
+  Clock::time_point read_at_ GUARDED_BY(mutex_){};
 };
 
 }  // namespace lockstep::kube

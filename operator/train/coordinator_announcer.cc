@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "operator/train/due_queue.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 namespace {
@@ -50,20 +50,18 @@ struct CoordinatorAnnouncer::Impl {
 
   explicit Impl(Options given) : options(std::move(given)) {}
 
-  // ---- with the lock held ----
-
-  void schedule(const AgentKey& key, const Agent& agent) {
+  void schedule(const AgentKey& key, const Agent& agent) REQUIRES(mutex) {
     waiting.set(key, level_of(agent.failures), Clock::now() + delay_after(agent.failures));
   }
 
   // The agent has another IP, or is to get another address: it is tried at once, however often it failed before.
-  void begin_anew(const AgentKey& key, Agent& agent) {
+  void begin_anew(const AgentKey& key, Agent& agent) REQUIRES(mutex) {
     agent.failures = 0;
     agent.warned = false;
     if (!agent.is_sending) schedule(key, agent);
   }
 
-  void set_news(const api::ObjectKey& key, Job& job, CoordinatorNews news) {
+  void set_news(const api::ObjectKey& key, Job& job, CoordinatorNews news) REQUIRES(mutex) {
     const bool is_elsewhere = job.news.address != news.address;
     std::map<std::string, Agent> before = std::exchange(job.agents, {});
     for (const CoordinatorNews::Pod& pod : news.pods) {
@@ -90,27 +88,37 @@ struct CoordinatorAnnouncer::Impl {
   // ---- the threads ----
 
   void work() {
-    std::unique_lock lock(mutex);
-    while (const std::optional<AgentKey> key = waiting.wait_for_turn(lock)) send(*key, lock);
+    MutexLock lock(mutex);
+    while (const std::optional<AgentKey> key = waiting.wait_for_turn(lock)) {
+      const Request request = begin(*key);
+      lock.unlock();
+      const Status sent = options.send(request.ip, request.port, request.token, request.address);
+      lock.lock();
+      end(*key, request, sent);
+    }
   }
 
-  Agent* find(const AgentKey& key) {
+  Agent* find(const AgentKey& key) REQUIRES(mutex) {
     const auto job = jobs.find(key.job);
     if (job == jobs.end()) return nullptr;
     const auto agent = job->second.agents.find(key.pod_uid);
     return agent == job->second.agents.end() ? nullptr : &agent->second;
   }
 
-  void send(const AgentKey& key, std::unique_lock<std::mutex>& lock) {
-    Agent& before = *find(key);  // an agent in `waiting` is in `jobs`
-    before.is_sending = true;
-    const std::string ip = before.ip;
-    const std::string address = jobs.at(key.job).news.address;
-    const std::string token = jobs.at(key.job).news.token;
-    const int port = jobs.at(key.job).news.port;
-    lock.unlock();
-    const Status sent = options.send(ip, port, token, address);
-    lock.lock();
+  struct Request {
+    std::string ip;
+    int port;
+    std::string token;
+    std::string address;
+  };
+  Request begin(const AgentKey& key) REQUIRES(mutex) {
+    Agent& agent = *find(key);  // an agent in `waiting` is in `jobs`
+    agent.is_sending = true;
+    const CoordinatorNews& news = jobs.at(key.job).news;
+    return {.ip = agent.ip, .port = news.port, .token = news.token, .address = news.address};
+  }
+
+  void end(const AgentKey& key, const Request& request, const Status& sent) REQUIRES(mutex) {
     Agent* const agent = find(key);
     if (agent == nullptr || !agent->is_sending) return;  // forgotten meanwhile
     agent->is_sending = false;
@@ -118,27 +126,18 @@ struct CoordinatorAnnouncer::Impl {
       jobs.at(key.job).agents.erase(key.pod_uid);
       return;
     }
-    note(key, *agent, {.ip = ip, .address = address, .sent = sent});
-  }
-
-  struct Outcome {
-    const std::string& ip;
-    const std::string& address;
-    const Status& sent;
-  };
-  void note(const AgentKey& key, Agent& agent, const Outcome& outcome) {
     const CoordinatorNews& news = jobs.at(key.job).news;
-    if (agent.ip != outcome.ip) return schedule(key, agent);
-    if (outcome.sent.ok()) {
-      agent.acknowledged = outcome.address;
-      agent.failures = 0;
+    if (agent->ip != request.ip) return schedule(key, *agent);
+    if (sent.ok()) {
+      agent->acknowledged = request.address;
+      agent->failures = 0;
       options.logger.debug("sent an agent the address of pod 0",
-                           {{"job", api::to_string(key.job)}, {"ip", outcome.ip}, {"address", outcome.address}});
-    } else if (outcome.address == news.address) {
-      ++agent.failures;
-      warn_once(key, agent, outcome.sent.error());
+                           {{"job", api::to_string(key.job)}, {"ip", request.ip}, {"address", request.address}});
+    } else if (request.address == news.address) {
+      ++agent->failures;
+      warn_once(key, *agent, sent.error());
     }
-    if (agent.acknowledged != news.address) schedule(key, agent);
+    if (agent->acknowledged != news.address) schedule(key, *agent);
   }
 
   void warn_once(const AgentKey& key, Agent& agent, const Error& error) {
@@ -150,10 +149,9 @@ struct CoordinatorAnnouncer::Impl {
   }
 
   const Options options;
-  std::mutex mutex;
-  // State below is protected by mutex.
-  std::map<api::ObjectKey, Job> jobs;
-  DueQueue<AgentKey, kLevels> waiting;  // agents that do not have the address, by failures in a row
+  Mutex mutex;
+  std::map<api::ObjectKey, Job> jobs GUARDED_BY(mutex);
+  DueQueue<AgentKey, kLevels> waiting GUARDED_BY(mutex);  // agents that do not have the address, by failures in a row
 
   std::vector<std::thread> threads;
 };
@@ -164,14 +162,14 @@ CoordinatorAnnouncer::CoordinatorAnnouncer(Options options) : impl_(std::make_un
 
 CoordinatorAnnouncer::~CoordinatorAnnouncer() {
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->waiting.shut_down();
   }
   for (std::thread& thread : impl_->threads) thread.join();
 }
 
 void CoordinatorAnnouncer::announce(const api::ObjectKey& job, CoordinatorNews news) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto at = impl_->jobs.find(job);
   if (at == impl_->jobs.end() && news.pods.empty()) return;
   Impl::Job& known = at == impl_->jobs.end() ? impl_->jobs[job] : at->second;
@@ -179,7 +177,7 @@ void CoordinatorAnnouncer::announce(const api::ObjectKey& job, CoordinatorNews n
 }
 
 void CoordinatorAnnouncer::forget(const api::ObjectKey& job) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto at = impl_->jobs.find(job);
   if (at == impl_->jobs.end()) return;
   for (const auto& [uid, agent] : at->second.agents) impl_->waiting.erase({job, uid});

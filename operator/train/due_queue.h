@@ -7,12 +7,12 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
+
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 
@@ -38,7 +38,7 @@ class DueQueue {
   }
 
   // Waits for the next turn and takes its key out. nullopt: shut_down() was called.
-  std::optional<Key> wait_for_turn(std::unique_lock<std::mutex>& lock) {
+  std::optional<Key> wait_for_turn(MutexLock& lock) {
     while (!is_shut_down_) {
       if (std::optional<Key> key = pop()) {
         changed_.notify_one();  // another thread waits until the next key is due
@@ -85,7 +85,7 @@ class DueQueue {
   std::array<std::set<std::pair<Clock::time_point, Key>>, kLevels> levels_;
   std::map<Key, std::pair<size_t, Clock::time_point>> turns_;  // of the keys in levels_: level and due time
   // One thread waits until the next key is due, the others until they are needed.
-  std::condition_variable due_changed_, changed_;
+  ConditionVariable due_changed_, changed_;
   bool somebody_waits_for_due_ = false;
   bool is_shut_down_ = false;
 };

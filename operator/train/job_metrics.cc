@@ -6,11 +6,11 @@
 #include <prometheus/registry.h>
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "runner/base/check.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 namespace {
@@ -80,8 +80,8 @@ struct JobMetrics::Impl {
   prometheus::Family<prometheus::Counter>& failures;
   prometheus::Family<prometheus::Counter>& completions;
   std::map<const MetricName*, prometheus::Family<prometheus::Histogram>*> histograms;
-  mutable std::mutex mutex;
-  std::map<api::ObjectKey, Job> shown;  // protected by mutex
+  mutable Mutex mutex;
+  std::map<api::ObjectKey, Job> shown GUARDED_BY(mutex);
 };
 
 JobMetrics::JobMetrics() : impl_(std::make_unique<Impl>()) {}
@@ -91,7 +91,7 @@ void JobMetrics::count(const api::ObjectKey& job, const Measurement& m) {
   if (m.metric == &metric::kTrainJobFailures) return impl_->failures.Add(m.labels).Increment(m.value);
   if (m.metric == &metric::kTrainJobCompletions) return impl_->completions.Add({}).Increment(m.value);
   if (m.metric == &metric::kTrainJobRestarts) {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->shown[job].restarts[m.labels] += m.value;
     return;
   }
@@ -102,7 +102,7 @@ void JobMetrics::count(const api::ObjectKey& job, const Measurement& m) {
 
 void JobMetrics::show(const api::ObjectKey& job, const api::TrainJobStatus& status) {
   if (!status.phase) return;
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   Impl::Job& shown = impl_->shown[job];
   if (shown.phase == status.phase) return;
   if (shown.phase) impl_->gauge(*shown.phase).Decrement();
@@ -112,7 +112,7 @@ void JobMetrics::show(const api::ObjectKey& job, const api::TrainJobStatus& stat
 }
 
 void JobMetrics::forget(const api::ObjectKey& job) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto at = impl_->shown.find(job);
   if (at == impl_->shown.end()) return;
   if (at->second.phase) impl_->gauge(*at->second.phase).Decrement();
@@ -123,7 +123,7 @@ std::vector<prometheus::MetricFamily> JobMetrics::Collect() const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   prometheus::MetricFamily infos = empty_family(metric::kTrainJobInfo, prometheus::MetricType::Gauge);
   prometheus::MetricFamily restarts = empty_family(metric::kTrainJobRestarts, prometheus::MetricType::Counter);
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   for (const auto& [key, job] : impl_->shown) {
     if (job.phase) {
       prometheus::ClientMetric& info =

@@ -4,11 +4,12 @@
 #include <string>
 
 #include "runner/base/json.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 
 NodesInUse NodeCensus::count(api::UnixSeconds now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (counted_at_ == now) return counted_;
   std::set<std::string> names;
   for (const control::ObjectPtr& pod : pods_.list()) {

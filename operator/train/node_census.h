@@ -4,10 +4,9 @@
 // Threads: safe from all threads.
 #pragma once
 
-#include <mutex>
-
 #include "operator/control/cache.h"
 #include "operator/train/observed.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 
@@ -22,9 +21,9 @@ class NodeCensus {
  private:
   const control::Cache& pods_;
   const control::Cache& nodes_;
-  std::mutex mutex_;
-  api::UnixSeconds counted_at_ = 0;  // protected by mutex_, as is the next
-  NodesInUse counted_;
+  Mutex mutex_;
+  api::UnixSeconds counted_at_ GUARDED_BY(mutex_) = 0;
+  NodesInUse counted_ GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::train

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "operator/train/due_queue.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 
@@ -50,32 +50,37 @@ struct ProgressReader::Impl {
     if (!options.period) options.period = read_period;
   }
 
-  Clock::duration period(const Job& job) {
+  Clock::duration period(const Job& job) REQUIRES(mutex) {
     const Clock::duration period =
         options.period({.trains = job.target.trains, .failures = job.failures, .repetitions = job.repetitions});
     return period + std::chrono::duration_cast<Clock::duration>(period * kReadJitter * draw(random));
   }
 
-  // With the lock held.
-  void schedule(const api::ObjectKey& key, const Job& job, Clock::time_point due) {
+  void schedule(const api::ObjectKey& key, const Job& job, Clock::time_point due) REQUIRES(mutex) {
     if (job.target.ip.empty()) return waiting.erase(key);
     waiting.set(key, job.failures == 0 ? 0 : 1, due);
   }
 
   void work() {
-    std::unique_lock lock(mutex);
-    while (const std::optional<api::ObjectKey> key = waiting.wait_for_turn(lock)) read(*key, lock);
+    MutexLock lock(mutex);
+    while (const std::optional<api::ObjectKey> key = waiting.wait_for_turn(lock)) {
+      Job& job = jobs.at(*key);
+      job.is_read = true;
+      const Target target = job.target;
+      lock.unlock();
+      Result<RunReport> report = ask(*key, target);
+      lock.lock();
+      if (!keep(*key, target, std::move(report)) || !options.on_report) continue;
+      lock.unlock();
+      options.on_report(*key);
+      lock.lock();
+    }
   }
 
-  void read(const api::ObjectKey& key, std::unique_lock<std::mutex>& lock) {
-    Job& before = jobs.at(key);
-    before.is_read = true;
-    const Target target = before.target;
-    lock.unlock();
-    Result<RunReport> report = ask(key, target);
-    lock.lock();
+  // Returns whether the report says anything new.
+  bool keep(const api::ObjectKey& key, const Target& target, Result<RunReport> report) REQUIRES(mutex) {
     const auto at = jobs.find(key);
-    if (at == jobs.end()) return;  // forgotten meanwhile
+    if (at == jobs.end()) return false;  // forgotten meanwhile
     Job& job = at->second;
     job.is_read = false;
     // Where the target has changed meanwhile (another pod 0, or pod 0 became ready), it is asked at once.
@@ -92,14 +97,11 @@ struct ProgressReader::Impl {
       const LogFields fields{{"job", api::to_string(key)}, {"error", report.error().message}};
       is_first ? options.logger.warning("the progress of this job cannot be read", fields)
                : options.logger.debug("no progress report", fields);
-      return;
+      return false;
     }
     job.is_warned = false;
     job.newest = std::move(*report);
-    if (!is_news || !options.on_report) return;
-    lock.unlock();
-    options.on_report(key);
-    lock.lock();
+    return is_news;
   }
 
   Result<RunReport> ask(const api::ObjectKey& key, const Target& target) const {
@@ -127,7 +129,7 @@ struct ProgressReader::Impl {
       return belongs_to("the TrainJob with UID " + report.job_uid, ours + " with UID " + target.job_uid);
     }
     if (!report.job_uid.empty()) return {};
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     const bool is_ambiguous = std::any_of(jobs.begin(), jobs.end(), [&](const auto& other) {
       return other.first != key && other.first.name == key.name && other.second.target.ip == target.ip;
     });
@@ -135,13 +137,12 @@ struct ProgressReader::Impl {
   }
 
   Options options;
-  mutable std::mutex mutex;
-  // State below is protected by mutex.
-  std::map<api::ObjectKey, Job> jobs;
+  mutable Mutex mutex;
+  std::map<api::ObjectKey, Job> jobs GUARDED_BY(mutex);
   // Level 1: jobs whose agent did not answer last time. They may block a thread until their time-out.
-  DueQueue<api::ObjectKey, 2> waiting;
-  std::mt19937_64 random{std::random_device{}()};
-  std::uniform_real_distribution<double> draw{0.0, 1.0};
+  DueQueue<api::ObjectKey, 2> waiting GUARDED_BY(mutex);
+  std::mt19937_64 random GUARDED_BY(mutex){std::random_device{}()};
+  std::uniform_real_distribution<double> draw GUARDED_BY(mutex){0.0, 1.0};
 
   std::vector<std::thread> threads;
 };
@@ -152,14 +153,14 @@ ProgressReader::ProgressReader(Options options) : impl_(std::make_unique<Impl>(s
 
 ProgressReader::~ProgressReader() {
   {
-    const std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->waiting.shut_down();
   }
   for (std::thread& thread : impl_->threads) thread.join();
 }
 
 void ProgressReader::follow(const api::ObjectKey& job, const Target& target) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto [at, is_new] = impl_->jobs.try_emplace(job);
   Impl::Job& followed = at->second;
   if (!is_new && followed.target == target) return;
@@ -173,7 +174,7 @@ void ProgressReader::follow(const api::ObjectKey& job, const Target& target) {
 }
 
 void ProgressReader::forget(const api::ObjectKey& job) {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto at = impl_->jobs.find(job);
   if (at == impl_->jobs.end()) return;
   impl_->waiting.erase(job);
@@ -181,7 +182,7 @@ void ProgressReader::forget(const api::ObjectKey& job) {
 }
 
 std::optional<RunReport> ProgressReader::newest(const api::ObjectKey& job) const {
-  const std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto at = impl_->jobs.find(job);
   return at == impl_->jobs.end() ? std::nullopt : at->second.newest;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ctime>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "operator/train/status.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep::train {
 namespace {
@@ -173,7 +173,7 @@ struct Reconciler::Impl {
 
   // Only the worker that holds the job's key uses its memory.
   Memory& memory_of(const api::ObjectKey& key, const std::string& uid) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     Memory& memory = memories[key];
     if (memory.uid != uid) memory = Memory{.uid = uid};
     return memory;
@@ -183,7 +183,7 @@ struct Reconciler::Impl {
     p.progress.forget(key);
     p.announcer.forget(key);
     p.metrics.forget(key);
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     memories.erase(key);
   }
 
@@ -191,8 +191,8 @@ struct Reconciler::Impl {
   Options options;
   std::optional<KueueReader> kueue;  // made by the constructor
   std::optional<NodeCensus> census;  // likewise, where the operator may read nodes
-  std::mutex mutex;
-  std::map<api::ObjectKey, Memory> memories;  // protected by mutex; a value by the worker that holds the key
+  Mutex mutex;
+  std::map<api::ObjectKey, Memory> memories GUARDED_BY(mutex);  // a value: used by the worker that holds the key
 };
 
 namespace {

@@ -1,20 +1,20 @@
 #include "runner/agent/gpu_use.h"
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
 struct GpuUseReader::Shared {
   std::function<std::vector<GpuUse>()> read;
   std::chrono::milliseconds interval;
-  mutable std::mutex mutex;
-  std::condition_variable stopped;
-  bool is_stopped = false;
-  std::vector<GpuUse> newest;
-  TimePoint read_at{};
+  mutable Mutex mutex;
+  ConditionVariable stopped;
+  bool is_stopped GUARDED_BY(mutex) = false;
+  std::vector<GpuUse> newest GUARDED_BY(mutex);
+  TimePoint read_at GUARDED_BY(mutex){};
 };
 
 GpuUseReader::GpuUseReader(std::function<std::vector<GpuUse>()> read, std::chrono::milliseconds interval)
@@ -24,22 +24,24 @@ GpuUseReader::GpuUseReader(std::function<std::vector<GpuUse>()> read, std::chron
   std::thread([shared = shared_] {
     for (;;) {
       std::vector<GpuUse> use = shared->read();
-      std::unique_lock lock(shared->mutex);
+      MutexLock lock(shared->mutex);
       shared->newest = std::move(use);
       shared->read_at = std::chrono::steady_clock::now();
-      if (shared->stopped.wait_for(lock, shared->interval, [&] { return shared->is_stopped; })) return;
+      if (shared->stopped.wait_for(lock, shared->interval,
+                                   [&]() REQUIRES(shared->mutex) { return shared->is_stopped; }))
+        return;
     }
   }).detach();
 }
 
 GpuUseReader::~GpuUseReader() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->is_stopped = true;
   shared_->stopped.notify_all();
 }
 
 std::vector<GpuUse> GpuUseReader::newest(TimePoint now) const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   if (now - shared_->read_at > kGpuUseAgeMax) return {};
   return shared_->newest;
 }

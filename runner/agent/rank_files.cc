@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "runner/base/mutex.h"
+
 namespace lockstep {
 namespace {
 
@@ -46,7 +48,7 @@ RankFiles::RankFiles(std::string folder, OnProblem on_problem)
 
 RankFiles::~RankFiles() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
   }
   wake_.notify_one();
@@ -61,7 +63,7 @@ Status RankFiles::begin_attempt(int attempt, int nproc) {
     fs::create_directories(attempt_folder_ + "/" + std::to_string(local_rank), error);
   }
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     has_new_folders_ = true;
   }
   if (!error) return {};
@@ -82,7 +84,7 @@ void RankFiles::write_filtered(bool to_stderr, std::string_view line) {
 
 void RankFiles::add(const std::string& path, std::string_view line) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     Unwritten& file = unwritten_[path];
     if (unwritten_bytes_ + line.size() > kUnwrittenBytesMax) {
       ++file.left_out;
@@ -100,14 +102,14 @@ void RankFiles::add(const std::string& path, std::string_view line) {
 }
 
 void RankFiles::flush(std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
-  written_.wait_for(lock, patience, [this] { return unwritten_.empty() && !is_writing_; });
+  MutexLock lock(mutex_);
+  written_.wait_for(lock, patience, [this]() REQUIRES(mutex_) { return unwritten_.empty() && !is_writing_; });
 }
 
 void RankFiles::write_all() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return ends_ || !unwritten_.empty(); });
+    wake_.wait(lock, [this]() REQUIRES(mutex_) { return ends_ || !unwritten_.empty(); });
     if (unwritten_.empty()) break;
     const std::map<std::string, Unwritten> files = std::exchange(unwritten_, {});
     is_writing_ = true;
@@ -154,7 +156,7 @@ void RankFiles::append(const std::string& path, std::string_view bytes) {
   const std::string why = std::strerror(errno);
   if (std::exchange(has_reported_, true)) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     problem_ = "the output of the ranks is not written to its files: " + path + ": " + why +
                ". The program goes on; what is printed while this lasts is missing there";
   }
@@ -162,7 +164,7 @@ void RankFiles::append(const std::string& path, std::string_view bytes) {
 }
 
 std::string RankFiles::take_problem() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(problem_, {});
 }
 

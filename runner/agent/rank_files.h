@@ -9,15 +9,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "runner/base/mutex.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -62,16 +61,15 @@ class RankFiles {
   std::string folder_;
   std::string attempt_folder_;
   OnProblem on_problem_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable written_;
-  // Below: under mutex_.
-  std::map<std::string, Unwritten> unwritten_;  // by path
-  size_t unwritten_bytes_ = 0;
-  bool is_writing_ = false;
-  bool has_new_folders_ = false;  // files that are open may be removed ones
-  bool ends_ = false;
-  std::string problem_;
+  Mutex mutex_;
+  ConditionVariable wake_;
+  ConditionVariable written_;
+  std::map<std::string, Unwritten> unwritten_ GUARDED_BY(mutex_);  // by path
+  size_t unwritten_bytes_ GUARDED_BY(mutex_) = 0;
+  bool is_writing_ GUARDED_BY(mutex_) = false;
+  bool has_new_folders_ GUARDED_BY(mutex_) = false;  // files that are open may be removed ones
+  bool ends_ GUARDED_BY(mutex_) = false;
+  std::string problem_ GUARDED_BY(mutex_);
   // Of the writing thread.
   std::map<std::string, int> descriptors_;  // by path
   bool has_reported_ = false;

@@ -1,12 +1,11 @@
 #include "runner/agent/run_folder_view.h"
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "runner/agent/run_folder_reader.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -27,43 +26,38 @@ struct RunFolderView::Shared {
   explicit Shared(Calls given) : calls(std::move(given)) {}
 
   const Calls calls;
-  std::mutex mutex;
-  std::condition_variable changed;
-  // State below is protected by mutex.
-  bool is_stopped = false;
-  std::optional<std::string> asked;  // the requested path, until its answer was fetched
-  std::optional<HttpAnswer> answer;
-  std::deque<std::string> lines;  // to be written
-  bool is_failing = false;        // an error was reported and no line has been written since
-  std::string problem;
+  Mutex mutex;
+  ConditionVariable changed;
+  bool is_stopped GUARDED_BY(mutex) = false;
+  std::optional<std::string> asked GUARDED_BY(mutex);  // the requested path, until its answer was fetched
+  std::optional<HttpAnswer> answer GUARDED_BY(mutex);
+  std::deque<std::string> lines GUARDED_BY(mutex);  // to be written
+  bool is_failing GUARDED_BY(mutex) = false;        // an error was reported and no line has been written since
+  std::string problem GUARDED_BY(mutex);
 
   // The thread's function.
   void work() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return is_stopped || !lines.empty() || (asked && !answer); });
+      changed.wait(lock, [&]() REQUIRES(mutex) { return is_stopped || !lines.empty() || (asked && !answer); });
       if (is_stopped) return;
-      lines.empty() ? answer_next(lock) : write_next(lock);
+      if (lines.empty()) {
+        const std::string path = *asked;
+        lock.unlock();
+        HttpAnswer found = calls.answer(path);
+        lock.lock();
+        answer = std::move(found);
+        changed.notify_all();
+      } else {
+        const std::string line = std::move(lines.front());
+        lines.pop_front();
+        lock.unlock();
+        const Status written = calls.append_recovery(line);
+        lock.lock();
+        if (!written.ok() && !is_failing) problem = written.error().message;
+        is_failing = !written.ok();
+      }
     }
-  }
-
-  void answer_next(std::unique_lock<std::mutex>& lock) {
-    const std::string path = *asked;
-    lock.unlock();
-    HttpAnswer found = calls.answer(path);
-    lock.lock();
-    answer = std::move(found);
-    changed.notify_all();
-  }
-
-  void write_next(std::unique_lock<std::mutex>& lock) {
-    const std::string line = std::move(lines.front());
-    lines.pop_front();
-    lock.unlock();
-    const Status written = calls.append_recovery(line);
-    lock.lock();
-    if (!written.ok() && !is_failing) problem = written.error().message;
-    is_failing = !written.ok();
   }
 };
 
@@ -75,7 +69,7 @@ RunFolderView::RunFolderView(Calls calls, std::chrono::milliseconds patience)
 RunFolderView::RunFolderView(const std::string& folder) : RunFolderView(calls_of(folder)) {}
 
 RunFolderView::~RunFolderView() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->is_stopped = true;
   shared_->changed.notify_all();
 }
@@ -89,13 +83,14 @@ HttpAnswer RunFolderView::answer(const std::string& path, std::chrono::steady_cl
     return not_now("too much was requested in a short time: try again in " + std::to_string(kHttpRequestTime.count()) +
                    " s");
   }
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   // The volume is still busy with an earlier request, whose caller did not wait any longer. Fail at once.
   if (shared_->asked && !shared_->answer) return not_now(kNoAnswer);
   shared_->answer.reset();
   shared_->asked = path;
   shared_->changed.notify_all();
-  if (!shared_->changed.wait_for(lock, patience_, [&] { return shared_->answer.has_value(); })) {
+  if (!shared_->changed.wait_for(lock, patience_,
+                                 [&]() REQUIRES(shared_->mutex) { return shared_->answer.has_value(); })) {
     return not_now(kNoAnswer);
   }
   HttpAnswer found = std::move(*shared_->answer);
@@ -106,14 +101,14 @@ HttpAnswer RunFolderView::answer(const std::string& path, std::chrono::steady_cl
 }
 
 void RunFolderView::append_recovery(std::string line) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   if (shared_->lines.size() == kUnwrittenLinesMax) shared_->lines.pop_front();
   shared_->lines.push_back(std::move(line));
   shared_->changed.notify_all();
 }
 
 std::string RunFolderView::take_problem() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return std::exchange(shared_->problem, "");
 }
 

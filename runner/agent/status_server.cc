@@ -6,36 +6,37 @@
 #include "runner/agent/metrics_text.h"
 #include "runner/agent/status_page.h"
 #include "runner/base/json.h"
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
 void StatusBoard::publish(RunStatus status) {
   auto fresh = std::make_shared<const RunStatus>(std::move(status));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   status_.swap(fresh);
 }
 
 void StatusBoard::publish_metrics(int local_rank, std::vector<MetricFamily> families) {
   auto fresh = std::make_shared<const std::vector<MetricFamily>>(std::move(families));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   worker_families_[local_rank].swap(fresh);
 }
 
 void StatusBoard::publish_agent_metrics(std::vector<MetricFamily> families) {
   auto fresh = std::make_shared<const std::vector<MetricFamily>>(std::move(families));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   agent_families_.swap(fresh);
 }
 
 std::shared_ptr<const RunStatus> StatusBoard::status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 
 std::string StatusBoard::metrics() const {
   std::vector<Families> held;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     held.push_back(agent_families_);
     for (const auto& [local_rank, families] : worker_families_) held.push_back(families);
   }

@@ -7,13 +7,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "runner/agent/operator_requests.h"
 #include "runner/agent/run_folder_view.h"
 #include "runner/base/http_server.h"
+#include "runner/base/mutex.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
@@ -35,11 +35,10 @@ class StatusBoard {
   // waits while a response is being written.
   using Families = std::shared_ptr<const std::vector<MetricFamily>>;
 
-  mutable std::mutex mutex_;
-  // State below is protected by mutex_.
-  std::shared_ptr<const RunStatus> status_ = std::make_shared<const RunStatus>();
-  Families agent_families_ = std::make_shared<const std::vector<MetricFamily>>();
-  std::map<int, Families> worker_families_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const RunStatus> status_ GUARDED_BY(mutex_) = std::make_shared<const RunStatus>();
+  Families agent_families_ GUARDED_BY(mutex_) = std::make_shared<const std::vector<MetricFamily>>();
+  std::map<int, Families> worker_families_ GUARDED_BY(mutex_);
 };
 
 // Are all workers training (or done)? /readyz reports it.

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runner/base/mutex.h"
+
 namespace lockstep {
 
 void LineSplitter::append(std::string_view bytes) {
@@ -50,7 +52,7 @@ Status LineChannel::write_line(std::string_view line) {
   }
   std::string bytes(line);
   bytes += '\n';
-  const std::lock_guard lock(write_mutex_);
+  const MutexLock lock(write_mutex_);
   size_t written = 0;
   while (written < bytes.size()) {
     ssize_t n = ::send(fd_, bytes.data() + written, bytes.size() - written, MSG_NOSIGNAL);

@@ -8,11 +8,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "runner/base/mutex.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -64,7 +64,7 @@ class LineChannel {
 
  private:
   const int fd_;
-  std::mutex write_mutex_;
+  Mutex write_mutex_;
   LineSplitter splitter_;
 };
 

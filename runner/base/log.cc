@@ -5,7 +5,8 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <mutex>
+
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,7 @@ const char* to_string(LogLevel level) {
 
 struct Logger::Sink {
   Options options;
-  std::mutex mutex;
+  Mutex mutex;
 };
 
 Logger::Logger(Options options) : sink_(std::make_shared<Sink>()) {
@@ -93,7 +94,7 @@ void Logger::write(LogLevel level, std::string_view message, LogFields fields) c
     line.append(" ").append(to_string(level)).append(" ").append(message);
     for (const auto& [key, value] : all.items()) line.append(" ").append(key).append("=").append(value_text(value));
   }
-  const std::lock_guard lock(sink_->mutex);
+  const MutexLock lock(sink_->mutex);
   options.sink(line);
 }
 

@@ -6,16 +6,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "runner/base/clock.h"
 #include "runner/base/forwarding_file_system.h"
+#include "runner/base/mutex.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/tensor/side_stream.h"
 
@@ -84,7 +83,7 @@ class CheckpointWriter::Impl {
 
   ~Impl() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
     changed_.notify_all();
@@ -110,7 +109,7 @@ class CheckpointWriter::Impl {
     cost.copy_seconds = seconds_between(copy_begin, now());
     job.started = now();
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       job_ = std::move(job);
     }
     changed_.notify_all();
@@ -120,17 +119,17 @@ class CheckpointWriter::Impl {
   void stage_output(std::string name, OutputContent content, const CheckpointStamp& stamp) {
     wait_to_the_end(Writes::kOutput);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       output_ = Output{.name = std::move(name), .content = std::move(content), .stamp = stamp};
     }
     changed_.notify_all();
   }
 
   bool wait_durable(const std::function<bool()>& gives_up, Writes writes) {
-    const auto are_over = [&] {
+    const auto are_over = [&]() REQUIRES(mutex_) {
       return (!job_ || writes == Writes::kOutput) && (!output_ || writes == Writes::kCheckpoint);
     };
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!changed_.wait_for(lock, kPollInterval, are_over)) {
       lock.unlock();
       if (gives_up()) return false;
@@ -142,12 +141,12 @@ class CheckpointWriter::Impl {
   }
 
   std::vector<WriteReport> poll_reports() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(reports_, {});
   }
 
   std::vector<OutputReport> poll_output_reports() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(output_reports_, {});
   }
 
@@ -246,18 +245,20 @@ class CheckpointWriter::Impl {
   // While job_ or output_ is set, only this thread touches its content, so it may be read without the mutex.
   void run() {
     pthread_setname_np(pthread_self(), "ckpt-write");
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stop_ || job_ || output_; });
+      changed_.wait(lock, [this]() REQUIRES(mutex_) { return stop_ || job_ || output_; });
       if (output_) {
+        const Output& output = *output_;
         lock.unlock();
-        OutputReport report = perform(*output_);
+        OutputReport report = perform(output);
         lock.lock();
         output_reports_.push_back(std::move(report));
         output_.reset();
       } else if (job_) {
+        Job& job = *job_;
         lock.unlock();
-        WriteReport report = perform(*job_);
+        WriteReport report = perform(job);
         lock.lock();
         reports_.push_back(std::move(report));
         job_.reset();
@@ -275,14 +276,13 @@ class CheckpointWriter::Impl {
   std::optional<SideStream> copies_;  // nullopt on the CPU
   std::vector<StagedFile> staged_;    // used by the training thread while job_ is empty, else by the writing thread
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // State below is protected by mutex_.
-  std::optional<Job> job_;        // the checkpoint in flight
-  std::optional<Output> output_;  // the output in flight; written before job_
-  std::vector<WriteReport> reports_;
-  std::vector<OutputReport> output_reports_;
-  bool stop_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::optional<Job> job_ GUARDED_BY(mutex_);        // the checkpoint in flight
+  std::optional<Output> output_ GUARDED_BY(mutex_);  // the output in flight; written before job_
+  std::vector<WriteReport> reports_ GUARDED_BY(mutex_);
+  std::vector<OutputReport> output_reports_ GUARDED_BY(mutex_);
+  bool stop_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

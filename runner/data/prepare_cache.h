@@ -25,11 +25,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -38,6 +36,7 @@
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
+#include "runner/base/mutex.h"
 #include "runner/base/result.h"
 #include "runner/data/cache_file.h"
 
@@ -125,10 +124,10 @@ class Preparation {
     const size_t count = std::min<size_t>(static_cast<size_t>(preparation::threads_of(options_)), parts_.size());
     // Processes start at different parts, so that of two that prepare the same source each does about half.
     first_ = in_memory() ? 0 : std::hash<std::string>()(tag_) % parts_.size();
-    running_ = count;
     std::vector<std::jthread> threads;
+    MutexLock lock(mutex_);
+    running_ = count;
     for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
-    std::unique_lock lock(mutex_);
     while (running_ > 0) {
       changed_.wait_for(lock, preparation::kProgressInterval);
       const int64_t done = pieces_done_;
@@ -148,16 +147,16 @@ class Preparation {
       const size_t part = (first_ + taken) % parts_.size();
       const Status status = stopped() ? Status() : do_part(part);
       if (status.ok()) continue;
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!error_) error_ = status.error();
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --running_;
     changed_.notify_one();
   }
 
   bool stopped() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return error_.has_value();
   }
 
@@ -165,7 +164,7 @@ class Preparation {
   [[nodiscard]] int64_t end_of(size_t part) const { return std::min(begin_of(part) + part_pieces_, pieces_); }
 
   void count_pieces(int64_t pieces) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     pieces_done_ += pieces;
   }
 
@@ -244,11 +243,11 @@ class Preparation {
   std::vector<std::optional<Cache>> parts_;  // each is set by the thread that took the part
   std::atomic<size_t> parts_bytes_ = 0;      // of those in memory
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t running_ = 0;  // this and the members below are protected by mutex_
-  int64_t pieces_done_ = 0;
-  std::optional<Error> error_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  size_t running_ GUARDED_BY(mutex_) = 0;
+  int64_t pieces_done_ GUARDED_BY(mutex_) = 0;
+  std::optional<Error> error_ GUARDED_BY(mutex_);
 };
 
 // cache_folder is made if it does not exist; empty: the cache stays in memory. Errors: kInvalid when nothing at all

@@ -3,14 +3,14 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
 #include <set>
 #include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -72,21 +72,21 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
   // Called when the group's connections are shut down. Collectives that have not ended kAbandonAfter later are
   // abandoned, and so are those that begin after that. Returns at once.
   void cut() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (after_cut_.joinable()) return;
     after_cut_ = std::jthread([this](const std::stop_token& stop) { give_up_later(stop); });
   }
 
   // False when a collective was abandoned, or has not ended within `limit`.
   bool all_end_within(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return open_.empty(); }) && !gave_up_;
+    MutexLock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this]() REQUIRES(mutex_) { return open_.empty(); }) && !gave_up_;
   }
 
  private:
   // False when kAbandonAfter has passed since the cut: then new collectives are abandoned at once.
   bool add(const c10::intrusive_ptr<Future>& future) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (gives_up_all_) {
       gave_up_ = true;
       return false;
@@ -97,7 +97,7 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
 
   // True for exactly one caller, which then ends the future.
   bool take(const c10::intrusive_ptr<Future>& future) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (open_.erase(future) == 0) return false;
     changed_.notify_all();
     return true;
@@ -106,7 +106,7 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
   void give_up_later(const std::stop_token& stop) {
     std::set<c10::intrusive_ptr<Future>> left;
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       // Waits for the whole time even if all have ended, because another collective may begin and hang, too.
       changed_.wait_for(lock, stop, kAbandonAfter, [] { return false; });
       if (stop.stop_requested()) return;
@@ -121,13 +121,12 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
     for (const auto& future : left) future->setError(given_up());
   }
 
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  // State below is protected by mutex_.
-  std::set<c10::intrusive_ptr<Future>> open_;
-  bool gave_up_ = false;       // at least one collective was abandoned
-  bool gives_up_all_ = false;  // collectives that begin now are abandoned at once
-  std::jthread after_cut_;     // the last member: it uses those above, so it is destroyed (joined) first
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::set<c10::intrusive_ptr<Future>> open_ GUARDED_BY(mutex_);
+  bool gave_up_ GUARDED_BY(mutex_) = false;       // at least one collective was abandoned
+  bool gives_up_all_ GUARDED_BY(mutex_) = false;  // collectives that begin now are abandoned at once
+  std::jthread after_cut_;  // the last member: it uses those above, so it is destroyed (joined) first
 };
 
 AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner,

@@ -27,8 +27,8 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
         throw RunFault(ExitCode::kTimeout,
                        "the communicator was not ready within " + std::to_string(timeout.count()) + " ms");
       }
-      std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, kInitPollInterval, [this] { return cut_; });
+      MutexLock lock(mutex_);
+      changed_.wait_for(lock, kInitPollInterval, [this]() REQUIRES(mutex_) { return cut_; });
     }
     check();
   } catch (const std::exception&) {
@@ -54,13 +54,13 @@ void TwoPhaseAbort::await_collective(const std::function<bool()>& has_ended, std
 }
 
 void TwoPhaseAbort::check() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (error_) std::rethrow_exception(error_);
   if (cut_) throw RunFault(ExitCode::kPeerLost, "the group was cut");
 }
 
 void TwoPhaseAbort::cut() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cut_ = true;
   changed_.notify_all();
 }
@@ -74,8 +74,8 @@ void TwoPhaseAbort::abort() noexcept {
 }
 
 void TwoPhaseAbort::watch(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, stop, calls_.error_interval, [this] { return cut_; })) {
+  MutexLock lock(mutex_);
+  while (!changed_.wait_for(lock, stop, calls_.error_interval, [this]() REQUIRES(mutex_) { return cut_; })) {
     if (stop.stop_requested()) return;
     lock.unlock();
     if (const std::exception_ptr error = find_error()) fail(error);
@@ -95,7 +95,7 @@ std::exception_ptr TwoPhaseAbort::find_error() {
 // The group's own abort shuts the commit gate before it calls cut(), which lets the revoke begin.
 void TwoPhaseAbort::fail(const std::exception_ptr& error) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!cut_) error_ = error;  // after a cut, an error is only a consequence
   }
   if (calls_.on_error) calls_.on_error();

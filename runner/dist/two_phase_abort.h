@@ -15,11 +15,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
+
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
@@ -78,11 +79,10 @@ class TwoPhaseAbort {
   const Calls calls_;
   std::timed_mutex launching_;  // held during a launch, a revoke or a query of errors
   bool is_aborted_ = false;     // set by the watcher, or by abort() after the watcher has ended
-  mutable std::mutex mutex_;    // held only briefly, never during a call of the communicator
-  std::condition_variable_any changed_;
-  // State below is protected by mutex_.
-  bool cut_ = false;
-  std::exception_ptr error_;
+  mutable Mutex mutex_;         // held only briefly, never during a call of the communicator
+  ConditionVariable changed_;
+  bool cut_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
   std::jthread watcher_;  // the last member: it uses those above, so it is destroyed (joined) first
 };
 

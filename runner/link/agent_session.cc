@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runner/base/clock.h"
+#include "runner/base/mutex.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -29,7 +30,7 @@ AgentSession::AgentSession(int fd, int local_rank, BeatPage& page, InjectedFault
 
 AgentSession::~AgentSession() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
   channel_.shutdown();
@@ -41,7 +42,7 @@ void AgentSession::hello(const std::string& terms) {
 }
 
 std::optional<Assignment> AgentSession::await_assignment() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!received_) {
     if (is_asked_to_stop_()) return std::nullopt;
     changed_.wait_for(lock, kStopPollInterval);
@@ -55,7 +56,7 @@ std::optional<Assignment> AgentSession::await_assignment() {
 
 void AgentSession::watch(uint64_t generation, std::shared_ptr<GroupAbort> abort) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     watched_generation_ = generation;
     abort_ = abort;
     if (cut_generation_ < watched_generation_) return;
@@ -64,17 +65,17 @@ void AgentSession::watch(uint64_t generation, std::shared_ptr<GroupAbort> abort)
 }
 
 void AgentSession::stop_watching() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   abort_.reset();
 }
 
 bool AgentSession::was_cut(uint64_t generation) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return cut_generation_ >= generation;
 }
 
 std::optional<int> AgentSession::leave_together(uint64_t generation) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (leave_together_.generation != generation) return std::nullopt;
   return leave_together_.leaving_code;
 }
@@ -88,14 +89,14 @@ Result<StoreReply> AgentSession::call(StoreRequest request) {
   const uint64_t generation = request.generation;
   uint64_t id = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     id = next_id_++;
     open_calls_[id] = std::nullopt;
   }
   request.id = id;
   const Status sent = channel_.write_line(encode(WorkerMessage(std::move(request))));
-  std::unique_lock lock(mutex_);
-  const auto is_over = [&] {
+  MutexLock lock(mutex_);
+  const auto is_over = [&]() REQUIRES(mutex_) {
     return !sent.ok() || open_calls_[id].has_value() || closing_ || cut_generation_ >= generation;
   };
   while (!changed_.wait_for(lock, kStopPollInterval, is_over) && !is_asked_to_stop_()) continue;
@@ -118,7 +119,7 @@ void AgentSession::read_loop() {
     if (readable.ok() && !*readable) continue;
     Result<std::optional<std::string>> line = channel_.read_line();
     if (!readable.ok() || !line.ok() || !line->has_value()) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (closing_) return;
       leave_without_agent();
     }
@@ -139,7 +140,7 @@ void AgentSession::leave_without_agent() {
 void AgentSession::on_message(AgentMessage message) {
   std::shared_ptr<GroupAbort> to_fire;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     to_fire = take_in(std::move(message));
   }
   changed_.notify_all();

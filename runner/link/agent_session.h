@@ -8,16 +8,15 @@
 // collective, because no agent is left to which it could report anything.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "runner/base/line_channel.h"
+#include "runner/base/mutex.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/messages.h"
 #include "runner/link/agent_link.h"
@@ -63,8 +62,8 @@ class AgentSession final : public AgentLink, public StoreTransport {
  private:
   void read_loop();
   void on_message(AgentMessage message);
-  // To be called with mutex_ held. Returns the abort to fire when the message cuts the watched group; else null.
-  [[nodiscard]] std::shared_ptr<GroupAbort> take_in(AgentMessage message);
+  // Returns the abort to fire when the message cuts the watched group; else null.
+  [[nodiscard]] std::shared_ptr<GroupAbort> take_in(AgentMessage message) REQUIRES(mutex_);
   [[noreturn]] void leave_without_agent();
 
   const int local_rank_;
@@ -72,18 +71,17 @@ class AgentSession final : public AgentLink, public StoreTransport {
   InjectedFaults& faults_;
   const std::function<bool()> is_asked_to_stop_;
   LineChannel channel_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // State below is protected by mutex_.
-  bool closing_ = false;
-  std::optional<Assignment> received_;
-  uint64_t cut_generation_ = 0;  // this generation and all before it are cut
-  std::string cut_cause_;
-  LeaveTogether leave_together_;
-  uint64_t watched_generation_ = 0;
-  std::shared_ptr<GroupAbort> abort_;
-  uint64_t next_id_ = 1;
-  std::map<uint64_t, std::optional<StoreReply>> open_calls_;  // by id; the reply once it is there
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  std::optional<Assignment> received_ GUARDED_BY(mutex_);
+  uint64_t cut_generation_ GUARDED_BY(mutex_) = 0;  // this generation and all before it are cut
+  std::string cut_cause_ GUARDED_BY(mutex_);
+  LeaveTogether leave_together_ GUARDED_BY(mutex_);
+  uint64_t watched_generation_ GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<GroupAbort> abort_ GUARDED_BY(mutex_);
+  uint64_t next_id_ GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::optional<StoreReply>> open_calls_ GUARDED_BY(mutex_);  // by id; the reply once it is there
 
   std::thread reader_;
 };

@@ -11,6 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include "runner/base/mutex.h"
+
 namespace lockstep {
 namespace {
 
@@ -55,18 +57,18 @@ GroupAbort::Sockets GroupAbort::open_sockets() {
 GroupAbort::GroupAbort() : before_(open_sockets()) {}
 
 void GroupAbort::gloo_is_ready() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   of_gloo_ = open_sockets();
 }
 
 void GroupAbort::group_is_formed() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   formed_ = true;
   if (!of_gloo_) of_gloo_ = open_sockets();
 }
 
 void GroupAbort::add_action(std::function<void()> action) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (fired_) {
     attempt(action);
   } else {
@@ -75,13 +77,13 @@ void GroupAbort::add_action(std::function<void()> action) {
 }
 
 void GroupAbort::retire() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   retired_ = true;
   actions_.clear();
 }
 
 void GroupAbort::fire() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (retired_) return;
   fired_ = true;
   for (const auto& action : std::exchange(actions_, {})) attempt(action);
@@ -99,7 +101,7 @@ bool GroupAbort::is_the_groups(ino_t inode, const Socket& socket) const {
 }
 
 bool GroupAbort::fired() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return fired_;
 }
 

@@ -16,9 +16,10 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
+
+#include "runner/base/mutex.h"
 
 namespace lockstep {
 
@@ -50,16 +51,15 @@ class GroupAbort {
   using Sockets = std::map<ino_t, Socket>;
 
   static Sockets open_sockets();
-  [[nodiscard]] bool is_the_groups(ino_t inode, const Socket& socket) const;
+  [[nodiscard]] bool is_the_groups(ino_t inode, const Socket& socket) const REQUIRES(mutex_);
 
   Sockets before_;
-  mutable std::mutex mutex_;
-  // State below is protected by mutex_.
-  std::optional<Sockets> of_gloo_;  // all sockets that were open when Gloo's part was ready
-  bool formed_ = false;
-  bool fired_ = false;
-  bool retired_ = false;
-  std::vector<std::function<void()>> actions_;
+  mutable Mutex mutex_;
+  std::optional<Sockets> of_gloo_ GUARDED_BY(mutex_);  // all sockets that were open when Gloo's part was ready
+  bool formed_ GUARDED_BY(mutex_) = false;
+  bool fired_ GUARDED_BY(mutex_) = false;
+  bool retired_ GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> actions_ GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "runner/base/mutex.h"
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/loop/device.h"
@@ -38,7 +39,7 @@ BatchQueue::BatchQueue(const Workload& workload, int64_t num_threads, at::Device
 
 BatchQueue::~BatchQueue() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
@@ -52,7 +53,7 @@ BatchQueue::Entries::iterator BatchQueue::find(const BatchShare& share) {
 void BatchQueue::want(const std::vector<BatchShare>& shares) {
   if (threads_.empty()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entries wanted;
     for (const BatchShare& share : shares) {
       const auto known = find(share);
@@ -65,7 +66,7 @@ void BatchQueue::want(const std::vector<BatchShare>& shares) {
 }
 
 FetchedBatch BatchQueue::take(const BatchShare& share, const std::function<bool()>& is_cut) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = find(share);
   if (found == entries_.end() || !(*found)->has_begun) {
     if (found != entries_.end()) entries_.erase(found);
@@ -85,12 +86,12 @@ FetchedBatch BatchQueue::take(const BatchShare& share, const std::function<bool(
 void BatchQueue::run(at::Device device) {
   pthread_setname_np(pthread_self(), "fetch");
   use_device(device);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    const auto next = [this] {
+    const auto next = [this]() REQUIRES(mutex_) {
       return std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) { return !entry->has_begun; });
     };
-    changed_.wait(lock, [&] { return closing_ || next() != entries_.end(); });
+    changed_.wait(lock, [&]() REQUIRES(mutex_) { return closing_ || next() != entries_.end(); });
     if (closing_) return;
     const std::shared_ptr<Entry> entry = *next();
     entry->has_begun = true;

@@ -7,16 +7,15 @@
 // it has been fetched.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <variant>
 #include <vector>
 
+#include "runner/base/mutex.h"
 #include "runner/contract/exit_code.h"
 #include "runner/models/workload.h"
 
@@ -51,15 +50,14 @@ class BatchQueue {
   };
   using Entries = std::deque<std::shared_ptr<Entry>>;
 
-  [[nodiscard]] Entries::iterator find(const BatchShare& share);
+  [[nodiscard]] Entries::iterator find(const BatchShare& share) REQUIRES(mutex_);
   void run(at::Device device);
 
   const Workload& workload_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // State below is protected by mutex_.
-  bool closing_ = false;
-  Entries entries_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  Entries entries_ GUARDED_BY(mutex_);
 
   std::vector<std::thread> threads_;
 };

@@ -7,9 +7,9 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <mutex>
 #include <string>
 
+#include "runner/base/mutex.h"
 #include "runner/models/best_scores.h"
 
 namespace lockstep {
@@ -161,14 +161,14 @@ std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const Re
     std::copy_n(users.begin() + begin, n, chunk_U.mutable_data_ptr<int64_t>());
     const at::Tensor scores_UI =
         model.scores(user_parts_UH.index_select(0, chunk_U.to(user_parts_UH.device())), item_parts_IH).to(at::kCPU);
-    std::mutex mutex;
+    Mutex mutex;
     at::parallel_for(0, n, /*grain_size=*/1, [&](int64_t first, int64_t end) {
       RankingSums part(data, valid_seen);
       for (int64_t i = first; i < end; ++i) {
         const float* const scores_I = scores_UI.const_data_ptr<float>() + static_cast<size_t>(i) * films;
         part.add_user(users[static_cast<size_t>(begin + i)], {scores_I, films});
       }
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       sums.add(part);
     });
   }

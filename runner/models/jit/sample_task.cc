@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <numeric>
 #include <span>
 #include <string>
@@ -21,6 +20,7 @@
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
+#include "runner/base/mutex.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/images/image_file.h"
@@ -259,7 +259,7 @@ class Sampling {
       for (int64_t i = 0; i < pixels_BHHC.size(0) && first + i < std::ssize(sheet_pixels_); ++i) {
         sheet_pixels_[static_cast<size_t>(first + i)] = pixels_BHHC[i];
       }
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       done_ += pixels_BHHC.size(0);
       input_.log(std::to_string(done_) + " of " + std::to_string(options_.count) + " images");
     }
@@ -285,8 +285,8 @@ class Sampling {
   std::vector<at::Tensor> sheet_pixels_;  // per image: [H, H, C]; each is written by one rank
   FeatureSums sums_;
   std::atomic<bool> has_failed_ = false;
-  std::mutex mutex_;  // guards done_ and calls of input_.log
-  int64_t done_ = 0;
+  Mutex mutex_;  // also for calls of input_.log
+  int64_t done_ GUARDED_BY(mutex_) = 0;
 };
 
 // Computes the distance, adds it to `result` and logs it.
