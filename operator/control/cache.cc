@@ -208,9 +208,8 @@ std::vector<ObjectPtr> Cache::find(const std::string& index_value) const {
 size_t Cache::size() const {
   const Clock::time_point now = impl_->now();
   const MutexLock lock(impl_->mutex);
-  const auto is_visible = [&](const auto& entry) REQUIRES(impl_->mutex) {
-    return impl_->visible(entry.second, now) != nullptr;
-  };
+  const auto is_visible = [&](const auto& entry)
+                              REQUIRES(impl_->mutex) { return impl_->visible(entry.second, now) != nullptr; };
   return static_cast<size_t>(std::count_if(impl_->entries.begin(), impl_->entries.end(), is_visible));
 }
 
