@@ -420,23 +420,6 @@ Error invalid_at(std::string_view what, const YAML::Mark& mark, const std::strin
   return invalid(text, message);
 }
 
-// Ignores all events. With it run_parser only finds the errors of a text.
-class Discard final : public YAML::EventHandler {
- public:
-  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                const std::string& /*value*/) override {}
-  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                       YAML::EmitterStyle::value /*style*/) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                  YAML::EmitterStyle::value /*style*/) override {}
-  void OnMapEnd() override {}
-};
-
 // Throws the exceptions of YAML::Parser, and Refused from the handler.
 void run_parser(std::string_view text, YAML::EventHandler& handler) {
   std::istringstream stream{std::string(text)};
@@ -479,8 +462,8 @@ Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std:
     // yaml-cpp 0.7 takes white space at the end of the text for the end of a quoted scalar that never ends: a cut file
     // would pass. Without that space it complains.
     if (text.find_first_of("'\"") != std::string_view::npos) {
-      Discard discard;
-      run_parser(text.substr(0, text.find_last_not_of(" \t\r\n") + 1), discard);
+      DocumentBuilder ignored(text, reading);
+      run_parser(text.substr(0, text.find_last_not_of(" \t\r\n") + 1), ignored);
     }
   } catch (const Refused& refused) {
     return invalid_at(what, refused.mark, refused.message);
