@@ -120,10 +120,10 @@ class Diagnoser {
     if (is_unseen()) return decide_unseen();
     const api::Condition* const admitted = condition(api::condition::kAdmitted);
     const bool may_run =
-        spec_.suspend || book_.held || admitted == nullptr || admitted->status == api::ConditionStatus::kTrue;
+        spec_.suspend || book_.spec_hold || admitted == nullptr || admitted->status == api::ConditionStatus::kTrue;
     if (!may_run) return decide_queued(*admitted);
     if (is(api::JobPhase::kSuspended)) return decide_suspended();
-    if (spec_.suspend || book_.held) {
+    if (spec_.suspend || book_.spec_hold) {
       const api::Condition* const suspending = condition(api::condition::kSuspended);
       return conclude(true,
                       subject() + " is being suspended" + (suspending == nullptr ? "" : ": " + suspending->message));
@@ -326,10 +326,10 @@ class Diagnoser {
   }
 
   void decide_suspended() {
-    if (book_.held) {
-      conclude(false,
-               subject() + " was suspended by the operator (" + book_.held->reason + "): " + book_.held->message);
-      return advise(advice_for_ending(book_.held->reason, job_));
+    if (book_.spec_hold) {
+      conclude(false, subject() + " was suspended by the operator (" + book_.spec_hold->reason +
+                          "): " + book_.spec_hold->message);
+      return advise(advice_for_ending(book_.spec_hold->reason, job_));
     }
     std::string text = subject() + " is suspended";
     if (train::any_pod_may_save(spec_)) {

@@ -119,9 +119,10 @@ Json to_json(const Bookkeeping& book) {
   }
   if (book.room_made_at != 0) json["roomMadeAt"] = book.room_made_at;
   if (book.suspending) json["suspending"] = true;
-  if (book.held) {
-    json["held"] = {
-        {"generation", book.held->generation}, {"reason", book.held->reason}, {"message", book.held->message}};
+  if (book.spec_hold) {
+    json["held"] = {{"generation", book.spec_hold->generation},
+                    {"reason", book.spec_hold->reason},
+                    {"message", book.spec_hold->message}};
   }
   if (book.waiting_since != 0) json["waitingSince"] = book.waiting_since;
   if (book.were_ready) json["wereReady"] = true;
@@ -151,7 +152,7 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
   book.room_made_at = number_field(json, {"roomMadeAt"}).value_or(0);
   book.suspending = bool_field(json, {"suspending"});
   if (const std::optional<int64_t> generation = number_field(json, {"held", "generation"})) {
-    book.held = Hold{*generation, text_field(json, {"held", "reason"}), text_field(json, {"held", "message"})};
+    book.spec_hold = Hold{*generation, text_field(json, {"held", "reason"}), text_field(json, {"held", "message"})};
   }
   book.waiting_since = number_field(json, {"waitingSince"}).value_or(0);
   book.were_ready = bool_field(json, {"wereReady"});

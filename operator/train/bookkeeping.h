@@ -81,7 +81,7 @@ struct Bookkeeping {
 
   // of the current run, which begins when the job is made and on each resume
   bool suspending = false;
-  std::optional<Hold> held;
+  std::optional<Hold> spec_hold;
   api::UnixSeconds waiting_since = 0;  // health.startupTimeoutSeconds runs since then; 0: it does not
   bool were_ready = false;             // all pods have been ready
   bool has_stepped = false;            // a step was committed

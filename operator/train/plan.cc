@@ -78,8 +78,8 @@ void scale(PlanState& state) {
 void decide(PlanState& state) {
   const Success success = check_success(state);
   if (state.is_over) return;
-  if (state.book.held && state.book.held->generation != state.observed.job.meta.generation) {
-    state.book.held.reset();
+  if (state.book.spec_hold && state.book.spec_hold->generation != state.observed.job.meta.generation) {
+    state.book.spec_hold.reset();
     forget_failures(state);
   }
   give_reservation_back(state);
@@ -88,7 +88,7 @@ void decide(PlanState& state) {
   if (!state.status.start_time) state.status.start_time = state.now;
   if (state.book.suspending) cancel_suspend(state);
   if (!success.stops_replacing_pods) react_to_ends(state);
-  if (state.is_over || state.book.held) return;
+  if (state.is_over || state.book.spec_hold) return;
   const Capacity capacity = count_capacity(state);
   enforce_deadlines(state, capacity);
   if (state.is_over) return;

@@ -79,7 +79,7 @@ Capacity count_capacity(const PlanState& state) {
 void give_reservation_back(PlanState& state) {
   const api::UnixSeconds since = state.book.waiting_since;
   const bool has_workload = workload_of(state.observed.job, state.observed.kueue) != nullptr;
-  if (since == 0 || !has_workload || state.book.held || state.spec.suspend || !are_pods_refused(state)) return;
+  if (since == 0 || !has_workload || state.book.spec_hold || state.spec.suspend || !are_pods_refused(state)) return;
   if (state.now < since + state.spec.health.startup_timeout_seconds) return;
   const api::Condition* const ready = state.status.conditions.find(api::condition::kPodsReady);
   const std::string words = ready == nullptr ? "" : ": " + ready->message;
@@ -87,7 +87,7 @@ void give_reservation_back(PlanState& state) {
                               " s (health.startupTimeoutSeconds), because its pods are refused" + words +
                               "; it asks its queue again when its spec changes";
   state.event(true, std::string(kInvalidSpec), message, "Suspend");
-  state.book.held = Hold{state.observed.job.meta.generation, std::string(kInvalidSpec), message + "."};
+  state.book.spec_hold = Hold{state.observed.job.meta.generation, std::string(kInvalidSpec), message + "."};
 }
 
 void enforce_deadlines(PlanState& state, const Capacity& capacity) {

@@ -86,7 +86,8 @@ void react_to_ends(PlanState& state) {
                 state.status);
   }
   if (outcome.failure)
-    return outcome.is_fixable_by_spec_change ? hold(state, *outcome.failure) : state.fail(*outcome.failure);
+    return outcome.is_fixable_by_spec_change ? suspend_until_spec_changes(state, *outcome.failure)
+                                             : state.fail(*outcome.failure);
   outcome.is_gang ? restart_gang(state, outcome) : replace_pods(state, outcome);
 }
 

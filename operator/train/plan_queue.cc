@@ -86,7 +86,7 @@ void ask_queue(PlanState& state) {
   if (!has_queue(state.observed.job) && !has_workloads) return;
   const Result<Json> pod = unadmitted_pod(state.observed);
   if (!pod.ok() && !has_workloads) return refuse_spec(state, pod.error().message);
-  const bool wants_to_run = !state.spec.suspend && !state.book.held;
+  const bool wants_to_run = !state.spec.suspend && !state.book.spec_hold;
   const bool was_edited = state.book.pods_from_generation != 0 && state.node_ranks_with_pods.empty();
   apply(state, {.node_ranks_with_pods = state.node_ranks_with_pods,
                 .was_stopped = state.status.conditions.is_true(api::condition::kSuspended) || was_edited,

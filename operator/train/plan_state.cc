@@ -28,7 +28,7 @@ PlanState::PlanState(const Observed& picture)
       book(bookkeeping_from_json(picture.job.status.bookkeeping)) {}
 
 const Hold* PlanState::active_hold() const {
-  if (book.held) return &*book.held;
+  if (book.spec_hold) return &*book.spec_hold;
   return queue_hold ? &*queue_hold : nullptr;
 }
 

@@ -25,7 +25,7 @@ void resume(PlanState& state) {
 }
 
 void stop_for_suspend(PlanState& state) {
-  if (!state.book.suspending && !state.book.held) {
+  if (!state.book.suspending && !state.book.spec_hold) {
     state.event(state.queue.is_evicted, state.queue_hold ? state.queue_hold->reason : "Suspending",
                 state.suspend.message, "Suspend");
   }
@@ -44,7 +44,7 @@ void stay_suspended(PlanState& state) {
   const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
   const bool is_news = before == nullptr || before->status != api::ConditionStatus::kTrue ||
                        (state.queue_hold && before->reason != state.queue_hold->reason);
-  if (is_news && !state.book.held) {
+  if (is_news && !state.book.spec_hold) {
     const std::string reason = state.queue_hold ? state.queue_hold->reason : "Suspended";
     state.event(reason == kPriorityClassMissing, reason, state.suspend.message, "Suspend");
   }
@@ -104,9 +104,9 @@ void cancel_suspend(PlanState& state) {
   state.event(false, "Resumed", "The job goes on; pods that were already told to stop get successors.", "Resume");
 }
 
-void hold(PlanState& state, const JobFailure& why) {
+void suspend_until_spec_changes(PlanState& state, const JobFailure& why) {
   state.event(true, why.reason, why.message, "Suspend");
-  state.book.held = Hold{state.observed.job.meta.generation, why.reason, why.message + "."};
+  state.book.spec_hold = Hold{state.observed.job.meta.generation, why.reason, why.message + "."};
   // The pod whose end is the reason counts as replaced, and so stays for its logs.
   for (const PodEnd& end : state.ends) state.raise_attempt(end.node_rank);
   keep_suspended(state);

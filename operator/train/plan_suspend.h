@@ -13,7 +13,7 @@ bool keep_suspended(PlanState& state);
 void cancel_suspend(PlanState& state);
 // Suspends a job that cannot go on with its present spec, until somebody changes the spec. It does not write
 // spec.suspend, because a tool that owns the spec (GitOps) would set it back.
-void hold(PlanState& state, const JobFailure& why);
+void suspend_until_spec_changes(PlanState& state, const JobFailure& why);
 // Clears the counts of failures. For a job that a person resumes or whose spec a person has changed, since that person
 // has dealt with the failures; not for a job that a queue resumes.
 void forget_failures(PlanState& state);

@@ -1,7 +1,7 @@
 // suspend: from a running job to one without pods, with a checkpoint in between, and back. Pure.
 //
 // Only users write spec.suspend. When a job cannot go on with its present spec, the operator suspends it by a note in
-// the status instead (Bookkeeping::held), until the spec changes.
+// the status instead (Bookkeeping::spec_hold), until the spec changes.
 #pragma once
 
 #include <string>

@@ -8,6 +8,7 @@
 #include "operator/train/desired_env.h"
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
+#include "operator/train/desired_service.h"
 #include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
@@ -360,7 +361,7 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.placement = {.short_since = 5, .times_given_back = 2, .again_at = 77};
   book.room_made_at = 78;
   book.suspending = true;
-  book.held = Hold{4, "ConfigurationChanged", "words"};
+  book.spec_hold = Hold{4, "ConfigurationChanged", "words"};
   book.waiting_since = 44;
   book.were_ready = true;
   book.has_stepped = true;
