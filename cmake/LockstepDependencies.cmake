@@ -5,7 +5,7 @@ find_package(nlohmann_json REQUIRED)   # nlohmann-json3-dev
 find_package(CLI11 REQUIRED)           # libcli11-dev
 find_package(yaml-cpp REQUIRED)        # libyaml-cpp-dev
 find_package(ZLIB REQUIRED)            # zlib1g-dev
-find_path(LOCKSTEP_GEMMI gemmi/cif.hpp REQUIRED)     # gemmi-dev (only runner/data/structures/gemmi_atoms.cc includes it)
+find_path(LOCKSTEP_GEMMI gemmi/cif.hpp REQUIRED)     # gemmi-dev (only runner/models/protein/data/gemmi_atoms.cc includes it)
 find_path(LOCKSTEP_PEGTL tao/pegtl.hpp REQUIRED)     # tao-pegtl-dev (which gemmi includes)
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)  # libjpeg-dev (libjpeg-turbo)
 pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)    # libpng-dev

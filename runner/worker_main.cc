@@ -29,7 +29,7 @@ void end_by_signal(int signal) { _exit(128 + signal); }
 std::optional<int> run_as_task(const std::vector<std::string>& arguments) {
   // A run begins with its workload, a task with two words.
   if (arguments.size() < 2 || arguments[0].starts_with("-") || arguments[1].starts_with("-")) return std::nullopt;
-  const lockstep::Result<lockstep::Workloads> workloads = lockstep::Workloads::of(arguments);
+  const lockstep::Result<lockstep::Workloads> workloads = lockstep::Workloads::load(arguments);
   if (!workloads.ok()) {
     std::fprintf(stderr, "error: %s\n", workloads.error().message.c_str());
     return static_cast<int>(lockstep::ExitCode::kUsage);

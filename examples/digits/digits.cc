@@ -8,7 +8,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
-#include <any>
 #include <array>
 #include <memory>
 #include <random>
@@ -34,18 +33,13 @@ struct Options {
   double dropout = 0.1;
 };
 
-Options& options_of(RunConfig& config) { return std::any_cast<Options&>(config.options); }
-const Options& options_of(const RunConfig& config) { return std::any_cast<const Options&>(config.options); }
-
-#define OPTION(member) \
-  [](auto& config) -> auto& { return options_of(config).member; }
-
 void add_flags(FlagTableBuilder& table) {
   table.group("Digits");
-  table.integer("pictures", FlagScope::kMaths, 10, kCountMax, OPTION(pictures), "pictures to learn from");
-  table.integer("channels", FlagScope::kMaths, 1, 1024, OPTION(channels), "channels of the first convolution");
-  table.real("noise", FlagScope::kMaths, 0.0, 100.0, false, OPTION(noise), "standard deviation of the pictures' noise");
-  table.real("dropout", FlagScope::kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability");
+  table.integer("pictures", FlagScope::kMaths, 10, kCountMax, &Options::pictures, "pictures to learn from");
+  table.integer("channels", FlagScope::kMaths, 1, 1024, &Options::channels, "channels of the first convolution");
+  table.real("noise", FlagScope::kMaths, 0.0, 100.0, false, &Options::noise,
+             "standard deviation of the pictures' noise");
+  table.real("dropout", FlagScope::kMaths, 0.0, 1.0, true, &Options::dropout, "dropout probability");
 }
 
 // ---- Data: what a Dataset's __getitem__ would return ----------------------------------------------------------------
@@ -201,7 +195,7 @@ void digits(PluginWorkload& workload) {
   };
   flags.add_flags = add_flags;
   workload.make = [](const RunConfig& config, at::Device device, const OnDataProgress&) -> WorkloadOrFailure {
-    return std::make_unique<Digits>(options_of(config), device);
+    return std::make_unique<Digits>(options_of<Options>(config), device);
   };
 }
 

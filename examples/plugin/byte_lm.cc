@@ -10,7 +10,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <any>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -45,29 +44,23 @@ struct Options {
   double dropout = 0.1;
 };
 
-Options& options_of(RunConfig& config) { return std::any_cast<Options&>(config.options); }
-const Options& options_of(const RunConfig& config) { return std::any_cast<const Options&>(config.options); }
-
-#define OPTION(member) \
-  [](auto& config) -> auto& { return options_of(config).member; }
-
 std::string name_of_file(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 void add_flags(FlagTableBuilder& table) {
   table.group("Data");
-  Flag& text = table.text("text", FlagScope::kMaths, "a file", OPTION(text), "the text to learn (required)");
+  Flag& text = table.text("text", FlagScope::kMaths, "a file", &Options::text, "the text to learn (required)");
   text.names_path = NamesPath::kFile;
   text.identity = name_of_file;  // only the name counts, so that a run can resume when the file was moved
   table.group("Model");
-  table.integer("context", FlagScope::kMaths, 1, kWidthMax, OPTION(context), "bytes that are read at once");
-  table.integer("width", FlagScope::kMaths, 1, kWidthMax, OPTION(width), "width; divisible by --num_heads");
-  table.integer("num_blocks", FlagScope::kMaths, 1, 1024, OPTION(num_blocks), "transformer blocks");
-  table.integer("num_heads", FlagScope::kMaths, 1, 1024, OPTION(num_heads), "attention heads");
-  table.real("dropout", FlagScope::kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability");
+  table.integer("context", FlagScope::kMaths, 1, kWidthMax, &Options::context, "bytes that are read at once");
+  table.integer("width", FlagScope::kMaths, 1, kWidthMax, &Options::width, "width; divisible by --num_heads");
+  table.integer("num_blocks", FlagScope::kMaths, 1, 1024, &Options::num_blocks, "transformer blocks");
+  table.integer("num_heads", FlagScope::kMaths, 1, 1024, &Options::num_heads, "attention heads");
+  table.real("dropout", FlagScope::kMaths, 0.0, 1.0, true, &Options::dropout, "dropout probability");
 }
 
 Status check(const RunConfig& config) {
-  const Options& options = options_of(config);
+  const Options& options = options_of<Options>(config);
   if (options.text.empty()) return Error{ErrorCode::kInvalid, "--text is required: a file to learn"};
   if (options.width % options.num_heads != 0) {
     return Error{ErrorCode::kInvalid, "--width " + std::to_string(options.width) + " is not divisible by --num_heads " +
@@ -253,7 +246,7 @@ class ByteWorkload final : public Workload {
 Failure failure(ExitCode code, std::string message) { return Failure{code, std::move(message)}; }
 
 WorkloadOrFailure make(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
-  const Options& options = options_of(config);
+  const Options& options = options_of<Options>(config);
   std::ifstream file(options.text, std::ios::binary);
   if (!file || std::filesystem::is_directory(options.text)) {
     return failure(ExitCode::kData, "--text " + options.text + ": cannot be read; expected a file");
@@ -278,27 +271,19 @@ struct WriteOptions {
   int64_t seed = 1;
 };
 
-#define WRITE_OPTION(member) \
-  [](auto& config) -> auto& { return write_options_of(config).member; }
-
-WriteOptions& write_options_of(RunConfig& config) { return std::any_cast<WriteOptions&>(config.task.options); }
-const WriteOptions& write_options_of(const RunConfig& config) {
-  return std::any_cast<const WriteOptions&>(config.task.options);
-}
-
 void add_write_flags(FlagTableBuilder& table) {
   table.group("Text");
   constexpr FlagScope kHere = FlagScope::kThisProcess;
-  table.text("prompt", kHere, "a text", WRITE_OPTION(prompt), "what the text begins with");
-  table.integer("bytes", kHere, 1, 1'000'000, WRITE_OPTION(bytes), "bytes that are written");
-  table.real("temperature", kHere, 0.0, 100.0, false, WRITE_OPTION(temperature), "0: the likeliest byte each time");
-  table.integer("text_seed", kHere, 0, kCountMax, WRITE_OPTION(seed), "another seed writes another text");
+  table.text("prompt", kHere, "a text", &WriteOptions::prompt, "what the text begins with");
+  table.integer("bytes", kHere, 1, 1'000'000, &WriteOptions::bytes, "bytes that are written");
+  table.real("temperature", kHere, 0.0, 100.0, false, &WriteOptions::temperature, "0: the likeliest byte each time");
+  table.integer("text_seed", kHere, 0, kCountMax, &WriteOptions::seed, "another seed writes another text");
 }
 
 std::optional<Failure> write_text(const TaskInput& input) {
   const torch::NoGradGuard no_grad;
-  const Options& options = options_of(input.config);
-  const WriteOptions& write = write_options_of(input.config);
+  const Options& options = options_of<Options>(input.config);
+  const WriteOptions& write = options_of<WriteOptions>(input.config);
   const ByteModel model(options, input.device);
   for (const NamedTensor& parameter : model.parameters()) {
     const auto found = std::find_if(input.weights.begin(), input.weights.end(),
@@ -352,7 +337,7 @@ void byte_lm(PluginWorkload& workload) {
   };
   flags.add_flags = add_flags;
   flags.check = check;
-  flags.data_name = [](const RunConfig& config) { return name_of_file(options_of(config).text); };
+  flags.data_name = [](const RunConfig& config) { return name_of_file(options_of<Options>(config).text); };
   flags.tasks = {{.name = "write",
                   .summary = "writes a text, byte by byte",
                   .examples = {"lockstep byte_lm write --plugin byte_lm.so --checkpoint RUN --prompt Once"},

@@ -101,7 +101,7 @@ void add_training_flags(FlagTableBuilder& table) {
   Flag& min_delta = table.real("early_stop_min_delta", kAllRanks, 0.0, 1e9, false, IN(training.early_stop_min_delta),
                                "least improvement that counts for --early_stop_patience");
   min_delta.aliases = {"early_stopping_min_delta"};
-  min_delta.missing_need = [](const RunConfig& config) {
+  min_delta.needs = [](const RunConfig& config) {
     return config.training.early_stop_patience > 0 ? "" : "--early_stop_patience";
   };
   table.integer("max_skipped_steps", kAllRanks, 0, kCountMax, IN(training.max_skipped_steps),

@@ -39,7 +39,7 @@ struct Flag {
   // Returns what the flag needs to have an effect and `config` lacks, for example "--use_amp"; "" when it lacks
   // nothing. A flag without effect is not part of the maths, and the start table says so if it was given. No function:
   // the flag always has an effect.
-  std::function<std::string(const RunConfig& config)> missing_need;
+  std::function<std::string(const RunConfig& config)> needs;
   // True when the figures of an evaluation depend on it. It is then part of the maths under the plateau schedule, which
   // derives the learning rate from evaluations.
   bool changes_evaluations = false;

@@ -2,10 +2,10 @@
 // every workload has, and by each workload for its own (runner/models/*/*_flags.cc).
 //
 //   builder.group("Model");
-//   builder.integer("num_blocks", kMaths, 0, 1024, FIELD, "attention blocks");
+//   builder.integer("num_blocks", kMaths, 0, 1024, &Options::num_blocks, "attention blocks");
 //
-// where FIELD is [](auto& config) -> auto& { return config.…; }.
-// Threads: plain values.
+// where Options is what the workload or the task puts into its options (options_of). A field anywhere else in the
+// config is given as [](auto& config) -> auto& { return config.…; }. Threads: plain values.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -43,14 +44,33 @@ std::string number_text(double value);
 // "from 1 to 65535", "of at least 0"
 std::string range_text(int64_t min, int64_t max);
 
-// Builds a Flag around one field of a RunConfig. `field` is called with RunConfig& and const RunConfig& alike and
-// returns a reference to the value. A Flag& that is returned is valid until take().
+// A member of a member of the options: field_of(&Options::decoder, &DecoderOptions::depth).
+template <typename Outer, typename Inner, typename Value>
+auto field_of(Inner Outer::*outer, Value Inner::*inner) {
+  return [=](auto& config) -> auto& { return options_of<Outer>(config).*outer.*inner; };
+}
+template <typename Options, typename Value>
+auto field_of(Value Options::*member) {
+  return [=](auto& config) -> auto& { return options_of<Options>(config).*member; };
+}
+// `field` is called with RunConfig& and const RunConfig& alike and returns a reference to the value.
+template <typename Field>
+Field field_of(Field field) {
+  return field;
+}
+
+// Builds a Flag around one field of a RunConfig. A Flag& that is returned is valid until take().
 class FlagTableBuilder {
  public:
-  void group(std::string name) { group_ = std::move(name); }
+  // Begins a group. `needs`: Flag::needs of its flags.
+  void group(std::string name, std::function<std::string(const RunConfig& config)> needs = {}) {
+    group_ = std::move(name);
+    needs_ = std::move(needs);
+  }
 
   template <typename Field>
-  Flag& integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field field, const char* help) {
+  Flag& integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field member, const char* help) {
+    const auto field = field_of(member);
     Flag& flag = add(name, scope, "an integer " + range_text(min, max), help);
     using Value = std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>;
     flag.set = [=](std::string_view text, RunConfig& config) {
@@ -65,7 +85,8 @@ class FlagTableBuilder {
 
   // nullopt is written "auto".
   template <typename Field>
-  Flag& optional_integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field field, const char* help) {
+  Flag& optional_integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field member, const char* help) {
+    const auto field = field_of(member);
     Flag& flag = add(name, scope, "an integer " + range_text(min, max) + ", or auto", help);
     using Value = typename std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>::value_type;
     flag.set = [=](std::string_view text, RunConfig& config) {
@@ -86,7 +107,8 @@ class FlagTableBuilder {
 
   // Real numbers in [min, max], or [min, max) with `open`.
   template <typename Field>
-  Flag& real(const char* name, FlagScope scope, double min, double max, bool open, Field field, const char* help) {
+  Flag& real(const char* name, FlagScope scope, double min, double max, bool open, Field member, const char* help) {
+    const auto field = field_of(member);
     const std::string upper = open ? " to below " : " to ";
     Flag& flag = add(name, scope, "a number from " + number_text(min) + upper + number_text(max), help);
     flag.set = [=](std::string_view text, RunConfig& config) {
@@ -102,7 +124,8 @@ class FlagTableBuilder {
 
   // nullopt is written "auto".
   template <typename Field>
-  Flag& optional_real(const char* name, FlagScope scope, double min, double max, Field field, const char* help) {
+  Flag& optional_real(const char* name, FlagScope scope, double min, double max, Field member, const char* help) {
+    const auto field = field_of(member);
     Flag& flag = add(name, scope, "a number from " + number_text(min) + " to " + number_text(max) + ", or auto", help);
     flag.set = [=](std::string_view text, RunConfig& config) {
       double value = 0.0;
@@ -121,7 +144,8 @@ class FlagTableBuilder {
   }
 
   template <typename Field>
-  Flag& boolean(const char* name, FlagScope scope, Field field, const char* help) {
+  Flag& boolean(const char* name, FlagScope scope, Field member, const char* help) {
+    const auto field = field_of(member);
     Flag& flag = add(name, scope, "true or false", help);
     flag.is_bool = true;
     flag.set = [=](std::string_view text, RunConfig& config) {
@@ -136,7 +160,8 @@ class FlagTableBuilder {
 
   // `words`: one for each value of the enumeration, in order from 0.
   template <typename Field>
-  Flag& choice(const char* name, FlagScope scope, std::vector<std::string> words, Field field, const char* help) {
+  Flag& choice(const char* name, FlagScope scope, std::vector<std::string> words, Field member, const char* help) {
+    const auto field = field_of(member);
     std::string expects = words.front();
     for (size_t i = 1; i < words.size(); ++i) expects += (i + 1 == words.size() ? " or " : ", ") + words[i];
     Flag& flag = add(name, scope, std::move(expects), help);
@@ -153,7 +178,8 @@ class FlagTableBuilder {
   }
 
   template <typename Field>
-  Flag& text(const char* name, FlagScope scope, const char* expects, Field field, const char* help) {
+  Flag& text(const char* name, FlagScope scope, const char* expects, Field member, const char* help) {
+    const auto field = field_of(member);
     Flag& flag = add(name, scope, expects, help);
     flag.set = [=](std::string_view text, RunConfig& config) {
       // A value must fit on one line of args.txt and of the log.
@@ -187,6 +213,7 @@ class FlagTableBuilder {
     Flag flag;
     flag.name = name;
     flag.group = group_;
+    flag.needs = needs_;
     flag.expects = std::move(expects);
     flag.help = help;
     flag.scope = scope;
@@ -194,6 +221,7 @@ class FlagTableBuilder {
   }
 
   std::string group_;
+  std::function<std::string(const RunConfig& config)> needs_;
   std::deque<Flag> flags_;  // the references that were given out stay valid while flags are added
 };
 

@@ -376,7 +376,7 @@ void infer_schedule(const GivenFlags& given, RunConfig& config) {
 // The scope of a flag under this configuration, where it depends on another flag.
 FlagScope effective_scope(const Flag& flag, const RunConfig& config) {
   const TrainingOptions& training = config.training;
-  if (flag.missing_need && !flag.missing_need(config).empty()) return FlagScope::kThisProcess;
+  if (flag.needs && !flag.needs(config).empty()) return FlagScope::kThisProcess;
   // With a total batch, the number of accumulation steps does not change the result.
   if (flag.name == "grad_accum_steps" && training.batch_scope == BatchScope::kTotal) return FlagScope::kAllRanks;
   // The plateau schedule derives learning rates from evaluations.
@@ -425,7 +425,7 @@ std::vector<std::string> notes_of(const std::vector<Flag>& table, const Workload
     }
   }
   for (const Flag& flag : table) {
-    const std::string need = flag.missing_need ? flag.missing_need(config) : std::string();
+    const std::string need = flag.needs ? flag.needs(config) : std::string();
     const auto it = given.find(flag.name);
     if (!need.empty() && it != given.end() && !it->second.by_preset) {
       lines.push_back("--" + flag.name + ": without effect, it needs " + need);

@@ -128,6 +128,19 @@ struct RunConfig {
   [[nodiscard]] Json shared_flags() const;
 };
 
+// The options of this type, which are those of the task or of the workload. Throws std::bad_any_cast if both have
+// another.
+template <typename Options>
+const Options& options_of(const RunConfig& config) {
+  const auto* const of_task = std::any_cast<Options>(&config.task.options);
+  return of_task != nullptr ? *of_task : std::any_cast<const Options&>(config.options);
+}
+template <typename Options>
+Options& options_of(RunConfig& config) {
+  auto* const of_task = std::any_cast<Options>(&config.task.options);
+  return of_task != nullptr ? *of_task : std::any_cast<Options&>(config.options);
+}
+
 // `arguments`: those after `lockstep run` or `lockstep-worker`: WORKLOAD [flags]. Reads the file of --config and
 // nothing else, not even the environment. Precedence: the command line (the last one when a flag is given twice), the
 // file of --config, the preset, the default.

@@ -45,7 +45,7 @@ struct Preset {
 };
 
 // Something to do with a trained model, for example sample or recommend: `lockstep WORKLOAD TASK --checkpoint …`. One
-// process does it; its result goes to standard output or to --out. run_task of runner/models/registry.h implements it.
+// process does it; its result goes to standard output or to --out. PluginWorkload::run_task implements it.
 struct WorkloadTask {
   std::string name;                   // the word after the workload: a verb
   std::string summary;                // what it makes, in half a line

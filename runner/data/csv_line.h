@@ -8,7 +8,7 @@ namespace lockstep {
 
 // Takes the first field and the comma after it off `rest`, and returns it without the quotes around it; doubled quotes
 // inside stay doubled. `more`: a comma followed, so that there is another field, which may be empty.
-inline std::string_view take_csv_field(std::string_view& rest, bool& more) {
+inline std::string_view next_csv_field(std::string_view& rest, bool& more) {
   size_t end = 0;
   std::string_view field;
   if (rest.starts_with('"')) {

@@ -10,7 +10,7 @@
 #include "runner/base/plural.h"
 #include "runner/data/csv_line.h"
 #include "runner/data/instant.h"
-#include "runner/data/take_line.h"
+#include "runner/data/next_line.h"
 
 namespace lockstep {
 namespace {
@@ -56,7 +56,7 @@ size_t split_at(std::string_view line, std::string_view separator, EventFields& 
 size_t split_csv(std::string_view line, EventFields& fields) {
   bool more = true;
   for (size_t count = 0; count < kEventColumnsMax;) {
-    fields[count++] = take_csv_field(line, more);
+    fields[count++] = next_csv_field(line, more);
     if (!more) return count;
   }
   return kEventColumnsMax + 1;
@@ -286,7 +286,7 @@ std::string unknown_form(std::string_view line) {
 
 bool EventLines::next(std::string_view& line) {
   while (!rest_.empty()) {
-    line = take_line(rest_);
+    line = next_line(rest_);
     ++number_;
     if (!std::all_of(line.begin(), line.end(), is_space)) return true;
   }

@@ -105,7 +105,7 @@ Result<std::filesystem::file_status> status_of(const std::string& path, std::str
                path + " " + (why.empty() ? "does not exist" : why) + "; " + std::string(expected)};
 }
 
-Result<FoundFile> look_at(const std::string& path, std::string relative) {
+Result<FoundFile> file_at(const std::string& path, std::string relative) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return error_of_errno(errno, "stat", path);
   if (!S_ISREG(status.st_mode)) return invalid(path + " is not a regular file");

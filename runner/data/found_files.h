@@ -27,7 +27,7 @@ struct FoundFile {
 Result<std::filesystem::file_status> status_of(const std::string& path, std::string_view expected);
 
 // Errors: those of the disk; kInvalid when it is no regular file.
-Result<FoundFile> look_at(const std::string& path, std::string relative);
+Result<FoundFile> file_at(const std::string& path, std::string relative);
 
 // All files below a folder, sorted; without hidden ones and lost+found. Links are followed, to folders too. What is
 // left out of them, because a link leads nowhere or in a circle or because it is no regular file, is added to

@@ -56,7 +56,7 @@ bool is_day(int64_t year, int64_t month, int64_t day) {
 }
 
 // Takes `digits` digits off the text.
-std::optional<int64_t> take_digits(std::string_view& text, size_t digits) {
+std::optional<int64_t> next_digits(std::string_view& text, size_t digits) {
   const std::string_view head = text.substr(0, digits);
   if (head.size() != digits || !is_digits(head)) return std::nullopt;
   text.remove_prefix(digits);
@@ -74,28 +74,28 @@ std::optional<int64_t> offset_of(std::string_view text) {
   if (text.empty() || text == "Z" || text == "z" || text == " UTC") return 0;
   const bool is_west = text.starts_with('-');
   if (!take(text, '+') && !take(text, '-')) return std::nullopt;
-  const auto hours = take_digits(text, 2);
+  const auto hours = next_digits(text, 2);
   take(text, ':');
-  const auto minutes = text.empty() ? std::optional<int64_t>(0) : take_digits(text, 2);
+  const auto minutes = text.empty() ? std::optional<int64_t>(0) : next_digits(text, 2);
   if (!hours || !minutes || !text.empty() || *hours > 23 || *minutes > 59) return std::nullopt;
   return (is_west ? -1 : 1) * (*hours * 3600 + *minutes * 60);
 }
 
 std::optional<Instant> date_of(std::string_view text) {
-  const auto year = take_digits(text, 4);
+  const auto year = next_digits(text, 4);
   if (!year || !take(text, '-')) return std::nullopt;
-  const auto month = take_digits(text, 2);
+  const auto month = next_digits(text, 2);
   if (!month || !take(text, '-')) return std::nullopt;
-  const auto day = take_digits(text, 2);
+  const auto day = next_digits(text, 2);
   if (!day || !is_day(*year, *month, *day)) return std::nullopt;
   Instant instant{days_of(*year, *month, *day) * 86'400, 0};
   if (text.empty()) return instant;
   if (!take(text, 'T') && !take(text, ' ')) return std::nullopt;
-  const auto hour = take_digits(text, 2);
+  const auto hour = next_digits(text, 2);
   if (!hour || !take(text, ':')) return std::nullopt;
-  const auto minute = take_digits(text, 2);
+  const auto minute = next_digits(text, 2);
   std::optional<int64_t> second = 0;
-  if (take(text, ':')) second = take_digits(text, 2);
+  if (take(text, ':')) second = next_digits(text, 2);
   if (!minute || !second || *hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
   if (take(text, '.')) {
     const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());

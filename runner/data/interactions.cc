@@ -221,7 +221,7 @@ class EventReader {
     std::string_view items = fields[*layout_.items];
     std::string_view times = layout_.times ? fields[*layout_.times] : std::string_view();
     std::vector<std::pair<RawEvent, uint32_t>> found;
-    const auto take_word = [](std::string_view& text) {
+    const auto next_word = [](std::string_view& text) {
       text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
       const std::string_view word = text.substr(0, text.find(' '));
       text.remove_prefix(word.size());
@@ -234,12 +234,12 @@ class EventReader {
       found.emplace_back(event, nanoseconds);
       return true;
     };
-    for (std::string_view item = take_word(items); !item.empty(); item = take_word(items)) {
+    for (std::string_view item = next_word(items); !item.empty(); item = next_word(items)) {
       std::optional<std::string_view> time;
-      if (layout_.times) time = take_word(times);
+      if (layout_.times) time = next_word(times);
       if (!add(item, time)) return Verdict::kMalformed;
     }
-    if (!take_word(times).empty()) {
+    if (!next_word(times).empty()) {
       reason = "there are more times than items";
       return Verdict::kMalformed;
     }
@@ -327,7 +327,7 @@ struct Grouped {
   std::vector<int64_t> ends;
   std::vector<Placed> events;
 
-  [[nodiscard]] std::span<Placed> of(size_t user) {
+  [[nodiscard]] std::span<Placed> events_of(size_t user) {
     return {events.data() + offsets[user], static_cast<size_t>(ends[user] - offsets[user])};
   }
 };
@@ -356,7 +356,7 @@ Grouped group_by_user(const RawEvents& read, bool has_times) {
     return std::tie(a.time, a.nanoseconds) < std::tie(b.time, b.nanoseconds);
   };
   for (size_t user = 0; user < grouped.ends.size(); ++user) {
-    const std::span<Placed> own = grouped.of(user);
+    const std::span<Placed> own = grouped.events_of(user);
     std::stable_sort(own.begin(), own.end(), earlier);
   }
   return grouped;
@@ -377,7 +377,7 @@ void drop_equal_events(Grouped& grouped, bool has_times, InteractionsReport& rep
     for (const Placed& event : events) items.push_back(event.item);
   };
   for (size_t user = 0; user < grouped.ends.size(); ++user) {
-    const std::span<Placed> own = grouped.of(user);
+    const std::span<Placed> own = grouped.events_of(user);
     if (!has_times) {
       collect(own);
       report.repeated_events += repeats_in(items);
@@ -425,7 +425,7 @@ Counts counts_of(Grouped& grouped) {
   Counts counts;
   counts.users.resize(grouped.ends.size());
   for (size_t user = 0; user < grouped.ends.size(); ++user) {
-    const std::span<Placed> own = grouped.of(user);
+    const std::span<Placed> own = grouped.events_of(user);
     counts.users[user] = std::ssize(own);
     for (const Placed& event : own) {
       const auto item = static_cast<size_t>(event.item);
@@ -517,7 +517,7 @@ Interactions to_csr(Grouped& grouped, const Counts& counts, const Numbers* numbe
   Interactions result;
   if (numbers == nullptr) {
     for (size_t user = 0; user < grouped.ends.size(); ++user) {
-      for (const Placed& event : grouped.of(user)) {
+      for (const Placed& event : grouped.events_of(user)) {
         if (counts.is_rare(static_cast<int32_t>(user), event.item, report.min_count)) continue;
         result.num_users = static_cast<int64_t>(user);
         result.num_items = std::max<int64_t>(result.num_items, event.item);
@@ -536,7 +536,7 @@ Interactions to_csr(Grouped& grouped, const Counts& counts, const Numbers* numbe
     const auto key = numbers == nullptr
                          ? static_cast<size_t>(user)
                          : static_cast<size_t>(numbers->keys.users[static_cast<size_t>(user) - 1].number);
-    for (const Placed& event : grouped.of(key)) {
+    for (const Placed& event : grouped.events_of(key)) {
       if (counts.is_rare(static_cast<int32_t>(key), event.item, report.min_count)) continue;
       result.items.push_back(numbers == nullptr ? event.item : numbers->items[static_cast<size_t>(event.item)]);
       if (!has_times) continue;
@@ -598,7 +598,7 @@ const char* to_string(InteractionsFormat format) {
   return "unknown";
 }
 
-std::string_view OriginalIds::of(int64_t number) const {
+std::string_view OriginalIds::id(int64_t number) const {
   LOCKSTEP_CHECK(number >= 1 && number <= size(), "a number of the data set");
   const auto index = static_cast<size_t>(number) - 1;
   const size_t begin = index == 0 ? 0 : ends_[index - 1];

@@ -84,7 +84,7 @@ class OriginalIds {
   }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(ends_.size()); }
   // The result points into this object.
-  [[nodiscard]] std::string_view of(int64_t number) const;
+  [[nodiscard]] std::string_view id(int64_t number) const;
 
  private:
   std::string text_;

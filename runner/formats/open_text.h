@@ -4,7 +4,7 @@
 //   byte order mark             removed
 //   UTF-16                      converted if it has a byte order mark, else refused by name
 //   lines that are not UTF-8    each by itself as Windows-1252 (Latin-1 with more characters), and counted
-//   line ends                   "\n" and "\r\n" stay, as take_line() knows both; a "\r" alone becomes "\n"
+//   line ends                   "\n" and "\r\n" stay, as next_line() knows both; a "\r" alone becomes "\n"
 //   gzip                        unpacked
 //   Git LFS pointer, web page, other archives and Parquet    refused by name, with what to do
 // Clean UTF-8 is only checked, and not copied. Threads: pure, except that files are read.

@@ -26,7 +26,7 @@ PhaseSteps phase_steps(const std::vector<TrainingPhase>& phases, const Counters&
                        BatchSource& source) {
   PhaseSteps steps;
   steps.begin = steps_before(counters.phase_epoch, source);
-  int64_t counted_epoch = counters.place.epoch;  // `total` is its first step
+  int64_t counted_epoch = counters.place.epoch;  // steps.total counts the steps before it
   steps.total = counters.step - counters.place.index;
   int64_t end_epoch = counters.phase_epoch;
   for (auto phase = static_cast<size_t>(counters.phase); phase < phases.size(); ++phase) {

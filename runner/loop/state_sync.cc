@@ -306,7 +306,7 @@ Status resume_from_training_file(const SyncParts& parts, FileSystem& fs, const s
   if (!adam.ok()) return unusable(adam.error());
   TRY(copy_tensors(*adam, state.optimizer_tensors(), "the optimizer's state of " + what));
   for (auto& [name, ema] : state.emas()) ema.reset();
-  const Result<Workload::FilePast> past = parts.workload.restore_from_file(read->fields);
+  const Result<Workload::TrainingSoFar> past = parts.workload.restore_from_file(read->fields);
   if (!past.ok()) return unusable(past.error());
   result.origin = "resumed from " + path;
   start_after_epochs(past->epochs, source, state.counters, result);

@@ -108,8 +108,8 @@ class TrainStep {
   DataPlace first_place_;  // the place in the data of that step
   int64_t gate_at_first_;  // the commit gate's count before that step
   LrScheduleOptions schedule_;
-  // Of a step's first samples, where a term has coefficient 0: reach_every_parameter() stands for such a term and would
-  // hide a parameter that the loss does not use.
+  // The first micro-batch also looks for parameters that no loss term uses. It walks the graphs of the terms
+  // themselves: the loss contains reach_every_parameter(), from which every parameter is reached.
   bool checks_graph_;
   std::deque<Planned> coming_;            // steps whose batches the queue is fetching
   int64_t unplanned_step_ = first_step_;  // the first step after those

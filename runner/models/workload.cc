@@ -28,7 +28,7 @@ const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
 
 bool DeviceBatch::has(std::string_view name) const { return find_tensor(tensors, name) != tensors.end(); }
 
-Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
+Result<Workload::TrainingSoFar> Workload::restore_from_file(const Json& /*fields*/) {
   return invalid(
       "runs of this workload can only resume from checkpoint folders; give a weights file with "
       "--state_dict_path");
@@ -72,6 +72,11 @@ bool has_metric(const EvaluationMetrics& metrics, std::string_view name) {
   return find_metric(metrics, name) != metrics.end();
 }
 
+double metric_or_nan(const EvaluationMetrics& metrics, std::string_view name) {
+  const auto found = find_metric(metrics, name);
+  return found != metrics.end() ? found->second : std::numeric_limits<double>::quiet_NaN();
+}
+
 Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) {
   const Workload& data = shard.data == nullptr ? *this : *shard.data;
   TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
@@ -102,11 +107,7 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
 
 EvaluationMetrics Workload::figures(const std::vector<MetricSum>& totals) const {
   EvaluationMetrics means;
-  for (const MetricSum& total : totals) {
-    // Of nothing there is no mean. A loss of 0 would be the best one for ever.
-    const double mean = total.count > 0.0 ? total.sum / total.count : std::numeric_limits<double>::quiet_NaN();
-    means.emplace_back(total.name, mean);
-  }
+  for (const MetricSum& total : totals) means.emplace_back(total.name, total.mean());
   return means;
 }
 

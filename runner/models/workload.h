@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -127,6 +128,9 @@ struct MetricSum {
   std::string name;  // "valid_ndcg@10"
   double sum = 0.0;
   double count = 0.0;
+
+  // NaN of nothing: as a figure it is never the best one, as 0 would be for a loss.
+  [[nodiscard]] double mean() const { return count > 0.0 ? sum / count : std::numeric_limits<double>::quiet_NaN(); }
 };
 
 class Workload;
@@ -142,8 +146,9 @@ struct EvaluationShard {
   // discarded.
   std::function<bool()> goes_on = [] { return true; };
   at::Device device = at::Device(at::kCPU);
-  int64_t samples_at_once = 1;  // per forward, the same as in training (BatchShape::micro_batch_max)
-  // Whose batches() and fetch() the default evaluate() calls; nullptr: its own. (A plugin's are called with checks.)
+  int64_t samples_at_once = 1;  // at most in one forward; they fit in memory, because training uses as many
+  // The workload that supplies the data of the default evaluate(): this one if null. For a plugin it is the wrapper
+  // that checks each batch.
   const Workload* data = nullptr;
   // Workload::loss in the precision of the run.
   std::function<std::vector<at::Tensor>(const DeviceBatch&)> loss = [](const DeviceBatch&) {
@@ -233,8 +238,8 @@ class Workload {
   // ("best_model.pt"), or files that the agent's page shows (output_path). Called once on every rank per evaluation.
   virtual std::vector<std::string> outputs(const EvaluationReport& /*report*/) { return {}; }
   // The content of one of these files. Rank 0 calls it and writes the file while training goes on. The result must
-  // depend only on `state`, so that a new rank 0 can write the file after the old one was lost. A file that has the
-  // name of a part is then not written, because the parts were lost, too. Unless overridden: the part of that name if
+  // depend only on `state`, so that a new rank 0 can write the file after the old one was lost. If rank 0 ended since
+  // give_part(), its parts are gone, and files made of them are left out. Unless overridden: the part of that name if
   // there is one, else parameters and buffers as a state dict.
   struct OutputState {
     int64_t step = 0;
@@ -260,12 +265,12 @@ class Workload {
   // Like restore_progress, for a training file that --resume names: one that `output`, or the Python program it
   // imitates, has written. `fields`: the file's numbers and lists of numbers, by name. Returns how many epochs were
   // completed and the value of WorkloadInfo::best at each evaluation so far, oldest first, as far as the file has them.
-  struct FilePast {
+  struct TrainingSoFar {
     int64_t epochs = 0;
     std::vector<double> figures;
   };
   // Errors (kInvalid): a field is missing or has the wrong type. Unless overridden: kInvalid, there are no such files.
-  virtual Result<FilePast> restore_from_file(const Json& fields);
+  virtual Result<TrainingSoFar> restore_from_file(const Json& fields);
 };
 
 // Frozen inputs are not in checkpoints. Checks that those of `workload` have the digests that the checkpoint at `path`
@@ -278,5 +283,7 @@ NamedTensors parameters_of(const Workload& workload);
 // The figure of this name. Throws std::out_of_range when there is none.
 double metric_value(const EvaluationMetrics& metrics, std::string_view name);
 bool has_metric(const EvaluationMetrics& metrics, std::string_view name);
+// The figure of this name; NaN when there is none.
+double metric_or_nan(const EvaluationMetrics& metrics, std::string_view name);
 
 }  // namespace lockstep

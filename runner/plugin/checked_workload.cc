@@ -164,7 +164,7 @@ class CheckedWorkload final : public Workload {
   [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override {
     return call("weights_of_file", [&] { return workload_->weights_of_file(std::move(file)); });
   }
-  Result<FilePast> restore_from_file(const Json& fields) override {
+  Result<TrainingSoFar> restore_from_file(const Json& fields) override {
     return call("restore_from_file", [&] { return workload_->restore_from_file(fields); });
   }
   [[nodiscard]] Json progress_state() const override {

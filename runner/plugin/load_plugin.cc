@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runner/base/check.h"
 #include "runner/base/file_system.h"
 #include "runner/base/sha256.h"
 #include "runner/config/flag_table.h"
@@ -122,6 +124,15 @@ Status check_flags(const std::string& path, const WorkloadFlags& flags) {
   }
 }
 
+// The parser has refused other names.
+const PluginWorkload& own_workload(const RunConfig& config) {
+  const std::vector<PluginWorkload>& all = own_workloads();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const PluginWorkload& own) { return own.flags.name == config.workload; });
+  LOCKSTEP_CHECK(found != all.end(), "a workload of Lockstep's own, or that of the plugin");
+  return *found;
+}
+
 }  // namespace
 
 Result<LoadedPlugin> load_plugin(const std::string& path) {
@@ -161,9 +172,9 @@ Result<LoadedPlugin> load_plugin(const std::string& path) {
   return plugin;
 }
 
-Result<Workloads> Workloads::of(const std::vector<std::string>& arguments) {
+Result<Workloads> Workloads::load(const std::vector<std::string>& arguments) {
   Workloads workloads;
-  workloads.flags_ = all_workload_flags();
+  for (const PluginWorkload& own : own_workloads()) workloads.flags_.push_back(own.flags);
   TRY_ASSIGN(const std::string path, plugin_of(arguments));
   if (path.empty()) return workloads;
   TRY_ASSIGN(workloads.plugin_, load_plugin(path));
@@ -176,7 +187,7 @@ bool Workloads::is_of_plugin(const RunConfig& config) const {
 }
 
 WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) const {
-  if (!is_of_plugin(config)) return make_workload(config, device, on_progress);
+  if (!is_of_plugin(config)) return own_workload(config).make(config, device, on_progress);
   const std::string context = "--plugin " + plugin_->path + ": make() ";
   std::unique_ptr<Workload> workload;
   try {
@@ -195,7 +206,7 @@ WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, co
 }
 
 std::optional<Failure> Workloads::run_task(const TaskInput& input) const {
-  if (!is_of_plugin(input.config)) return lockstep::run_task(input);
+  if (!is_of_plugin(input.config)) return own_workload(input.config).run_task(input);
   const std::string threw = "--plugin " + plugin_->path + ": run_task() threw ";
   try {
     return plugin_->workload.run_task(input);

@@ -26,12 +26,12 @@ class Workloads {
  public:
   // `arguments`: those of a run or a task. Errors: those of plugin_of and load_plugin; a plugin's workload with the
   // name of one of Lockstep's own.
-  static Result<Workloads> of(const std::vector<std::string>& arguments);
+  static Result<Workloads> load(const std::vector<std::string>& arguments);
 
   [[nodiscard]] const WorkloadList& flags() const { return flags_; }
   [[nodiscard]] const std::optional<LoadedPlugin>& plugin() const { return plugin_; }
-  // Like make_workload and run_task (runner/models/registry.h). A plugin's workload is wrapped in one that checks it
-  // (checked_workload.h).
+  // PluginWorkload::make and run_task of the workload that the config names. A plugin's workload is wrapped in one that
+  // checks it (checked_workload.h).
   [[nodiscard]] WorkloadOrFailure make(const RunConfig& config, at::Device device,
                                        const OnDataProgress& on_progress) const;
   [[nodiscard]] std::optional<Failure> run_task(const TaskInput& input) const;

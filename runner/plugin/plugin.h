@@ -18,8 +18,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <optional>
 
 #include "runner/config/flag_table_builder.h"
 #include "runner/config/workload_flags.h"
@@ -28,18 +26,6 @@
 #include "runner/models/workload.h"
 
 namespace lockstep {
-
-// The workload of a plugin: the same parts that Lockstep's own workloads have.
-struct PluginWorkload {
-  // Required: name, not that of a workload of Lockstep's own. Texts that are left empty are not shown, and functions
-  // that are left empty do nothing.
-  WorkloadFlags flags;
-  // Like make_workload of runner/models/registry.h: called once on each rank; reads the data and makes the model. It
-  // must call `on_progress` several times a second meanwhile.
-  std::function<WorkloadOrFailure(const RunConfig& config, at::Device device, const OnDataProgress& on_progress)> make;
-  // Like run_task of that header; may be empty if flags.tasks is empty.
-  std::function<std::optional<Failure>(const TaskInput& input)> run_task = {};
-};
 
 // What a plugin was compiled with. The worker compares it before it calls any function of the plugin. So it is plain C,
 // and `size` and `lockstep` stay the first two fields in all future versions.

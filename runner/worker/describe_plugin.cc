@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 Result<std::string> description_of(const std::vector<std::string>& arguments) {
-  TRY_ASSIGN(const Workloads workloads, Workloads::of({"--plugin=" + arguments.front()}));
+  TRY_ASSIGN(const Workloads workloads, Workloads::load({"--plugin=" + arguments.front()}));
   const WorkloadFlags& workload = workloads.plugin()->workload.flags;
   std::string data_name;
   if (arguments.size() > 1 && arguments[1] == "run") {

@@ -479,7 +479,7 @@ int run_worker(const WorkerInput& input) {
     return static_cast<int>(code);
   };
   try {  // a plugin's flags may throw, too
-    const Result<Workloads> workloads = Workloads::of(input.arguments);
+    const Result<Workloads> workloads = Workloads::load(input.arguments);
     if (!workloads.ok()) return refuse(workloads.error().message, ExitCode::kUsage);
     if (wants_help(input.arguments)) {
       std::fputs(run_help(input.arguments.front(), workloads->flags()).c_str(), stdout);

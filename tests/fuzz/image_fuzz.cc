@@ -10,9 +10,9 @@
 
 #include "runner/base/check.h"
 #include "runner/data/cache_file.h"
-#include "runner/data/images/centre_crop.h"
-#include "runner/data/images/image_cache.h"
-#include "runner/data/images/image_file.h"
+#include "runner/models/jit/data/centre_crop.h"
+#include "runner/models/jit/data/image_cache.h"
+#include "runner/models/jit/data/image_file.h"
 
 namespace {
 

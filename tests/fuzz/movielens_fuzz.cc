@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
-#include "runner/models/gpt2rec/movielens.h"
+#include "runner/models/gpt2rec/data/movielens.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Any bytes as a text file: a refusal that begins with the file's name, or UTF-8 whose lines take_line() can part.
+// Any bytes as a text file: a refusal that begins with the file's name, or UTF-8 whose lines next_line() can part.
 #include <cstddef>
 #include <cstdint>
 #include <string>

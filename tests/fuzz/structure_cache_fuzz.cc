@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "runner/base/check.h"
-#include "runner/data/structures/structure_cache.h"
-#include "runner/data/structures/structure_file.h"
-#include "runner/data/structures/structure_json.h"
+#include "runner/models/protein/data/structure_cache.h"
+#include "runner/models/protein/data/structure_file.h"
+#include "runner/models/protein/data/structure_json.h"
 
 namespace {
 

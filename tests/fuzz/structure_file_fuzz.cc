@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "runner/base/check.h"
-#include "runner/data/structures/structure_cache.h"
-#include "runner/data/structures/structure_file.h"
-#include "runner/data/structures/structure_json.h"
 #include "runner/formats/open_text.h"
+#include "runner/models/protein/data/structure_cache.h"
+#include "runner/models/protein/data/structure_file.h"
+#include "runner/models/protein/data/structure_json.h"
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "runner/base/check.h"
-#include "runner/data/structures/structure_source.h"
-#include "runner/data/take_line.h"
-#include "runner/data/text/text_files.h"
-#include "runner/models/protein/mpnn_helper_files.h"
+#include "runner/data/next_line.h"
+#include "runner/models/jit/data/text_files.h"
+#include "runner/models/protein/data/structure_source.h"
+#include "runner/models/protein/design/mpnn_helper_files.h"
 
 namespace {
 
@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check_fasta(std::string(bytes));
   } else {
     std::vector<std::string> lines;
-    while (!bytes.empty()) lines.emplace_back(lockstep::take_line(bytes));
+    while (!bytes.empty()) lines.emplace_back(lockstep::next_line(bytes));
     check_texts(lockstep::texts_of_json_lines(lines));
   }
   return 0;

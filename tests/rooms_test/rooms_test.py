@@ -44,9 +44,11 @@ ROOMS = {
     "layers": WITH_TENSORS + ["kernels"],
     "optim": WITH_TENSORS + ["kernels"],
     "checkpoint": WITH_TENSORS + ["formats"],
+    # runner/models/*/data/: the data of one model alone.
+    "model_data": BELOW_TORCH + ["formats", "data"],
     # runner/models/**/*_flags.{h,cc}: what the command line knows of the models.
-    "model_flags": BELOW_TORCH + ["data"],
-    "models": WITH_TENSORS + ["data", "formats", "checkpoint", "kernels", "layers", "model_flags"],
+    "model_flags": BELOW_TORCH + ["data", "model_data"],
+    "models": WITH_TENSORS + ["data", "formats", "checkpoint", "kernels", "layers", "model_data", "model_flags"],
     # A model of a user's own: its loading, and what it is held to.
     "plugin": WITH_TENSORS + ["dist", "model_flags", "models"],
     "loop": WITH_TENSORS + ["link", "dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
@@ -67,7 +69,8 @@ OPERATOR_ROOMS = {
 OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract", "recovery"}
 # The command line reads TrainJobs: by what is pure of the operator, and links no cpprestsdk.
 CLI_MAY_USE_OF_THE_OPERATOR = {"api", "train", "manifest"}
-NO_TORCH = {"base", "contract", "launch", "config", "recovery", "agent", "link", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
+NO_TORCH = {"base", "contract", "launch", "config", "recovery", "agent", "link", "data", "formats", "telemetry", "model_data",
+            "model_flags", "doctor", "cli"}
 # Rooms that name no model. A model's name is that of its folder, a variant's that of its file *_workload.h.
 NAMES_NO_MODEL = {"loop", "worker", "config", "cli", "agent"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
@@ -102,9 +105,11 @@ def without_comments_and_strings(text):
 
 
 def room_of(parts):
-    """The room of a file or of a header: its folder, but for what the command line knows of the models."""
+    """The room of a file or of a header: its folder, but for what links no torch in the models' folders."""
     if parts[1] == "models" and parts[-1].split(".")[0].endswith("_flags"):
         return "model_flags"
+    if parts[1] == "models" and "data" in parts[3:-1]:
+        return "model_data"
     return parts[1]
 
 
@@ -214,6 +219,9 @@ TRIALS = [
     ("runner/models/sasrec/a_flags.cc", '#include "runner/models/workload_flags.h"\n', None),
     ("runner/models/sasrec/b_flags.cc", "#include <torch/torch.h>\n", "room 'model_flags' has no torch"),
     ("runner/models/sasrec/c_flags.cc", '#include "runner/models/workload.h"\n', "may not include room 'models'"),
+    ("runner/models/sasrec/data/a.cc", "#include <torch/torch.h>\n", "room 'model_data' has no torch"),
+    ("runner/models/sasrec/d_flags.cc", '#include "runner/models/sasrec/data/a.h"\n', None),
+    ("runner/models/sasrec/data/b.cc", '#include "runner/models/sasrec/b_flags.h"\n', "may not include room 'model_flags'"),
     ("runner/cli/f.cc", '#include "runner/models/workload_flags.h"\n', None),
     ("runner/cli/g.cc", '#include "runner/models/registry.h"\n', "may not include room 'models'"),
     ("runner/data/a.cc", '#include "runner/models/b.h"\n', "may not include room 'models'"),

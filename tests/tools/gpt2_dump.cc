@@ -22,7 +22,7 @@
 #include "runner/base/json.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
-#include "runner/models/gpt2rec/generated_movies.h"
+#include "runner/models/gpt2rec/data/generated_movies.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
 #include "runner/models/gpt2rec/text_encoder.h"
 #include "tests/tools/dump_program.h"

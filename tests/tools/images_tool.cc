@@ -8,7 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
-#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/data/prepare_images.h"
 
 namespace lockstep {
 namespace {

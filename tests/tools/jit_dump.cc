@@ -18,7 +18,7 @@
 #include "runner/base/file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
-#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/data/prepare_images.h"
 #include "runner/models/jit/jit_model.h"
 #include "runner/models/jit/jit_sampling.h"
 #include "runner/models/jit/jit_workload.h"

@@ -21,11 +21,11 @@
 #include "runner/base/file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
-#include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/data/prepare_structures.h"
+#include "runner/models/protein/design/mpnn_sampling.h"
 #include "runner/models/protein/mpnn_features.h"
 #include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/mpnn_model.h"
-#include "runner/models/protein/mpnn_sampling.h"
 #include "tests/tools/dump_program.h"
 
 namespace lockstep {

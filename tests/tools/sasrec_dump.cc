@@ -19,7 +19,6 @@
 #include "runner/base/check.h"
 #include "runner/base/file_system.h"
 #include "runner/formats/safetensors.h"
-#include "runner/models/registry.h"
 #include "runner/models/sasrec/sasrec_workload.h"
 
 namespace lockstep {
@@ -44,7 +43,7 @@ RunConfig config_of(const Flags& flags) {
                                  .dropout_rate = 0.0};
   const std::string& form = flags.at("form");
   if (form.starts_with("tisasrec")) {
-    SasrecOptions& options = sasrec_options(config);
+    SasrecOptions& options = options_of<SasrecOptions>(config);
     options.variant = SequenceVariant::kTisasrec;
     options.tisasrec.time_dropout = form == "tisasrec-pairwise" ? TimeDropout::kPairwise : TimeDropout::kTable;
   }
@@ -128,7 +127,7 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
 int run(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-  auto made = make_workload(config_of(flags), at::Device(at::kCPU));
+  auto made = make_sasrec(config_of(flags), at::Device(at::kCPU), [](int64_t, int64_t) {});
   if (const auto* failure = std::get_if<Failure>(&made)) {
     std::fprintf(stderr, "sasrec_dump: %s\n", failure->message.c_str());
     return static_cast<int>(failure->code);

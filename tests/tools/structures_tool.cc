@@ -8,7 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
-#include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/data/prepare_structures.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include "runner/base/one_line.h"
 #include "runner/base/parse_number.h"
 #include "runner/base/sha256.h"
-#include "runner/data/take_line.h"
+#include "runner/data/next_line.h"
 #include "runner/data/text/unicode_classes.h"
 #include "runner/formats/open_text.h"
 
@@ -357,7 +357,7 @@ Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {
 
   std::string_view rest = files.merges;
   for (int32_t line = 1; !rest.empty(); ++line) {
-    const std::string_view text = take_line(rest);
+    const std::string_view text = next_line(rest);
     if (text.empty() || (line == 1 && text.starts_with("#version"))) continue;
     const auto refuse = [&](const std::string& why) {
       return Error{ErrorCode::kInvalid, files.merges_name + ":" + std::to_string(line) + ": " + why};

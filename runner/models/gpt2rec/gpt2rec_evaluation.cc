@@ -38,13 +38,13 @@ class RankingSums {
       : data_(data), valid_seen_(valid_seen), is_candidate_(static_cast<size_t>(data.num_items()), true) {}
 
   void add_user(int64_t user, std::span<const float> scores) {
-    const std::span<const int32_t> valid = data_.validated().of(user);
-    const std::span<const int32_t> test = data_.tested().of(user);
+    const std::span<const int32_t> valid = data_.validated().items_of(user);
+    const std::span<const int32_t> test = data_.tested().items_of(user);
     if (!valid.empty()) {
-      if (!valid_seen_) set_candidates(data_.trained().of(user), false);
+      if (!valid_seen_) set_candidates(data_.trained().items_of(user), false);
       const std::vector<int32_t> ranking =
           best_scores(scores, kTopCount, [&](size_t item) { return is_candidate_[item]; });
-      if (!valid_seen_) set_candidates(data_.trained().of(user), true);
+      if (!valid_seen_) set_candidates(data_.trained().items_of(user), true);
       for (size_t i = 0; i < kCutoffs.size(); ++i) valid_[i] += ranking_figures(ranking, valid, kCutoffs[i]);
       valid_users_ += 1.0;
     }
@@ -88,7 +88,7 @@ class RankingSums {
 
   void add_test(int64_t user, std::span<const float> scores, std::span<const int32_t> test,
                 std::span<const int32_t> valid) {
-    const std::span<const int32_t> trained = data_.trained().of(user);
+    const std::span<const int32_t> trained = data_.trained().items_of(user);
     set_candidates(trained, false);
     set_candidates(valid, false);
     const std::vector<int32_t> ranking =

@@ -1,7 +1,6 @@
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
 
 #include <algorithm>
-#include <any>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -29,10 +28,6 @@ std::string needs_adapters(const RunConfig& config) {
   return trains ? "" : has_two_phases(config) ? "--phase2_cache false" : "--use_cache false";
 }
 
-// `OPTION(embed_dim)` is a function from a config to that option, const or not.
-#define OPTION(member) \
-  [](auto& config) -> auto& { return gpt2rec_options(config).member; }
-
 // Three numbers with commas between them.
 bool parse_ratio(std::string_view text, SplitRatio& ratio) {
   std::array<double, 3> shares{};
@@ -53,7 +48,7 @@ bool parse_ratio(std::string_view text, SplitRatio& ratio) {
 
 void add_gpt2rec_data_flags(FlagTableBuilder& table) {
   table.group("Data");
-  Flag& path = table.text("data_path", kMaths, "a folder or a file", OPTION(data_path),
+  Flag& path = table.text("data_path", kMaths, "a folder or a file", &Gpt2recOptions::data_path,
                           "ratings with users and films: a folder as MovieLens-1M, MovieLens-100K or RecBole have one; "
                           "generated: made in memory (required)");
   path.names_path = NamesPath::kFile;
@@ -62,35 +57,35 @@ void add_gpt2rec_data_flags(FlagTableBuilder& table) {
       table.custom("split_ratio", kMaths, "three numbers that sum to 1, the first two above 0, as 0.8,0.1,0.1",
                    "shares of the ratings that train, validate and test");
   ratio.set = [](std::string_view text, RunConfig& config) {
-    return parse_ratio(text, gpt2rec_options(config).split_ratio);
+    return parse_ratio(text, options_of<Gpt2recOptions>(config).split_ratio);
   };
   ratio.get = [](const RunConfig& config) {
-    const SplitRatio& shares = gpt2rec_options(config).split_ratio;
+    const SplitRatio& shares = options_of<Gpt2recOptions>(config).split_ratio;
     return number_text(shares.train) + "," + number_text(shares.valid) + "," + number_text(shares.test);
   };
-  table.choice("neg", kMaths, {"static", "resample"}, OPTION(negatives),
+  table.choice("neg", kMaths, {"static", "resample"}, &Gpt2recOptions::negatives,
                "the film that each rating is compared with is drawn once, or anew in each epoch");
-  table.integer("num_negatives", kMaths, 1, 1024, OPTION(num_negatives),
+  table.integer("num_negatives", kMaths, 1, 1024, &Gpt2recOptions::num_negatives,
                 "films that each rating is compared with; those with higher scores weigh more in the loss");
 }
 
 void add_gpt2_flags(FlagTableBuilder& table) {
   table.group("GPT-2");
   Flag& path =
-      table.text("gpt2_path", kMaths, "a folder", OPTION(gpt2_path),
+      table.text("gpt2_path", kMaths, "a folder", &Gpt2recOptions::gpt2_path,
                  "GPT-2 in Hugging Face's layout: config.json, model.safetensors, the tokenizer's files; empty: a "
                  "small random one (--gpt2_config)");
   path.names_path = NamesPath::kFolder;
   path.identity = [](const std::string& value) { return value.empty() ? value : dataset_name(value); };
   Flag& tokenizer = table.text(
-      "tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
+      "tokenizer_path", kMaths, "a folder", &Gpt2recOptions::tokenizer_path,
       "folder of vocab.json and merges.txt, or tokenizer.json; empty: --gpt2_path, or else bytes are tokens");
   tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = path.identity;
   Flag& size = table.custom("gpt2_config", kMaths, "LAYERSxWIDTH, as 2x64, or auto",
                             "size of a random GPT-2, or the size that --gpt2_path must have; auto: any, or 2x64");
   size.set = [](std::string_view text, RunConfig& config) {
-    std::optional<Gpt2Size>& value = gpt2rec_options(config).gpt2_config;
+    std::optional<Gpt2Size>& value = options_of<Gpt2recOptions>(config).gpt2_config;
     Gpt2Size given;
     const size_t x = text.find('x');
     if (text == "auto") return value.reset(), true;
@@ -103,72 +98,74 @@ void add_gpt2_flags(FlagTableBuilder& table) {
     return true;
   };
   size.get = [](const RunConfig& config) {
-    const std::optional<Gpt2Size>& value = gpt2rec_options(config).gpt2_config;
+    const std::optional<Gpt2Size>& value = options_of<Gpt2recOptions>(config).gpt2_config;
     return value ? std::to_string(value->num_layers) + "x" + std::to_string(value->width) : std::string("auto");
   };
-  table.integer("max_length", kMaths, 1, 1024, OPTION(max_length), "tokens of a text; longer texts are cut");
-  table.choice("pool", kMaths, {"mean", "padded"}, OPTION(pool),
+  table.integer("max_length", kMaths, 1, 1024, &Gpt2recOptions::max_length, "tokens of a text; longer texts are cut");
+  table.choice("pool", kMaths, {"mean", "padded"}, &Gpt2recOptions::pool,
                "a text's vector is the mean over its tokens; padded: over the padding too, as in the guide");
-  table.integer("lora_rank", kMaths, 1, 1024, OPTION(lora_rank), "LoRA: rank of the adapters");
-  table.real("lora_alpha", kMaths, 0.0, 1e6, false, OPTION(lora_alpha), "LoRA: adapters are scaled by this / rank");
-  table.real("lora_dropout", kMaths, 0.0, 1.0, true, OPTION(lora_dropout), "LoRA: dropout probability").missing_need =
+  table.integer("lora_rank", kMaths, 1, 1024, &Gpt2recOptions::lora_rank, "LoRA: rank of the adapters");
+  table.real("lora_alpha", kMaths, 0.0, 1e6, false, &Gpt2recOptions::lora_alpha,
+             "LoRA: adapters are scaled by this / rank");
+  table.real("lora_dropout", kMaths, 0.0, 1.0, true, &Gpt2recOptions::lora_dropout, "LoRA: dropout probability").needs =
       needs_adapters;
 }
 
 void add_gpt2rec_model_flags(FlagTableBuilder& table) {
   table.group("Model");
-  table.integer("embed_dim", kMaths, 1, kWidthMax, OPTION(embed_dim), "width of the embeddings of ids and of texts");
-  table.boolean("use_attention", kMaths, OPTION(use_attention),
+  table.integer("embed_dim", kMaths, 1, kWidthMax, &Gpt2recOptions::embed_dim,
+                "width of the embeddings of ids and of texts");
+  table.boolean("use_attention", kMaths, &Gpt2recOptions::use_attention,
                 "fuse the embeddings of id and text; false: concatenate them");
-  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability of the score network");
+  table.real("dropout", kMaths, 0.0, 1.0, true, &Gpt2recOptions::dropout, "dropout probability of the score network");
 }
 
 void add_phase_flags(FlagTableBuilder& table) {
   table.group("Phases");
   table
-      .boolean("use_cache", kMaths, OPTION(use_cache),
+      .boolean("use_cache", kMaths, &Gpt2recOptions::use_cache,
                "encode all texts once, GPT-2 stays as it is; false: encode each batch's texts and train LoRA")
-      .missing_need = needs_one_phase;
+      .needs = needs_one_phase;
   table
-      .real("gpt2_lr_factor", kMaths, 0.0, 1e6, false, OPTION(gpt2_lr_factor),
+      .real("gpt2_lr_factor", kMaths, 0.0, 1e6, false, &Gpt2recOptions::gpt2_lr_factor,
             "learning rate of LoRA's weights, as a multiple of the step's")
-      .missing_need = needs_adapters;
-  const auto phase_flag = [](Flag& flag) { flag.missing_need = needs_two_phases; };
-  phase_flag(table.integer("phase1_epochs", kMaths, 1, kCountMax, OPTION(phase1.num_epochs),
-                           "epochs of the first phase, with cached texts"));
-  phase_flag(table.integer("phase2_epochs", kAllRanks, 1, kCountMax, OPTION(phase2.num_epochs),
-                           "epochs of the second phase, which trains LoRA"));
-  phase_flag(table.real("phase1_lr", kMaths, 0.0, 1e6, false, OPTION(phase1.lr), "learning rate of the first phase"));
-  phase_flag(table.real("phase2_lr", kMaths, 0.0, 1e6, false, OPTION(phase2.lr), "learning rate of the second phase"));
-  phase_flag(table.real("phase1_clip_grad_norm", kMaths, 0.0, 1e9, false, OPTION(phase1.clip_grad_norm),
-                        "largest gradient norm in the first phase; 0: off"));
-  phase_flag(table.real("phase2_clip_grad_norm", kMaths, 0.0, 1e9, false, OPTION(phase2.clip_grad_norm),
-                        "largest gradient norm in the second phase; 0: off"));
-  phase_flag(table.boolean("phase2_cache", kMaths, OPTION(phase2_cache),
-                           "cache the texts in the second phase, too, as in the guide, and do not train LoRA"));
+      .needs = needs_adapters;
+  table.group("Phases", needs_two_phases);
+  const auto phase1 = [](auto member) { return field_of(&Gpt2recOptions::phase1, member); };
+  const auto phase2 = [](auto member) { return field_of(&Gpt2recOptions::phase2, member); };
+  table.integer("phase1_epochs", kMaths, 1, kCountMax, phase1(&PhaseOptions::num_epochs),
+                "epochs of the first phase, with cached texts");
+  table.integer("phase2_epochs", kAllRanks, 1, kCountMax, phase2(&PhaseOptions::num_epochs),
+                "epochs of the second phase, which trains LoRA");
+  table.real("phase1_lr", kMaths, 0.0, 1e6, false, phase1(&PhaseOptions::lr), "learning rate of the first phase");
+  table.real("phase2_lr", kMaths, 0.0, 1e6, false, phase2(&PhaseOptions::lr), "learning rate of the second phase");
+  table.real("phase1_clip_grad_norm", kMaths, 0.0, 1e9, false, phase1(&PhaseOptions::clip_grad_norm),
+             "largest gradient norm in the first phase; 0: off");
+  table.real("phase2_clip_grad_norm", kMaths, 0.0, 1e9, false, phase2(&PhaseOptions::clip_grad_norm),
+             "largest gradient norm in the second phase; 0: off");
+  table.boolean("phase2_cache", kMaths, &Gpt2recOptions::phase2_cache,
+                "cache the texts in the second phase, too, as in the guide, and do not train LoRA");
 }
 
 void add_output_flags(FlagTableBuilder& table) {
   table.group("Results");
-  table.boolean("valid_seen", kMaths, OPTION(valid_seen),
+  table.boolean("valid_seen", kMaths, &Gpt2recOptions::valid_seen,
                 "a user's training films are candidates in the validation, too, as in the guide");
-  table.boolean("save_model", kAllRanks, OPTION(save_model), "keep the best weights as --model_path");
+  table.boolean("save_model", kAllRanks, &Gpt2recOptions::save_model, "keep the best weights as --model_path");
   Flag& path = table.text("model_path", kAllRanks, "a file's name that ends in .pth or .pt, in the run's folder",
-                          OPTION(model_path), "the best weights, for torch.load");
+                          &Gpt2recOptions::model_path, "the best weights, for torch.load");
   path.set = [](std::string_view text, RunConfig& config) {
     const bool is_torch = text.ends_with(".pth") || text.ends_with(".pt");
     if (!is_torch || text.starts_with('.') || text.find_first_of(std::string_view("/\n\r\0", 4)) != text.npos) {
       return false;
     }
-    gpt2rec_options(config).model_path = std::string(text);
+    options_of<Gpt2recOptions>(config).model_path = std::string(text);
     return true;
   };
-  path.missing_need = [](const RunConfig& config) {
-    return gpt2rec_options(config).save_model ? std::string() : std::string("--save_model");
+  path.needs = [](const RunConfig& config) {
+    return options_of<Gpt2recOptions>(config).save_model ? std::string() : std::string("--save_model");
   };
 }
-
-#undef OPTION
 
 // The guide's own values.
 void set_gpt2rec_defaults(RunConfig& config) {
@@ -190,7 +187,7 @@ void set_gpt2rec_defaults(RunConfig& config) {
 }
 
 Status check_gpt2rec(const RunConfig& config) {
-  const Gpt2recOptions& options = gpt2rec_options(config);
+  const Gpt2recOptions& options = options_of<Gpt2recOptions>(config);
   if (options.data_path.empty()) {
     return invalid("--data_path is required: a folder with MovieLens-1M or MovieLens-100K, or generated");
   }
@@ -253,32 +250,33 @@ WorkloadDemo gpt2rec_demo() {
 }  // namespace
 
 WorkloadFlags gpt2rec_flags() {
-  return {.name = "gpt2rec",
-          .summary = "films for users, from ids and from texts that GPT-2 reads",
-          .data = "ratings with users and films: MovieLens-1M, MovieLens-100K",
-          .example = "lockstep run gpt2rec --data_path ml-1m --gpt2_path gpt2 --nproc 2",
-          .demo = gpt2rec_demo(),
-          .bench_arguments = {},
-          .set_defaults = set_gpt2rec_defaults,
-          .add_flags =
-              [](FlagTableBuilder& table) {
-                add_gpt2rec_data_flags(table);
-                add_gpt2_flags(table);
-                add_gpt2rec_model_flags(table);
-                add_phase_flags(table);
-                add_output_flags(table);
-              },
-          .presets = gpt2rec_presets(),
-          .presets_by_flag = {{"phase1_epochs", kTwoPhase}, {"phase2_epochs", kTwoPhase}},
-          .check = check_gpt2rec,
-          .data_name = [](const RunConfig& config) { return dataset_name(gpt2rec_options(config).data_path); },
-          .tasks = {recommend_films_task()},
-          .flags_of_weight_file = {},
-          .settle = settle_device};
+  return {
+      .name = "gpt2rec",
+      .summary = "films for users, from ids and from texts that GPT-2 reads",
+      .data = "ratings with users and films: MovieLens-1M, MovieLens-100K",
+      .example = "lockstep run gpt2rec --data_path ml-1m --gpt2_path gpt2 --nproc 2",
+      .demo = gpt2rec_demo(),
+      .bench_arguments = {},
+      .set_defaults = set_gpt2rec_defaults,
+      .add_flags =
+          [](FlagTableBuilder& table) {
+            add_gpt2rec_data_flags(table);
+            add_gpt2_flags(table);
+            add_gpt2rec_model_flags(table);
+            add_phase_flags(table);
+            add_output_flags(table);
+          },
+      .presets = gpt2rec_presets(),
+      .presets_by_flag = {{"phase1_epochs", kTwoPhase}, {"phase2_epochs", kTwoPhase}},
+      .check = check_gpt2rec,
+      .data_name = [](const RunConfig& config) { return dataset_name(options_of<Gpt2recOptions>(config).data_path); },
+      .tasks = {recommend_films_task()},
+      .flags_of_weight_file = {},
+      .settle = settle_device};
 }
 
 std::vector<RecommenderPhase> recommender_phases(const RunConfig& config) {
-  const Gpt2recOptions& options = gpt2rec_options(config);
+  const Gpt2recOptions& options = options_of<Gpt2recOptions>(config);
   const auto phase = [](const char* name, const char* epochs_flag, const PhaseOptions& of_phase, bool is_cached) {
     return RecommenderPhase{.name = name,
                             .num_epochs = of_phase.num_epochs,
@@ -296,11 +294,5 @@ std::vector<RecommenderPhase> recommender_phases(const RunConfig& config) {
                 {.num_epochs = training.num_epochs, .lr = training.lr, .clip_grad_norm = training.clip_grad_norm},
                 options.use_cache)};
 }
-
-const Gpt2recOptions& gpt2rec_options(const RunConfig& config) {
-  return std::any_cast<const Gpt2recOptions&>(config.options);
-}
-
-Gpt2recOptions& gpt2rec_options(RunConfig& config) { return std::any_cast<Gpt2recOptions&>(config.options); }
 
 }  // namespace lockstep

@@ -83,8 +83,4 @@ struct RecommenderPhase {
 // The only phase, or the two of --preset two_phase.
 std::vector<RecommenderPhase> recommender_phases(const RunConfig& config);
 
-// RunConfig::options of a run of this workload.
-const Gpt2recOptions& gpt2rec_options(const RunConfig& config);
-Gpt2recOptions& gpt2rec_options(RunConfig& config);
-
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/sha256.h"
 #include "runner/data/sampler.h"
+#include "runner/models/gpt2rec/data/movielens.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 #include "runner/models/gpt2rec/guide_names.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
@@ -123,7 +124,7 @@ Result<std::unique_ptr<Gpt2recWorkload>> Gpt2recWorkload::create(const RunConfig
                                                                  std::unique_ptr<TextEncoder> encoder,
                                                                  at::Device device) {
   TRY_ASSIGN(RecommenderData data,
-             RecommenderData::create(ratings, gpt2rec_options(config).split_ratio, config.training.seed));
+             RecommenderData::create(ratings, options_of<Gpt2recOptions>(config).split_ratio, config.training.seed));
   return std::unique_ptr<Gpt2recWorkload>(
       new Gpt2recWorkload(config, ratings, std::move(data), std::move(encoder), device));
 }
@@ -136,7 +137,7 @@ Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& rati
              .best = {.name = kBestFigure},
              .plateau = DecidingFigure{.name = kTrainLoss, .direction = Direction::kLower},
              .phases = training_phases(recommender_phases(config))}),
-      options_(gpt2rec_options(config)),
+      options_(options_of<Gpt2recOptions>(config)),
       phases_(recommender_phases(config)),
       seed_(config.training.seed),
       device_(device),
@@ -436,6 +437,19 @@ Status Gpt2recWorkload::restore_progress(const Json& state) {
   }
   best_ = field->get<double>();
   return {};
+}
+
+WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const Gpt2recOptions& options = options_of<Gpt2recOptions>(config);
+  constexpr size_t kNamesShown = 3;
+  Result<RatingData> ratings = load_rating_data(
+      options.data_path, [&] { on_progress(0, 0); }, config.training.verbose ? SIZE_MAX : kNamesShown);
+  if (!ratings.ok()) return data_failure(ratings.error().message);
+  on_progress(0, 0);
+  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), device);
+  if (!encoder.ok()) return data_failure(encoder.error().message);
+  on_progress(0, 0);
+  return workload_or_failure(Gpt2recWorkload::create(config, *ratings, std::move(encoder).value(), device));
 }
 
 }  // namespace lockstep

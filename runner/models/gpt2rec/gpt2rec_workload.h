@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
+#include "runner/models/gpt2rec/data/movielens.h"
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
-#include "runner/models/gpt2rec/movielens.h"
 #include "runner/models/gpt2rec/recommender_data.h"
 #include "runner/models/gpt2rec/recommender_model.h"
 #include "runner/models/gpt2rec/text_encoder.h"
 #include "runner/models/gpt2rec/text_table.h"
+#include "runner/models/registry.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -105,5 +106,8 @@ class Gpt2recWorkload final : public Workload {
   at::Tensor cached_TW_;  // in a cached phase; else undefined
   double best_ = -1.0;    // of valid_ndcg@10; -1 before the first evaluation
 };
+
+// PluginWorkload::make of this workload.
+WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
 
 }  // namespace lockstep

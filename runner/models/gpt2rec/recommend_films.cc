@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "runner/base/json.h"
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/config/flag_table_builder.h"
@@ -21,7 +20,7 @@
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
 #include "runner/models/gpt2rec/recommend_films_flags.h"
-#include "runner/models/score_text.h"
+#include "runner/models/recommended_rows.h"
 
 namespace lockstep {
 namespace {
@@ -60,17 +59,10 @@ std::string remark_on_unknown_words(const UserProfile& profile, const std::vecto
   return "none of the users that were trained on has " + unknown + ": nothing was learnt about that";
 }
 
-// A row of the result: a film for a user, or a user for the new film.
-struct Found {
-  std::string id;
-  std::string title;
-  float score = 0.0F;
-};
-
 class FilmRecommender {
  public:
   FilmRecommender(const TaskInput& input, const RatingData& ratings, const Gpt2recWorkload& workload)
-      : options_(recommend_films_options(input.config)),
+      : options_(options_of<RecommendFilmsOptions>(input.config)),
         ratings_(ratings),
         workload_(workload),
         device_(input.device),
@@ -81,6 +73,7 @@ class FilmRecommender {
     film_parts_IH_ = workload.film_parts(texts_TW_);
     for (const Film& film : ratings.films) {
       is_candidate_.push_back(!film.title.empty() || !film.genres.empty());
+      ids_.push_back(std::to_string(titles_.size()));
       titles_.push_back(film.title);
     }
     if (!options_.describes_film()) return;
@@ -89,6 +82,7 @@ class FilmRecommender {
         model.item_part(model.items_unseen(ids_of(data.train_items()), vector_of(film_text(film))));
     film_parts_IH_ = at::cat({film_parts_IH_, part_1H});
     is_candidate_.push_back(true);
+    ids_.emplace_back(kNew);
     titles_.push_back(options_.title);
   }
 
@@ -129,9 +123,8 @@ class FilmRecommender {
 
   [[nodiscard]] std::optional<Failure> write(const ByteSink& out) const {
     const bool is_for_film = options_.describes_film() && options_.user.empty() && !options_.describes_user();
-    const bool is_tsv = options_.format == FilmRowFormat::kTsv;
-    std::string text = is_tsv ? "user\titem\tscore\ttitle\n" : "";
-    std::vector<Found> audience;
+    RecommendedRows rows(options_.format, /*has_titles=*/true, out);
+    std::vector<Recommended> audience;
     for (size_t begin = 0; begin < people_.size(); begin += static_cast<size_t>(kUsersAtOnce)) {
       const size_t count = std::min(static_cast<size_t>(kUsersAtOnce), people_.size() - begin);
       const at::Tensor scores_UI = workload_.model().scores(parts_of(begin, count), film_parts_IH_).to(at::kCPU);
@@ -140,19 +133,19 @@ class FilmRecommender {
         const auto films = static_cast<size_t>(scores_UI.size(1));
         const std::span<const float> scores(scores_UI.const_data_ptr<float>() + i * films, films);
         if (is_for_film) {
-          audience.push_back({.id = person.name, .title = options_.title, .score = scores.back()});
+          audience.push_back({.id = person.name, .title = {}, .score = scores.back()});
         } else {
-          text += lines_of(person, best_films(person, scores));
+          rows.add_items(person.name, best_films(person, scores));
         }
       }
-      if (auto failure = send(out, text)) return failure;
+      if (auto failure = rows.write()) return failure;
     }
     if (!is_for_film) return std::nullopt;
     std::stable_sort(audience.begin(), audience.end(),
-                     [](const Found& a, const Found& b) { return a.score > b.score; });
+                     [](const Recommended& a, const Recommended& b) { return a.score > b.score; });
     audience.resize(std::min(audience.size(), static_cast<size_t>(options_.topk)));
-    text += lines_of_audience(audience);
-    return send(out, text);
+    rows.add_users(kNew, options_.title, audience);
+    return rows.write();
   }
 
   [[nodiscard]] std::string summary() const {
@@ -189,54 +182,17 @@ class FilmRecommender {
         model.users(ids_B, {.vectors_TW = texts_TW_, .rows_B = workload_.user_texts().index_select(0, ids_B)}));
   }
 
-  [[nodiscard]] std::vector<Found> best_films(const Person& person, std::span<const float> scores) const {
+  [[nodiscard]] std::vector<Recommended> best_films(const Person& person, std::span<const float> scores) const {
     std::vector<bool> is_candidate = is_candidate_;
     if (options_.exclude_seen && person.id >= 0) {
-      for (const int32_t film : seen_.of(person.id)) is_candidate[static_cast<size_t>(film)] = false;
+      for (const int32_t film : seen_.items_of(person.id)) is_candidate[static_cast<size_t>(film)] = false;
     }
-    std::vector<Found> found;
+    std::vector<Recommended> best;
     for (const int32_t film : best_scores(scores, options_.topk, [&](size_t index) { return is_candidate[index]; })) {
-      const bool is_new = static_cast<size_t>(film) >= ratings_.films.size();
-      found.push_back({.id = is_new ? kNew : std::to_string(film),
-                       .title = titles_[static_cast<size_t>(film)],
-                       .score = scores[static_cast<size_t>(film)]});
+      const auto at = static_cast<size_t>(film);
+      best.push_back({.id = ids_[at], .title = titles_[at], .score = scores[at]});
     }
-    return found;
-  }
-
-  [[nodiscard]] std::string lines_of(const Person& person, const std::vector<Found>& films) const {
-    if (options_.format == FilmRowFormat::kTsv) {
-      std::string lines;
-      for (const Found& film : films) {
-        lines += person.name + "\t" + film.id + "\t" + score_text(film.score) + "\t" + film.title + "\n";
-      }
-      return lines;
-    }
-    OrderedJson list = OrderedJson::array();
-    for (const Found& film : films) {
-      list.push_back({{"item", film.id}, {"title", film.title}, {"score", score_number(film.score)}});
-    }
-    return dump_line(OrderedJson{{"user", person.name}, {"items", std::move(list)}}) + "\n";
-  }
-
-  [[nodiscard]] std::string lines_of_audience(const std::vector<Found>& audience) const {
-    if (options_.format == FilmRowFormat::kTsv) {
-      std::string lines;
-      for (const Found& one : audience) {
-        lines += one.id + "\t" + kNew + "\t" + score_text(one.score) + "\t" + one.title + "\n";
-      }
-      return lines;
-    }
-    OrderedJson list = OrderedJson::array();
-    for (const Found& one : audience) list.push_back({{"user", one.id}, {"score", score_number(one.score)}});
-    return dump_line(OrderedJson{{"item", kNew}, {"title", options_.title}, {"users", std::move(list)}}) + "\n";
-  }
-
-  static std::optional<Failure> send(const ByteSink& out, std::string& text) {
-    const Status written = out(text.data(), text.size());
-    text.clear();
-    if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
-    return std::nullopt;
+    return best;
   }
 
   const RecommendFilmsOptions& options_;
@@ -247,6 +203,7 @@ class FilmRecommender {
   at::Tensor texts_TW_;
   at::Tensor film_parts_IH_;
   std::vector<bool> is_candidate_;  // by film, the new one last
+  std::vector<std::string> ids_;
   std::vector<std::string> titles_;
   std::vector<Person> people_;
 };
@@ -267,7 +224,7 @@ Status copy_weights(const TaskInput& input, Gpt2recWorkload& workload) {
 
 std::optional<Failure> recommend_films(const TaskInput& input) {
   const torch::NoGradGuard no_grad;
-  const Gpt2recOptions& options = gpt2rec_options(input.config);
+  const Gpt2recOptions& options = options_of<Gpt2recOptions>(input.config);
   const Result<RatingData> ratings = load_rating_data(options.data_path);
   if (!ratings.ok()) return data_failure(ratings.error().message);
   Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), input.device);

@@ -7,10 +7,9 @@
 
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
+#include "runner/models/row_format_flags.h"
 
 namespace lockstep {
-
-enum class FilmRowFormat { kJsonLines, kTsv };
 
 struct RecommendFilmsOptions {
   std::string user;  // an id of the data set; empty and no new user described: all users that were trained on
@@ -23,16 +22,12 @@ struct RecommendFilmsOptions {
   std::string genres;  // "Animation, Comedy"
   int64_t topk = 10;
   bool exclude_seen = false;
-  FilmRowFormat format = FilmRowFormat::kJsonLines;
+  RowFormat format = RowFormat::kJsonLines;
 
   [[nodiscard]] bool describes_user() const { return !gender.empty() || age || !occupation.empty(); }
   [[nodiscard]] bool describes_film() const { return !title.empty() || !genres.empty(); }
 };
 
 WorkloadTask recommend_films_task();
-
-// RunConfig::task.options of this task.
-const RecommendFilmsOptions& recommend_films_options(const RunConfig& config);
-RecommendFilmsOptions& recommend_films_options(RunConfig& config);
 
 }  // namespace lockstep

@@ -41,13 +41,13 @@ ItemsOfUsers::ItemsOfUsers(int64_t num_users, std::vector<Rating> ratings) {
   }
 }
 
-std::span<const int32_t> ItemsOfUsers::of(int64_t user) const {
+std::span<const int32_t> ItemsOfUsers::items_of(int64_t user) const {
   const auto u = static_cast<size_t>(user);
   return {items_.data() + offsets_[u], static_cast<size_t>(offsets_[u + 1] - offsets_[u])};
 }
 
 bool ItemsOfUsers::has(int64_t user, int32_t item) const {
-  const std::span<const int32_t> items = of(user);
+  const std::span<const int32_t> items = items_of(user);
   return std::binary_search(items.begin(), items.end(), item);
 }
 
@@ -106,7 +106,7 @@ Result<RecommenderData> RecommenderData::create(const RatingData& data, const Sp
   // Leave out the ratings of users who have rated all films: there is no negative for them.
   const size_t all = made.train_items_.size();
   std::copy_if(split.train.begin(), split.train.end(), std::back_inserter(made.train_),
-               [&](const Rating& rating) { return made.trained_.of(rating.user).size() < all; });
+               [&](const Rating& rating) { return made.trained_.items_of(rating.user).size() < all; });
   const auto nothing_for = [&](const std::string& part) {
     return Error{ErrorCode::kInvalid, data.path + ": --split_ratio leaves none of the " +
                                           std::to_string(data.ratings.size()) + " ratings for " + part +

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "runner/base/result.h"
+#include "runner/models/gpt2rec/data/movielens.h"
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
-#include "runner/models/gpt2rec/movielens.h"
 
 namespace lockstep {
 
@@ -25,7 +25,7 @@ class ItemsOfUsers {
   ItemsOfUsers() = default;
   ItemsOfUsers(int64_t num_users, std::vector<Rating> ratings);
 
-  [[nodiscard]] std::span<const int32_t> of(int64_t user) const;
+  [[nodiscard]] std::span<const int32_t> items_of(int64_t user) const;
   [[nodiscard]] bool has(int64_t user, int32_t item) const;
   // The users that have items, ascending.
   [[nodiscard]] const std::vector<int64_t>& users() const { return users_; }

@@ -13,10 +13,6 @@ constexpr char kBestModel[] = "best_model.pth";
 constexpr std::string_view kCheckpointEpoch = "checkpoint_epoch_";
 constexpr char kBestLossField[] = "best_loss";
 
-double metric_of(const EvaluationMetrics& metrics, std::string_view name) {
-  return has_metric(metrics, name) ? metric_value(metrics, name) : std::nan("");
-}
-
 }  // namespace
 
 std::vector<std::string> valid_loss_lines(const Workload::EvaluationReport& report, std::string_view loss) {
@@ -29,7 +25,7 @@ std::vector<std::string> valid_loss_lines(const Workload::EvaluationReport& repo
 
 std::vector<std::string> GuideFiles::outputs(const Workload::EvaluationReport& report, std::string_view loss) {
   std::vector<std::string> files;
-  const double value = metric_of(report.metrics, loss);
+  const double value = metric_or_nan(report.metrics, loss);
   if (std::isfinite(value) && (!best_loss_ || value < *best_loss_)) {
     best_loss_ = value;
     files.emplace_back(kBestModel);
@@ -56,7 +52,7 @@ TorchTree GuideFiles::content(const NamedTensors& parameters, const TrainingOpti
                {"model_state_dict", tree.value(state.model)},
                {"optimizer_state_dict", {adam_state_dict(parameters, training, state, tree)}},
                {"scheduler_state_dict", {scheduler}},
-               {"loss", {metric_of(state.metrics, loss)}}};
+               {"loss", {metric_or_nan(state.metrics, loss)}}};
   return tree;
 }
 
@@ -79,11 +75,11 @@ Status GuideFiles::restore_progress(const Json& state) {
 }
 
 // The file holds the figure of its own evaluation, but not of earlier ones.
-Result<Workload::FilePast> GuideFiles::restore_from_file(const Json& fields) {
+Result<Workload::TrainingSoFar> GuideFiles::restore_from_file(const Json& fields) {
   TRY_ASSIGN(const double last_epoch, figure_in(fields, "epoch"));
   TRY_ASSIGN(const double loss, figure_in(fields, "loss"));
   best_loss_ = std::isfinite(loss) ? std::optional(loss) : std::nullopt;
-  return Workload::FilePast{.epochs = static_cast<int64_t>(last_epoch) + 1, .figures = {loss}};
+  return Workload::TrainingSoFar{.epochs = static_cast<int64_t>(last_epoch) + 1, .figures = {loss}};
 }
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ class GuideFiles {
   // As in Workload.
   [[nodiscard]] Json progress_state() const;
   Status restore_progress(const Json& state);
-  Result<Workload::FilePast> restore_from_file(const Json& fields);
+  Result<Workload::TrainingSoFar> restore_from_file(const Json& fields);
 
  private:
   int64_t save_interval_;

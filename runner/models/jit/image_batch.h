@@ -9,7 +9,7 @@
 #include <span>
 
 #include "runner/base/result.h"
-#include "runner/data/images/image_cache.h"
+#include "runner/models/jit/data/image_cache.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {

@@ -1,7 +1,6 @@
 #include "runner/models/jit/jit_flags.h"
 
 #include <algorithm>
-#include <any>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -9,17 +8,13 @@
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
-#include "runner/data/data_format.h"
 #include "runner/data/dataset.h"
 #include "runner/data/generated_name.h"
+#include "runner/models/jit/data/data_format.h"
 #include "runner/models/jit/sample_flags.h"
 
 namespace lockstep {
 namespace {
-
-// `OPTION(dropout)` is a function from a config to that option, const or not.
-#define OPTION(member) \
-  [](auto& config) -> auto& { return jit_options(config).member; }
 
 constexpr int64_t kHeadDim = 64;
 
@@ -59,45 +54,45 @@ bool parse_size(std::string_view text, JitSize& size) {
 }
 
 std::string needs_images(const RunConfig& config) {
-  return jit_options(config).data_format == JitData::kTokens ? "--data_format images" : "";
+  return options_of<JitOptions>(config).data_format == JitData::kTokens ? "--data_format images" : "";
 }
 
 std::string needs_tokens(const RunConfig& config) {
-  return jit_options(config).data_format == JitData::kTokens ? "" : "--data_format tokens";
+  return options_of<JitOptions>(config).data_format == JitData::kTokens ? "" : "--data_format tokens";
 }
 
 void add_jit_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& path = table.text(
-      "data_path", kMaths, "a folder", OPTION(data_path),
+      "data_path", kMaths, "a folder", &JitOptions::data_path,
       "JPEG and PNG files, in a folder for each class or in one, or texts; generated[:COUNT[:CLASSES]]: made "
       "in memory (required)");
   path.names_path = NamesPath::kFolder;
   path.identity = dataset_name;
   table
-      .choice("data_format", kMaths, {"auto", "images", "tokens"}, OPTION(data_format),
+      .choice("data_format", kMaths, {"auto", "images", "tokens"}, &JitOptions::data_format,
               "images; texts as images of tokens (.txt: a text in each line, .json: a list of texts), with the guide's "
               "model for them; auto: by what --data_path holds")
       .identity = [](const std::string& value) { return value == "auto" ? std::string("images") : value; };
-  Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
+  Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", &JitOptions::tokenizer_path,
                                "tokenizer of GPT-2 or Qwen2: vocab.json and merges.txt, or tokenizer.json; empty: "
                                "bytes are tokens");
   tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = dataset_name;
-  tokenizer.missing_need = needs_tokens;
+  tokenizer.needs = needs_tokens;
   table
-      .optional_integer("max_tokens", kMaths, 1, kCountMax, OPTION(max_tokens),
+      .optional_integer("max_tokens", kMaths, 1, kCountMax, &JitOptions::max_tokens,
                         "tokens of a text, the last of which ends it; auto: as many as an image has pixels")
-      .missing_need = needs_tokens;
+      .needs = needs_tokens;
   table
-      .text("cache_dir", kThisProcess, "a folder", OPTION(cache_dir),
+      .text("cache_dir", kThisProcess, "a folder", &JitOptions::cache_dir,
             "where the prepared images are kept; empty: .lockstep in --data_path")
       .names_path = NamesPath::kFolder;
-  table.integer("img_size", kMaths, 4, 4096, OPTION(image_size), "side of the images in pixels").aliases = {
+  table.integer("img_size", kMaths, 4, 4096, &JitOptions::image_size, "side of the images in pixels").aliases = {
       "image_size"};
-  table.boolean("flip", kMaths, OPTION(flip), "mirror half of the training images, drawn anew in each epoch")
-      .missing_need = needs_images;
-  table.integer("valid_images", kMaths, 0, kCountMax, OPTION(valid_images),
+  table.boolean("flip", kMaths, &JitOptions::flip, "mirror half of the training images, drawn anew in each epoch")
+      .needs = needs_images;
+  table.integer("valid_images", kMaths, 0, kCountMax, &JitOptions::valid_images,
                 "images to validate on, at most a tenth of all; 0: none, some of the training images are used");
 }
 
@@ -107,26 +102,23 @@ void add_jit_model_flags(FlagTableBuilder& table) {
       table.custom("model", kMaths,
                    "JiT-B/4, JiT-L/4, JiT-H/4, or DEPTHxWIDTH/PATCH as 6x192/4, with a WIDTH that is a multiple of 64",
                    "the published sizes, or a smaller one, and the side of a patch in pixels");
-  model.set = [](std::string_view text, RunConfig& config) { return parse_size(text, jit_options(config).model); };
-  model.get = [](const RunConfig& config) { return jit_options(config).model.name; };
-  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability in the middle half of the blocks")
-      .missing_need = needs_images;
+  model.set = [](std::string_view text, RunConfig& config) {
+    return parse_size(text, options_of<JitOptions>(config).model);
+  };
+  model.get = [](const RunConfig& config) { return options_of<JitOptions>(config).model.name; };
+  table.group("Model", needs_images);
+  table.real("dropout", kMaths, 0.0, 1.0, true, &JitOptions::dropout,
+             "dropout probability in the middle half of the blocks");
 
+  table.group("Diffusion", needs_images);
+  table.real("label_drop_prob", kMaths, 0.0, 1.0, false, &JitOptions::class_dropout,
+             "probability that a training image is shown without its class, for guidance");
+  table.real("P_mean", kMaths, -100.0, 100.0, false, &JitOptions::t_mean,
+             "mean of the logit of a time, which is drawn from a normal distribution");
+  table.real("P_std", kMaths, 0.0, 100.0, false, &JitOptions::t_deviation, "standard deviation of that logit");
+  table.real("noise_scale", kMaths, 0.0, 1000.0, false, &JitOptions::noise_scale, "standard deviation of the noise");
+  table.real("t_eps", kMaths, 0.0, 1.0, true, &JitOptions::t_eps, "the loss divides by no less than this");
   table.group("Diffusion");
-  table
-      .real("label_drop_prob", kMaths, 0.0, 1.0, false, OPTION(class_dropout),
-            "probability that a training image is shown without its class, for guidance")
-      .missing_need = needs_images;
-  table
-      .real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean),
-            "mean of the logit of a time, which is drawn from a normal distribution")
-      .missing_need = needs_images;
-  table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "standard deviation of that logit").missing_need =
-      needs_images;
-  table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "standard deviation of the noise")
-      .missing_need = needs_images;
-  table.real("t_eps", kMaths, 0.0, 1.0, true, OPTION(t_eps), "the loss divides by no less than this").missing_need =
-      needs_images;
   // Sets the same value as --lr, and its scaling with the batch.
   Flag& blr = table.custom("blr", kMaths, "a number of at least 0",
                            "learning rate for a global batch of 256; --lr is taken as it is");
@@ -143,21 +135,15 @@ void add_jit_model_flags(FlagTableBuilder& table) {
 
   table.group("Files");
   table.train_dir_path("output_dir");
-  table.integer("save_interval", kAllRanks, 1, kCountMax, OPTION(save_interval),
+  table.integer("save_interval", kAllRanks, 1, kCountMax, &JitOptions::save_interval,
                 "epochs between the files checkpoint_epoch_N.pth, which are written after evaluations");
 
-  table.group("Samples");
-  table
-      .integer("sample_images", kAllRanks, 0, 1024, OPTION(sample_images),
-               "images of fixed noise that each evaluation makes, in one picture; 0: none")
-      .missing_need = needs_images;
-  table.integer("sample_steps", kThisProcess, 1, 10000, OPTION(sample_steps), "steps of Heun's method for each")
-      .missing_need = needs_images;
-  table.real("cfg", kThisProcess, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none")
-      .missing_need = needs_images;
+  table.group("Samples", needs_images);
+  table.integer("sample_images", kAllRanks, 0, 1024, &JitOptions::sample_images,
+                "images of fixed noise that each evaluation makes, in one picture; 0: none");
+  table.integer("sample_steps", kThisProcess, 1, 10000, &JitOptions::sample_steps, "steps of Heun's method for each");
+  table.real("cfg", kThisProcess, 0.0, 1000.0, false, &JitOptions::guidance, "classifier-free guidance; 1: none");
 }
-
-#undef OPTION
 
 // The published recipe, except that the warm-up suits a short run and that --lr is used as it is (published is a rate
 // for a batch of 256).
@@ -193,7 +179,7 @@ bool is_seen_below(const std::string& path, const std::string& folder) {
 
 // The run's files and the cache must not lie among the data: the next start would read them, too.
 Status check_places(const RunConfig& config) {
-  const JitOptions& options = jit_options(config);
+  const JitOptions& options = options_of<JitOptions>(config);
   const std::string& train_dir = config.training.train_dir;
   const bool train_dir_is_path = train_dir.find('/') != std::string::npos;
   const auto refused = [&](const std::string& flag, const std::string& path) {
@@ -212,7 +198,7 @@ Status check_places(const RunConfig& config) {
 }
 
 Status check_jit(const RunConfig& config) {
-  const JitOptions& options = jit_options(config);
+  const JitOptions& options = options_of<JitOptions>(config);
   if (options.data_path.empty()) {
     return invalid("--data_path is required: a folder of images or texts, or generated");
   }
@@ -265,11 +251,11 @@ Status check_jit(const RunConfig& config) {
 }
 
 Result<std::optional<WorkloadFlags::Settled>> settle_jit(const RunConfig& config) {
-  const JitOptions& options = jit_options(config);
+  const JitOptions& options = options_of<JitOptions>(config);
   if (options.data_format != JitData::kAuto || is_generated(options.data_path)) {
     return std::optional<WorkloadFlags::Settled>();
   }
-  const FilesSeen seen = look_at_files(options.data_path);
+  const FilesSeen seen = count_files(options.data_path);
   const std::string found = likely_format(seen) == DataFormat::kTokens ? "tokens" : "images";
   return std::optional(
       WorkloadFlags::Settled{.arguments = {"--data_format=" + found},
@@ -320,7 +306,7 @@ WorkloadFlags jit_flags() {
               },
           .presets = jit_presets(),
           .check = check_jit,
-          .data_name = [](const RunConfig& config) { return dataset_name(jit_options(config).data_path); },
+          .data_name = [](const RunConfig& config) { return dataset_name(options_of<JitOptions>(config).data_path); },
           .tasks = {sample_task()},
           .flags_of_weight_file = {},
           .settle = settle_jit};
@@ -344,9 +330,5 @@ std::string jit_memory_advice(const JitOptions& options, bool uses_amp) {
   return "a smaller --model (now " + options.model.name + ") or larger patches take less" +
          (uses_amp ? "" : ", and so does --use_amp on a GPU");
 }
-
-const JitOptions& jit_options(const RunConfig& config) { return std::any_cast<const JitOptions&>(config.options); }
-
-JitOptions& jit_options(RunConfig& config) { return std::any_cast<JitOptions&>(config.options); }
 
 }  // namespace lockstep

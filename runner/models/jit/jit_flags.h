@@ -66,8 +66,4 @@ int64_t tokens_of_first_patch(const JitOptions& options);
 // The Workload::memory_advice of both models.
 std::string jit_memory_advice(const JitOptions& options, bool uses_amp);
 
-// RunConfig::options of a run of the jit workload.
-const JitOptions& jit_options(const RunConfig& config);
-JitOptions& jit_options(RunConfig& config);
-
 }  // namespace lockstep

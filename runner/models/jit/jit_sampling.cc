@@ -3,9 +3,12 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "runner/base/philox.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/jit/data/image_file.h"
 #include "runner/models/jit/image_batch.h"
 
 namespace lockstep {
@@ -60,9 +63,18 @@ at::Tensor sample_images(const JitModel& model, const at::Tensor& noise_BCHH, co
   return z_BCHH.clamp(-1.0, 1.0);
 }
 
-at::Tensor to_pixels(const at::Tensor& images_BCHH) {
+at::Tensor sampled_pixels(const JitModel& model, uint64_t seed, int64_t first, const std::vector<int64_t>& classes,
+                          const JitSampling& sampling) {
+  std::vector<at::Tensor> noise;
+  for (int64_t i = 0; i < std::ssize(classes); ++i) {
+    noise.push_back(image_noise(seed, first + i, model.shape().image_size));
+  }
+  const at::Device device = model.parameters().front().tensor.device();
+  const at::Tensor images_BCHH =
+      sample_images(model, torch::stack(noise).to(device), torch::tensor(classes, torch::kLong).to(device), sampling);
+  if (!images_BCHH.defined()) return {};
   const at::Tensor values = ((images_BCHH + 1.0) * 127.5).round().clamp(0.0, 255.0);
-  return values.to(at::kByte).permute({0, 2, 3, 1}).contiguous();
+  return values.to(at::kByte).permute({0, 2, 3, 1}).contiguous().cpu();
 }
 
 at::Tensor contact_sheet(const at::Tensor& pixels_BHHC, int64_t columns) {
@@ -78,6 +90,16 @@ at::Tensor contact_sheet(const at::Tensor& pixels_BHHC, int64_t columns) {
     sheet.slice(0, top, top + h).slice(1, left, left + h).copy_(pixels_BHHC[i]);
   }
   return sheet;
+}
+
+std::string contact_sheet_png(const at::Tensor& pixels_BHHC) {
+  const auto count = static_cast<double>(pixels_BHHC.size(0));
+  return png_of(contact_sheet(pixels_BHHC, static_cast<int64_t>(std::ceil(std::sqrt(count)))));
+}
+
+std::string png_of(const at::Tensor& pixels_HWC) {
+  const at::Tensor pixels = pixels_HWC.contiguous();
+  return png_bytes({pixels.data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel())}, pixels.size(1), pixels.size(0));
 }
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "runner/models/jit/jit_model.h"
 
@@ -33,11 +35,17 @@ at::Tensor image_noise(uint64_t seed, int64_t number, int64_t image_size);
 at::Tensor sample_images(const JitModel& model, const at::Tensor& noise_BCHH, const at::Tensor& classes_B,
                          const JitSampling& sampling);
 
-// Converts images in [-1, 1] to bytes: [B, H, H, C], 0 to 255.
-at::Tensor to_pixels(const at::Tensor& images_BCHH);
+// Images first, first + 1, … of a run with `seed`, one for each of the `classes`, as bytes: [B, H, H, C], 0 to 255, on
+// the host. Undefined when goes_on returned false.
+at::Tensor sampled_pixels(const JitModel& model, uint64_t seed, int64_t first, const std::vector<int64_t>& classes,
+                          const JitSampling& sampling);
 
 // A contact sheet, row by row, `columns` images wide, with a white line of 1 pixel between images:
 // [rows · (H + 1) − 1, columns · (H + 1) − 1, C].
 at::Tensor contact_sheet(const at::Tensor& pixels_BHHC, int64_t columns);
+// A contact sheet that is about as wide as high, as a PNG.
+std::string contact_sheet_png(const at::Tensor& pixels_BHHC);
+// Bytes on the host, [height, width, C].
+std::string png_of(const at::Tensor& pixels_HWC);
 
 }  // namespace lockstep

@@ -7,13 +7,17 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/file_system.h"
 #include "runner/base/one_line.h"
 #include "runner/base/philox.h"
 #include "runner/contract/run_folder_layout.h"
-#include "runner/data/images/image_file.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/jit/data/data_format.h"
+#include "runner/models/jit/data/image_file.h"
 #include "runner/models/jit/image_batch.h"
 #include "runner/models/jit/jit_sampling.h"
+#include "runner/models/jit/pixel_dlm_workload.h"
+#include "runner/models/prepare_options.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +69,7 @@ JitShape jit_shape(const JitOptions& options, int64_t num_classes) {
 Result<std::unique_ptr<JitWorkload>> JitWorkload::create(const RunConfig& config, PreparedImages images,
                                                          at::Device device) {
   if (images.cache.size() == 0) {
-    return Error{ErrorCode::kInvalid, jit_options(config).data_path + " has no image to train on"};
+    return Error{ErrorCode::kInvalid, options_of<JitOptions>(config).data_path + " has no image to train on"};
   }
   return std::unique_ptr<JitWorkload>(new JitWorkload(config, std::move(images), device));
 }
@@ -75,7 +79,7 @@ JitWorkload::JitWorkload(const RunConfig& config, PreparedImages images, at::Dev
              .version = 1,
              .loss_terms = {{.name = "loss"}},
              .best = {.name = "valid_loss", .direction = Direction::kLower}}),
-      options_(jit_options(config)),
+      options_(options_of<JitOptions>(config)),
       training_(config.training),
       device_(device),
       images_(std::move(images)),
@@ -180,37 +184,27 @@ std::vector<at::Tensor> JitWorkload::loss(const DeviceBatch& batch) {
   return {difference_BCHH.square().flatten(1).mean(1).sum()};
 }
 
-at::Tensor JitWorkload::sampled_pixels(SlotRange samples, int64_t at_once, const std::function<bool()>& goes_on) const {
-  std::vector<at::Tensor> parts;
-  for (int64_t begin = samples.begin; begin < samples.end; begin += at_once) {
-    const int64_t end = std::min(begin + at_once, samples.end);
-    std::vector<at::Tensor> noise;
-    const at::Tensor classes_N = at::empty({end - begin}, at::kLong);
-    for (int64_t i = begin; i < end; ++i) {
-      noise.push_back(image_noise(training_.seed, i, options_.image_size));
-      classes_N.mutable_data_ptr<int64_t>()[i - begin] = i % model_.shape().num_classes;
-    }
-    const at::Tensor images_NCHH = sample_images(model_, torch::stack(noise).to(device_), classes_N.to(device_),
-                                                 {.steps = options_.sample_steps,
-                                                  .guidance = model_.shape().num_classes > 1 ? options_.guidance : 1.0,
-                                                  .t_eps = options_.t_eps,
-                                                  .noise_scale = options_.noise_scale,
-                                                  .goes_on = goes_on});
-    if (!images_NCHH.defined()) return {};
-    parts.push_back(to_pixels(images_NCHH).cpu());
-  }
-  return torch::cat(parts).contiguous();
-}
-
 // Each rank makes a part of the samples.
 Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shard) {
   TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
   if (options_.sample_images == 0) return sums;
   const SlotRange mine = share_of(shard.rank, shard.world_size, options_.sample_images);
-  const at::Tensor pixels_NHHC =
-      mine.size() > 0 ? sampled_pixels(mine, shard.samples_at_once, shard.goes_on) : at::Tensor();
+  const int64_t num_classes = model_.shape().num_classes;
+  const JitSampling sampling{.steps = options_.sample_steps,
+                             .guidance = num_classes > 1 ? options_.guidance : 1.0,
+                             .t_eps = options_.t_eps,
+                             .noise_scale = options_.noise_scale,
+                             .goes_on = shard.goes_on};
   std::string bytes;
-  if (pixels_NHHC.defined()) bytes.assign(static_cast<const char*>(pixels_NHHC.data_ptr()), pixels_NHHC.nbytes());
+  for (int64_t first = mine.begin; first < mine.end; first += shard.samples_at_once) {
+    std::vector<int64_t> classes;
+    for (int64_t i = first; i < std::min(first + shard.samples_at_once, mine.end); ++i) {
+      classes.push_back(i % num_classes);
+    }
+    const at::Tensor pixels_BHHC = sampled_pixels(model_, training_.seed, first, classes, sampling);
+    if (!pixels_BHHC.defined()) return sums;  // stopped: the result is discarded
+    bytes.append(static_cast<const char*>(pixels_BHHC.data_ptr()), pixels_BHHC.nbytes());
+  }
   shard.give_part(kSamplesPart, std::move(bytes));
   return sums;
 }
@@ -243,9 +237,21 @@ OutputContent JitWorkload::output(const std::string& name, const OutputState& st
   at::Tensor pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, kChannels}, at::kByte);
   LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have made all samples");
   std::copy(part->second.begin(), part->second.end(), static_cast<char*>(pixels_NHHC.mutable_data_ptr()));
-  const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
-  const at::Tensor sheet = contact_sheet(pixels_NHHC, columns);
-  return png_bytes({sheet.data_ptr<uint8_t>(), static_cast<size_t>(sheet.numel())}, sheet.size(1), sheet.size(0));
+  return contact_sheet_png(pixels_NHHC);
+}
+
+WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const JitOptions& options = options_of<JitOptions>(config);
+  const bool is_tokens = options.data_format == JitData::kTokens;
+  const Status fits = check_format(is_tokens ? DataFormat::kTokens : DataFormat::kImages,
+                                   count_files(options.data_path), options.data_path);
+  if (!fits.ok()) return data_failure(fits.error().message);
+  if (is_tokens) return make_pixel_dlm(config, device, on_progress);
+  PosixFileSystem fs;
+  Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
+                                                   image_cache_folder(options), prepare_options(on_progress));
+  if (!prepared.ok()) return data_failure(prepared.error().message);
+  return workload_or_failure(JitWorkload::create(config, std::move(*prepared), device));
 }
 
 }  // namespace lockstep

@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/images/prepare_images.h"
 #include "runner/data/sampler.h"
+#include "runner/models/jit/data/prepare_images.h"
 #include "runner/models/jit/guide_files.h"
 #include "runner/models/jit/image_split.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_model.h"
+#include "runner/models/registry.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -61,14 +62,10 @@ class JitWorkload final : public Workload {
   [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
-  Result<FilePast> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
+  Result<TrainingSoFar> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
 
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
-
-  // The samples as bytes, [number of samples, height, width, C], on the host; undefined when goes_on returned false.
-  [[nodiscard]] at::Tensor sampled_pixels(SlotRange samples, int64_t at_once,
-                                          const std::function<bool()>& goes_on) const;
 
   WorkloadInfo info_;
   JitOptions options_;
@@ -79,5 +76,8 @@ class JitWorkload final : public Workload {
   ImageSplit split_;
   GuideFiles files_;
 };
+
+// PluginWorkload::make of this workload: with --data_format tokens it makes a PixelDlmWorkload.
+WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/file_system.h"
 #include "runner/base/philox.h"
-#include "runner/data/text/token_images.h"
+#include "runner/models/jit/data/token_images.h"
 #include "runner/models/jit/image_batch.h"
+#include "runner/models/prepare_options.h"
 
 namespace lockstep {
 namespace {
@@ -41,9 +43,9 @@ at::Tensor token_loss(const at::Tensor& predicted_BCHH, const at::Tensor& image_
 Result<std::unique_ptr<PixelDlmWorkload>> PixelDlmWorkload::create(const RunConfig& config, PreparedImages pictures,
                                                                    const std::string& tokenizer, at::Device device) {
   if (pictures.cache.size() == 0) {
-    return Error{ErrorCode::kInvalid, jit_options(config).data_path + " has no text to train on"};
+    return Error{ErrorCode::kInvalid, options_of<JitOptions>(config).data_path + " has no text to train on"};
   }
-  const JitOptions& options = jit_options(config);
+  const JitOptions& options = options_of<JitOptions>(config);
   const int64_t needed = tokens_of_first_patch(options);
   bool is_any_long_enough = false;
   for (int64_t i = 0; i < pictures.cache.size() && !is_any_long_enough; ++i) {
@@ -66,7 +68,7 @@ PixelDlmWorkload::PixelDlmWorkload(const RunConfig& config, PreparedImages pictu
              .version = 1,
              .loss_terms = {{.name = "loss"}},
              .best = {.name = "valid_loss", .direction = Direction::kLower}}),
-      options_(jit_options(config)),
+      options_(options_of<JitOptions>(config)),
       training_(config.training),
       device_(device),
       pictures_(std::move(pictures)),
@@ -144,6 +146,24 @@ std::vector<std::string> PixelDlmWorkload::outputs(const EvaluationReport& repor
 
 OutputContent PixelDlmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
   return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
+}
+
+WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const JitOptions& options = options_of<JitOptions>(config);
+  const std::string& folder = options.tokenizer_path;
+  Result<BytePairEncoding> tokenizer = folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(folder);
+  if (!tokenizer.ok()) return data_failure("--tokenizer_path: " + tokenizer.error().message);
+  const std::string tokenizer_text =
+      folder.empty() ? "bytes (no --tokenizer_path)" : folder + ", " + std::to_string(tokenizer->size()) + " tokens";
+  const int64_t tokens_max = options.max_tokens.value_or(options.image_size * options.image_size);
+  Result<std::unique_ptr<ImageSource>> source = find_token_images(options.data_path, options.image_size, tokens_max,
+                                                                  std::move(*tokenizer), [&] { on_progress(0, 0); });
+  if (!source.ok()) return data_failure(source.error().message);
+  PosixFileSystem fs;
+  Result<PreparedImages> prepared =
+      prepare_images(fs, **source, image_cache_folder(options), prepare_options(on_progress));
+  if (!prepared.ok()) return data_failure(prepared.error().message);
+  return workload_or_failure(PixelDlmWorkload::create(config, std::move(*prepared), tokenizer_text, device));
 }
 
 }  // namespace lockstep

@@ -14,11 +14,12 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/data/prepare_images.h"
 #include "runner/models/jit/guide_files.h"
 #include "runner/models/jit/image_split.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/pixel_dlm_model.h"
+#include "runner/models/registry.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -58,7 +59,7 @@ class PixelDlmWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
   Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
-  Result<FilePast> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
+  Result<TrainingSoFar> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
 
  private:
   PixelDlmWorkload(const RunConfig& config, PreparedImages pictures, std::string tokenizer, at::Device device);
@@ -73,5 +74,8 @@ class PixelDlmWorkload final : public Workload {
   ImageSplit split_;
   GuideFiles files_;
 };
+
+// PluginWorkload::make of --data_format tokens.
+WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -29,8 +29,4 @@ struct SampleOptions {
 
 WorkloadTask sample_task();
 
-// RunConfig::task.options of this task.
-const SampleOptions& sample_options(const RunConfig& config);
-SampleOptions& sample_options(RunConfig& config);
-
 }  // namespace lockstep

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <numeric>
@@ -23,9 +22,9 @@
 #include "runner/base/mutex.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/config/flag_table_builder.h"
-#include "runner/data/images/image_file.h"
-#include "runner/data/images/image_source.h"
-#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/data/image_file.h"
+#include "runner/models/jit/data/image_source.h"
+#include "runner/models/jit/data/prepare_images.h"
 #include "runner/models/jit/frechet_distance.h"
 #include "runner/models/jit/image_batch.h"
 #include "runner/models/jit/jit_flags.h"
@@ -99,11 +98,6 @@ int64_t classes_in(const NamedTensors& weights) {
 constexpr int64_t kSheetImagesMax = 1024;
 constexpr int64_t kImagesAtOnce = 256;  // batch size for the features of the reference images
 
-std::string png_of(const at::Tensor& pixels_HWC) {
-  const at::Tensor pixels = pixels_HWC.contiguous();
-  return png_bytes({pixels.data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel())}, pixels.size(1), pixels.size(0));
-}
-
 Status write_images(FileSystem& fs, const std::string& folder, int64_t first, const at::Tensor& pixels_BHHC) {
   for (int64_t i = 0; i < pixels_BHHC.size(0); ++i) {
     char name[32];
@@ -139,12 +133,12 @@ struct Reference {
 };
 
 Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Device device) {
-  const SampleOptions& options = sample_options(config);
+  const SampleOptions& options = options_of<SampleOptions>(config);
   if (!options.fid_stats.empty()) {
     TRY_ASSIGN(FeatureStatistics statistics, read_feature_statistics(fs, options.fid_stats));
     return Reference{.statistics = std::move(statistics), .what = "the statistics in " + options.fid_stats};
   }
-  const JitOptions& jit = jit_options(config);
+  const JitOptions& jit = options_of<JitOptions>(config);
   TRY_ASSIGN(const PreparedImages prepared,
              prepare_images(fs, jit.data_path, jit.image_size, image_cache_folder(jit), {}));
   const ImageCache& cache = prepared.cache;
@@ -174,8 +168,8 @@ class Sampling {
   // reference: what the images will be compared with; null: nothing.
   Sampling(const TaskInput& input, std::vector<int64_t> classes, int64_t num_classes, const Reference* reference)
       : input_(input),
-        jit_(jit_options(input.config)),
-        options_(sample_options(input.config)),
+        jit_(options_of<JitOptions>(input.config)),
+        options_(options_of<SampleOptions>(input.config)),
         classes_(std::move(classes)),
         num_classes_(num_classes),
         reference_(reference),
@@ -213,10 +207,7 @@ class Sampling {
   }
 
   [[nodiscard]] const FeatureSums& sums() const { return sums_; }
-  [[nodiscard]] std::string sheet() const {
-    const auto count = static_cast<double>(sheet_pixels_.size());
-    return png_of(contact_sheet(torch::stack(sheet_pixels_), static_cast<int64_t>(std::ceil(std::sqrt(count)))));
-  }
+  [[nodiscard]] std::string sheet() const { return contact_sheet_png(torch::stack(sheet_pixels_)); }
 
  private:
   [[nodiscard]] at::Device device_of(int64_t rank) const {
@@ -235,21 +226,17 @@ class Sampling {
       TRY_ASSIGN(features, Features::make(options_.fid_features, device));
     }
     for (int64_t first = begin; first < end && !has_failed_; first += options_.batch_size) {
-      std::vector<at::Tensor> noise;
       std::vector<int64_t> numbers;
       for (int64_t i = first; i < std::min(first + options_.batch_size, end); ++i) {
-        noise.push_back(image_noise(options_.seed, i, jit_.image_size));
         numbers.push_back(classes_[static_cast<size_t>(i % std::ssize(classes_))]);
       }
-      const at::Tensor images_BCHH =
-          sample_images(model, torch::stack(noise).to(device), torch::tensor(numbers, torch::kLong).to(device),
-                        {.steps = options_.steps,
-                         .guidance = num_classes_ > 1 ? options_.guidance : 1.0,
-                         .t_eps = jit_.t_eps,
-                         .noise_scale = jit_.noise_scale,
-                         .goes_on = [&] { return !has_failed_; }});
-      if (!images_BCHH.defined()) return {};  // another rank failed and returns the error
-      const at::Tensor pixels_BHHC = to_pixels(images_BCHH).cpu();
+      const at::Tensor pixels_BHHC = sampled_pixels(model, options_.seed, first, numbers,
+                                                    {.steps = options_.steps,
+                                                     .guidance = num_classes_ > 1 ? options_.guidance : 1.0,
+                                                     .t_eps = jit_.t_eps,
+                                                     .noise_scale = jit_.noise_scale,
+                                                     .goes_on = [&] { return !has_failed_; }});
+      if (!pixels_BHHC.defined()) return {};  // another rank failed and returns the error
       if (features) {
         TRY_ASSIGN(const at::Tensor values_BF, (*features)(pixels_BHHC));
         TRY(check_features(values_BF.size(1)));
@@ -291,7 +278,7 @@ class Sampling {
 
 // Computes the distance, adds it to `result` and logs it.
 void compare(const TaskInput& input, const FeatureSums& sums, const Reference& reference, OrderedJson& result) {
-  const SampleOptions& options = sample_options(input.config);
+  const SampleOptions& options = options_of<SampleOptions>(input.config);
   const double distance = frechet_distance(statistics_of(sums), reference.statistics);
   const bool is_simple = options.fid_features.empty();
   const std::string features = is_simple ? "simple features (no FID)" : "features of " + options.fid_features;
@@ -319,8 +306,12 @@ Status make_folders(FileSystem& fs, const SampleOptions& options) {
 }  // namespace
 
 std::optional<Failure> sample_jit(const TaskInput& input) {
-  const JitOptions& jit = jit_options(input.config);
-  const SampleOptions& options = sample_options(input.config);
+  const JitOptions& jit = options_of<JitOptions>(input.config);
+  if (jit.data_format == JitData::kTokens) {
+    return usage_failure("lockstep jit sample makes images, and " + input.config.task.checkpoint +
+                         " is of --data_format tokens: give a checkpoint of --data_format images");
+  }
+  const SampleOptions& options = options_of<SampleOptions>(input.config);
   const int64_t num_classes = classes_in(input.weights);
   const JitModel shapes(jit_shape(jit, num_classes), at::kCPU);
   const Status fits = copy_tensors(input.weights, shapes.parameters(), input.weights_path);

@@ -11,8 +11,9 @@ namespace lockstep {
 
 // Writes the contact sheet (PNG) to --grid, the images into --folder, and a line of JSON about them to input.out. The
 // number of classes comes from the weights; their names from the folders of --data_path, if these exist.
-// Errors: kUsage: unknown class, weights of another shape, wrong files of --fid_features and --fid_stats. kData: the
-// images to compare with cannot be read. kCheckpoint: a result cannot be written.
+// Errors: kUsage: a checkpoint of --data_format tokens, unknown class, weights of another shape, wrong files of
+// --fid_features and --fid_stats. kData: the images to compare with cannot be read. kCheckpoint: a result cannot be
+// written.
 std::optional<Failure> sample_jit(const TaskInput& input);
 
 }  // namespace lockstep

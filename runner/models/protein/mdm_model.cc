@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "runner/data/structures/fragments.h"
 #include "runner/kernels/nearest_residues.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/protein/data/fragments.h"
 
 namespace lockstep {
 namespace {

@@ -14,9 +14,9 @@
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
 #include "runner/data/sampler.h"
-#include "runner/data/structures/fragments.h"
-#include "runner/data/structures/structure_tensors.h"
 #include "runner/models/adam_state_dict.h"
+#include "runner/models/protein/data/fragments.h"
+#include "runner/models/protein/data/structure_tensors.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/protein/sequence_groups.h"
 
@@ -116,11 +116,6 @@ double least_of(const std::vector<double>& values) {
   return least;
 }
 
-// The figure `name`; NaN when it is missing, because no step had such a loss.
-double mean_of(const EvaluationMetrics& means, std::string_view name) {
-  return has_metric(means, name) ? metric_value(means, name) : std::numeric_limits<double>::quiet_NaN();
-}
-
 at::Tensor indices(const std::vector<int64_t>& values, bool pinned) {
   return at::tensor(values, at::TensorOptions(at::kLong).pinned_memory(pinned));
 }
@@ -189,7 +184,7 @@ MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at:
              .version = 2,
              .loss_terms = {{.name = "fragment"}, {.name = "torsion"}},
              .best = {.name = "valid_loss", .direction = Direction::kLower}}),
-      options_(protein_options(config)),
+      options_(options_of<ProteinOptions>(config)),
       training_(config.training),
       device_(device),
       structures_(std::move(structures)),
@@ -411,11 +406,8 @@ std::vector<at::Tensor> MdmWorkload::loss(const DeviceBatch& batch) {
 }
 
 EvaluationMetrics MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
-  const auto mean = [&](MdmTerm term) {
-    return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : std::numeric_limits<double>::quiet_NaN();
-  };
-  const double fragment = mean(kFragmentTerm);
-  const double torsion = mean(kTorsionTerm);
+  const double fragment = totals[kFragmentTerm].mean();
+  const double torsion = totals[kTorsionTerm].mean();
   // As in training, a term without targets (alanines alone have no torsion angles) adds nothing to the loss.
   const double loss = totals[kTorsionTerm].count > 0.0 ? fragment + torsion : fragment;
   return {{"valid_loss", loss}, {"valid_fragment", fragment}, {"valid_torsion", torsion}};
@@ -429,10 +421,10 @@ std::vector<std::string> MdmWorkload::evaluation_lines(const EvaluationReport& r
     return std::string(text.data());
   };
   std::vector<std::string> lines;
-  const double train_loss = mean_of(report.metrics, kTrainLoss);
+  const double train_loss = metric_or_nan(report.metrics, kTrainLoss);
   if (!std::isnan(train_loss)) {
-    lines.push_back(
-        line("Train", train_loss, mean_of(report.metrics, "train_fragment"), mean_of(report.metrics, "train_torsion")));
+    lines.push_back(line("Train", train_loss, metric_or_nan(report.metrics, "train_fragment"),
+                         metric_or_nan(report.metrics, "train_torsion")));
   }
   lines.push_back(line("Val", metric_value(report.metrics, "valid_loss"),
                        metric_value(report.metrics, "valid_fragment"), metric_value(report.metrics, "valid_torsion")));
@@ -445,7 +437,7 @@ std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
                          return !std::isfinite(last) || loss < last;
                        });
   val_losses_.push_back(loss);
-  train_losses_.push_back(mean_of(report.metrics, kTrainLoss));
+  train_losses_.push_back(metric_or_nan(report.metrics, kTrainLoss));
   std::vector<std::string> files;
   if (is_best) files.emplace_back(kBestFile);
   if (report.ends_epoch && report.epoch > 0 && report.epoch % kEpochsBetweenFiles == 0) {
@@ -491,11 +483,11 @@ Status MdmWorkload::restore_progress(const Json& state) {
   return {};
 }
 
-Result<Workload::FilePast> MdmWorkload::restore_from_file(const Json& fields) {
+Result<Workload::TrainingSoFar> MdmWorkload::restore_from_file(const Json& fields) {
   TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
   const Status restored = restore_progress(fields);
   if (!restored.ok()) return Error{ErrorCode::kInvalid, "field train_losses or val_losses is missing or no list"};
-  return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = val_losses_};
+  return TrainingSoFar{.epochs = static_cast<int64_t>(epochs), .figures = val_losses_};
 }
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure_cache.h"
 #include "runner/models/protein/mdm_model.h"
 #include "runner/models/protein/protein_flags.h"
 #include "runner/models/protein/sample_split.h"
@@ -62,7 +62,7 @@ class MdmWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
-  Result<FilePast> restore_from_file(const Json& fields) override;
+  Result<TrainingSoFar> restore_from_file(const Json& fields) override;
 
  private:
   // One sample: the number of its structure, and its sizes.

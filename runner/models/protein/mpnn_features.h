@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "runner/data/structures/structure.h"
+#include "runner/models/protein/data/structure.h"
 
 namespace lockstep {
 

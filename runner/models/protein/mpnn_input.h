@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure_cache.h"
 #include "runner/models/protein/mpnn_features.h"
 
 namespace lockstep {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,8 +14,12 @@
 #include <tuple>
 
 #include "runner/base/check.h"
+#include "runner/base/file_system.h"
 #include "runner/base/philox.h"
 #include "runner/models/adam_state_dict.h"
+#include "runner/models/prepare_options.h"
+#include "runner/models/protein/data/prepare_structures.h"
+#include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/protein/sequence_groups.h"
@@ -85,8 +88,8 @@ Result<std::unique_ptr<MpnnWorkload>> MpnnWorkload::create(const RunConfig& conf
 }
 
 MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, at::Device device)
-    : info_(info_of(protein_options(config).mpnn)),
-      options_(protein_options(config)),
+    : info_(info_of(options_of<ProteinOptions>(config).mpnn)),
+      options_(options_of<ProteinOptions>(config)),
       training_(config.training),
       device_(device),
       structures_(std::move(structures)),
@@ -313,11 +316,9 @@ std::vector<at::Tensor> MpnnWorkload::loss(const DeviceBatch& batch) {
 }
 
 EvaluationMetrics MpnnWorkload::figures(const std::vector<MetricSum>& totals) const {
-  // NaN is never the best. 0 would be: a perplexity of 1.
-  const auto mean = [&](Term term) {
-    return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : std::numeric_limits<double>::quiet_NaN();
-  };
-  return {{"valid_loss", mean(kLoss)}, {"valid_perplexity", std::exp(mean(kNll))}, {"valid_recovery", mean(kCorrect)}};
+  return {{"valid_loss", totals[kLoss].mean()},
+          {"valid_perplexity", std::exp(totals[kNll].mean())},
+          {"valid_recovery", totals[kCorrect].mean()}};
 }
 
 std::vector<std::string> MpnnWorkload::evaluation_lines(const EvaluationReport& report) {
@@ -358,9 +359,26 @@ OutputContent MpnnWorkload::output(const std::string& name, const OutputState& s
   return tree;
 }
 
-Result<Workload::FilePast> MpnnWorkload::restore_from_file(const Json& fields) {
+Result<Workload::TrainingSoFar> MpnnWorkload::restore_from_file(const Json& fields) {
   TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
-  return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = {}};
+  return TrainingSoFar{.epochs = static_cast<int64_t>(epochs), .figures = {}};
+}
+
+WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const ProteinOptions& options = options_of<ProteinOptions>(config);
+  PosixFileSystem fs;
+  PrepareOptions prepare = prepare_options(on_progress);
+  // --cache_dir alone would choose the other model.
+  if (options.variant == ProteinVariant::kMpnn) prepare.cache_flags += " --variant mpnn";
+  Result<PreparedStructures> prepared =
+      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare,
+                         options.use_predefined_split ? SplitLists::kUsed : SplitLists::kIgnored);
+  if (!prepared.ok()) return data_failure(prepared.error().message);
+  SourceNotes notes{.found = prepared->summary, .remarks = prepared->remarks};
+  if (options.variant == ProteinVariant::kMdm) {
+    return workload_or_failure(MdmWorkload::create(config, std::move(prepared->cache), device, std::move(notes)));
+  }
+  return workload_or_failure(MpnnWorkload::create(config, std::move(prepared->cache), device, std::move(notes)));
 }
 
 }  // namespace lockstep

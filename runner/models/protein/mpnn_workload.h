@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure_cache.h"
 #include "runner/models/protein/mpnn_model.h"
 #include "runner/models/protein/protein_flags.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/protein/token_batches.h"
+#include "runner/models/registry.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -54,7 +55,7 @@ class MpnnWorkload final : public Workload {
   // held_out.txt: the names of the structures that are validated on and not trained on, if there are any.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
-  Result<FilePast> restore_from_file(const Json& fields) override;
+  Result<TrainingSoFar> restore_from_file(const Json& fields) override;
 
   [[nodiscard]] const MpnnModel& model() const { return model_; }
 
@@ -87,5 +88,8 @@ class MpnnWorkload final : public Workload {
   int64_t too_long_ = 0;    // structures left out because of --max_protein_length
   int64_t residues_ = 0;    // residues of all training samples
 };
+
+// PluginWorkload::make of this workload: with --variant mdm it makes an MdmWorkload.
+WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #include "runner/models/protein/protein_flags.h"
 
 #include <algorithm>
-#include <any>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -11,8 +10,8 @@
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/generated_name.h"
-#include "runner/data/structures/torch_values.h"
-#include "runner/models/protein/mpnn_task_flags.h"
+#include "runner/models/protein/data/torch_values.h"
+#include "runner/models/protein/design/mpnn_task_flags.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +23,7 @@ constexpr int64_t kPublishedWidth = 128;
 
 // The published schedule's peak for this width and warm-up. Without --lr it is the peak; a --lr that is given stays.
 Result<std::optional<WorkloadFlags::Settled>> settle_protein(const RunConfig& config) {
-  const ProteinOptions& options = protein_options(config);
+  const ProteinOptions& options = options_of<ProteinOptions>(config);
   const TrainingOptions& training = config.training;
   const bool is_published = config.task.name.empty() && options.variant == ProteinVariant::kMpnn &&
                             training.lr_schedule == LrScheduleKind::kNoam && training.warmup_epochs == 0 &&
@@ -78,46 +77,42 @@ std::string data_name(std::string path) {
 }
 
 std::string needs_mpnn(const RunConfig& config) {
-  return protein_options(config).variant == ProteinVariant::kMpnn ? "" : "--variant mpnn";
+  return options_of<ProteinOptions>(config).variant == ProteinVariant::kMpnn ? "" : "--variant mpnn";
 }
 
 std::string needs_mdm(const RunConfig& config) {
-  return protein_options(config).variant == ProteinVariant::kMdm ? "" : "--variant mdm";
+  return options_of<ProteinOptions>(config).variant == ProteinVariant::kMdm ? "" : "--variant mdm";
 }
 
 std::string needs_random_masks(const RunConfig& config) {
-  const bool is_random = protein_options(config).mdm.masking_strategy == MaskingStrategy::kRandom;
+  const bool is_random = options_of<ProteinOptions>(config).mdm.masking_strategy == MaskingStrategy::kRandom;
   return is_random ? needs_mdm(config) : "--masking_strategy random";
 }
-
-// `OPTION(val_split)` is a function from a config to that option, const or not.
-#define OPTION(member) \
-  [](auto& config) -> auto& { return protein_options(config).member; }
 
 void add_protein_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& path =
-      table.text("pdb_path", kMaths, "a file or a folder", OPTION(pdb_path),
+      table.text("pdb_path", kMaths, "a file or a folder", &ProteinOptions::pdb_path,
                  "structures: a .pdb or .cif file (also .gz), a folder of them, or generated[:COUNT[:LENGTH]]: "
                  "made in memory (required)");
   path.names_path = NamesPath::kFile;
   path.identity = data_name;
   table
-      .text("cache_dir", kThisProcess, "a folder", OPTION(cache_dir),
+      .text("cache_dir", kThisProcess, "a folder", &ProteinOptions::cache_dir,
             "where the prepared structures are kept; empty: .lockstep beside --pdb_path; implies --variant mdm unless "
             "--variant is given")
       .names_path = NamesPath::kFolder;
-  table.real("val_split", kMaths, 0.0, 1.0, true, OPTION(val_split), "share of the structures to validate on");
-  table.boolean("use_predefined_split", kMaths, OPTION(use_predefined_split),
+  table.real("val_split", kMaths, 0.0, 1.0, true, &ProteinOptions::val_split, "share of the structures to validate on");
+  table.boolean("use_predefined_split", kMaths, &ProteinOptions::use_predefined_split,
                 "split the structures by train.txt, val.txt and test.txt in the folder of --pdb_path");
-  table
-      .integer("max_protein_length", kMaths, 1, 10'000'000, OPTION(mpnn.max_protein_length),
-               "structures of more residues are left out")
-      .missing_need = needs_mpnn;
-  table
-      .integer("num_examples_per_epoch", kMaths, 1, kCountMax, OPTION(mpnn.num_examples_per_epoch),
-               "structures of an epoch, at most")
-      .missing_need = needs_mpnn;
+  table.group("Data", needs_mpnn);
+  table.integer("max_protein_length", kMaths, 1, 10'000'000,
+                field_of(&ProteinOptions::mpnn, &MpnnOptions::max_protein_length),
+                "structures of more residues are left out");
+  table.integer("num_examples_per_epoch", kMaths, 1, kCountMax,
+                field_of(&ProteinOptions::mpnn, &MpnnOptions::num_examples_per_epoch),
+                "structures of an epoch, at most");
+  table.group("Data");
   table.train_dir_path("save_dir");
 }
 
@@ -133,7 +128,7 @@ void add_guide_flags(FlagTableBuilder& table) {
     int64_t value = 0;
     return text.empty() || (parse_whole(text, value) && value >= 1 && value <= kCountMax);
   };
-  steps.missing_need = [](const RunConfig&) {
+  steps.needs = [](const RunConfig&) {
     return "masks that grow with the diffusion step; here --mask_ratio is the share at every step";
   };
   add("world_size", "-1: the ranks are those of --nproc and --nnodes, or of WORLD_SIZE", "accepted as -1 alone").set =
@@ -144,52 +139,39 @@ void add_guide_flags(FlagTableBuilder& table) {
 
 void add_protein_model_flags(FlagTableBuilder& table) {
   table.group("Model");
-  table.choice("variant", kMaths, {"mpnn", "mdm"}, OPTION(variant),
+  table.choice("variant", kMaths, {"mpnn", "mdm"}, &ProteinOptions::variant,
                "the model: ProteinMPNN, or the guide's masked side-chain model");
-  table.integer("hidden_dim", kMaths, 1, kWidthMax, OPTION(hidden_dim), "width");
-  table.integer("num_encoder_layers", kMaths, 1, 1024, OPTION(num_encoder_layers), "layers of the encoder");
-  table.integer("num_decoder_layers", kMaths, 1, 1024, OPTION(num_decoder_layers), "layers of the decoder");
-  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability");
+  table.integer("hidden_dim", kMaths, 1, kWidthMax, &ProteinOptions::hidden_dim, "width");
+  table.integer("num_encoder_layers", kMaths, 1, 1024, &ProteinOptions::num_encoder_layers, "layers of the encoder");
+  table.integer("num_decoder_layers", kMaths, 1, 1024, &ProteinOptions::num_decoder_layers, "layers of the decoder");
+  table.real("dropout", kMaths, 0.0, 1.0, true, &ProteinOptions::dropout, "dropout probability");
 
-  table.group("ProteinMPNN (--variant mpnn)");
-  table.integer("num_neighbors", kMaths, 1, 4096, OPTION(mpnn.num_neighbors), "nearest residues that each one looks at")
-      .missing_need = needs_mpnn;
-  table
-      .real("backbone_noise", kMaths, 0.0, 100.0, false, OPTION(mpnn.backbone_noise),
-            "deviation of the noise on the coordinates while training, in angstroms")
-      .missing_need = needs_mpnn;
-  table
-      .real("label_smoothing", kMaths, 0.0, 1.0, true, OPTION(mpnn.label_smoothing),
-            "share of each label that is spread over all amino acids")
-      .missing_need = needs_mpnn;
-  table
-      .choice("loss_norm", kMaths, {"constant", "tokens"}, OPTION(mpnn.loss_norm),
-              "the loss of a step is divided by 2000, as published, or by the residues that are learnt from")
-      .missing_need = needs_mpnn;
+  table.group("ProteinMPNN (--variant mpnn)", needs_mpnn);
+  table.integer("num_neighbors", kMaths, 1, 4096, field_of(&ProteinOptions::mpnn, &MpnnOptions::num_neighbors),
+                "nearest residues that each one looks at");
+  table.real("backbone_noise", kMaths, 0.0, 100.0, false, field_of(&ProteinOptions::mpnn, &MpnnOptions::backbone_noise),
+             "deviation of the noise on the coordinates while training, in angstroms");
+  table.real("label_smoothing", kMaths, 0.0, 1.0, true, field_of(&ProteinOptions::mpnn, &MpnnOptions::label_smoothing),
+             "share of each label that is spread over all amino acids");
+  table.choice("loss_norm", kMaths, {"constant", "tokens"}, field_of(&ProteinOptions::mpnn, &MpnnOptions::loss_norm),
+               "the loss of a step is divided by 2000, as published, or by the residues that are learnt from");
   // The same value as --batch_size, under another name because it counts residues.
-  table
-      .integer(
-          "batch_tokens", kMaths, 1, kCountMax, [](auto& config) -> auto& { return config.training.batch_size; },
-          "residues of a step over all ranks, padding counted")
-      .missing_need = needs_mpnn;
+  table.integer(
+      "batch_tokens", kMaths, 1, kCountMax, [](auto& config) -> auto& { return config.training.batch_size; },
+      "residues of a step over all ranks, padding counted");
 
-  table.group("Masked side chains (--variant mdm)");
+  table.group("Masked side chains (--variant mdm)", needs_mdm);
+  table.integer("num_heads", kMaths, 1, kWidthMax, field_of(&ProteinOptions::mdm, &MdmOptions::num_heads),
+                "attention heads; --hidden_dim is divisible by them");
+  table.choice("masking_strategy", kMaths, {"random", "block"},
+               field_of(&ProteinOptions::mdm, &MdmOptions::masking_strategy),
+               "which fragments of a structure are hidden: --mask_ratio of them, or three runs of five");
   table
-      .integer("num_heads", kMaths, 1, kWidthMax, OPTION(mdm.num_heads),
-               "attention heads; --hidden_dim is divisible by them")
-      .missing_need = needs_mdm;
-  table
-      .choice("masking_strategy", kMaths, {"random", "block"}, OPTION(mdm.masking_strategy),
-              "which fragments of a structure are hidden: --mask_ratio of them, or three runs of five")
-      .missing_need = needs_mdm;
-  table
-      .real("mask_ratio", kMaths, 0.0, 1.0, false, OPTION(mdm.mask_ratio),
+      .real("mask_ratio", kMaths, 0.0, 1.0, false, field_of(&ProteinOptions::mdm, &MdmOptions::mask_ratio),
             "share of a structure's fragments that is hidden, one at least")
-      .missing_need = needs_random_masks;
+      .needs = needs_random_masks;
   add_guide_flags(table);
 }
-
-#undef OPTION
 
 void set_protein_defaults(RunConfig& config) {
   config.options = ProteinOptions{};
@@ -207,7 +189,7 @@ void set_protein_defaults(RunConfig& config) {
 
 // Rejects flags that the variant does not have, and values of its own flags that contradict each other.
 Status check_variant(const RunConfig& config) {
-  const ProteinOptions& options = protein_options(config);
+  const ProteinOptions& options = options_of<ProteinOptions>(config);
   if (options.variant == ProteinVariant::kMpnn) {
     if (is_given(config, "batch_size")) {
       return invalid(
@@ -252,7 +234,7 @@ Status check_variant(const RunConfig& config) {
 }
 
 Status check_protein(const RunConfig& config) {
-  const ProteinOptions& options = protein_options(config);
+  const ProteinOptions& options = options_of<ProteinOptions>(config);
   if (options.pdb_path.empty()) {
     return invalid("--pdb_path is required: a file or a folder of structures, or generated");
   }
@@ -319,7 +301,7 @@ WorkloadFlags protein_flags() {
           .preset_flag = "variant",
           .presets_by_flag = {{"mask_ratio", "mdm"}, {"cache_dir", "mdm"}},
           .check = check_protein,
-          .data_name = [](const RunConfig& config) { return data_name(protein_options(config).pdb_path); },
+          .data_name = [](const RunConfig& config) { return data_name(options_of<ProteinOptions>(config).pdb_path); },
           .epochs_of_weights = epochs_of_mdm_weights,
           .tasks = {mpnn_score_task(), mpnn_design_task()},
           .flags_of_weight_file = flags_of_mpnn_weights,
@@ -332,11 +314,5 @@ std::string cache_folder_of(const ProteinOptions& options) {
   const bool is_folder = std::filesystem::is_directory(options.pdb_path, ignored);
   return join_path(is_folder ? options.pdb_path : parent_path(options.pdb_path), ".lockstep");
 }
-
-const ProteinOptions& protein_options(const RunConfig& config) {
-  return std::any_cast<const ProteinOptions&>(config.options);
-}
-
-ProteinOptions& protein_options(RunConfig& config) { return std::any_cast<ProteinOptions&>(config.options); }
 
 }  // namespace lockstep

@@ -55,8 +55,4 @@ WorkloadFlags protein_flags();
 // memory, because they are generated.
 std::string cache_folder_of(const ProteinOptions& options);
 
-// RunConfig::options of a run of the protein workload.
-const ProteinOptions& protein_options(const RunConfig& config);
-ProteinOptions& protein_options(RunConfig& config);
-
 }  // namespace lockstep

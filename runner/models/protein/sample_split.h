@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runner/base/result.h"
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure_cache.h"
 
 namespace lockstep {
 

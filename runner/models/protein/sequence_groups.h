@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure_cache.h"
 
 namespace lockstep {
 

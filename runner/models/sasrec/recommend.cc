@@ -19,16 +19,16 @@
 #include "runner/base/plural.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/data/dataset.h"
-#include "runner/data/take_line.h"
+#include "runner/data/next_line.h"
 #include "runner/formats/open_text.h"
 #include "runner/models/best_scores.h"
+#include "runner/models/recommended_rows.h"
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_model.h"
 #include "runner/models/sasrec/tisasrec_model.h"
-#include "runner/models/score_text.h"
 
 namespace lockstep {
 namespace {
@@ -64,7 +64,7 @@ class UserChoice {
  private:
   std::optional<Failure> choose_one(const std::string& id) {
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
-      if (ids_.of(user) == id && !data_.history(user).empty()) users_.push_back(user);
+      if (ids_.id(user) == id && !data_.history(user).empty()) users_.push_back(user);
     }
     if (users_.empty()) return usage_failure("--user " + quote_id(id) + unknown());
     return std::nullopt;
@@ -79,11 +79,11 @@ class UserChoice {
     if (!opened.ok()) return data_failure("--users " + opened.error().message);
     std::unordered_map<std::string_view, int64_t> numbers;
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
-      if (!data_.history(user).empty()) numbers.emplace(ids_.of(user), user);
+      if (!data_.history(user).empty()) numbers.emplace(ids_.id(user), user);
     }
     std::string_view rest = opened->text;
     for (int64_t line = 1; !rest.empty(); ++line) {
-      const std::string_view id = take_line(rest);
+      const std::string_view id = next_line(rest);
       if (id.empty()) continue;
       const auto found = numbers.find(id);
       if (found == numbers.end())
@@ -103,7 +103,7 @@ class UserChoice {
       if (data_.history(user).empty()) continue;
       ++known;
       if (shown == kExampleIds) continue;
-      examples += (shown++ == 0 ? "" : ", ") + quote_id(ids_.of(user));
+      examples += (shown++ == 0 ? "" : ", ") + quote_id(ids_.id(user));
     }
     const InteractionsReport& report = data_.report();
     std::string text =
@@ -143,37 +143,37 @@ class Recommender {
   [[nodiscard]] int64_t items() const { return data_.num_items() - static_cast<int64_t>(absent_.size()); }
   [[nodiscard]] size_t users_at_once() const { return static_cast<size_t>(users_at_once_); }
 
-  struct Row {
-    std::vector<int32_t> items;
-    std::vector<float> scores;
-  };
-  [[nodiscard]] std::vector<Row> rows_of(std::span<const int64_t> users) const {
+  // For each user the best items, with their ids. Those of `ids` are borrowed.
+  [[nodiscard]] std::vector<std::vector<Recommended>> rows_of(std::span<const int64_t> users,
+                                                              const OriginalIds& ids) const {
     const at::Tensor scores_BI =
         score_all_items(model_, data_, users, maxlen_,
                         [&](int64_t user, auto seq, auto times) { data_.fill_history_row(user, seq, times); });
     const auto width = static_cast<size_t>(scores_BI.size(1));
     auto* const scores = scores_BI.mutable_data_ptr<float>();
-    std::vector<Row> rows(users.size());
+    std::vector<std::vector<Recommended>> rows(users.size());
     at::parallel_for(0, static_cast<int64_t>(users.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto index = static_cast<size_t>(i);
-        rows[index] = best_of(users[index], std::span(scores + index * width, width));
+        rows[index] = best_of(users[index], std::span(scores + index * width, width), ids);
       }
     });
     return rows;
   }
 
  private:
-  [[nodiscard]] Row best_of(int64_t user, std::span<float> scores) const {
+  [[nodiscard]] std::vector<Recommended> best_of(int64_t user, std::span<float> scores, const OriginalIds& ids) const {
     scores[0] = kNoCandidate;  // padding
     for (const int64_t item : absent_) scores[static_cast<size_t>(item)] = kNoCandidate;
     if (options_.exclude_seen) {
       for (const int32_t item : data_.history(user)) scores[static_cast<size_t>(item)] = kNoCandidate;
     }
     const auto is_candidate = [&](size_t item) { return scores[item] > kNoCandidate; };
-    Row row{.items = best_scores(scores, options_.topk, is_candidate), .scores = {}};
-    for (const int32_t item : row.items) row.scores.push_back(scores[static_cast<size_t>(item)]);
-    return row;
+    std::vector<Recommended> best;
+    for (const int32_t item : best_scores(scores, options_.topk, is_candidate)) {
+      best.push_back({.id = ids.id(item), .title = {}, .score = scores[static_cast<size_t>(item)]});
+    }
+    return best;
   }
 
   const SequenceModel& model_;
@@ -183,23 +183,6 @@ class Recommender {
   std::vector<int64_t> absent_;
   int64_t users_at_once_ = 1;
 };
-
-std::string json_line(std::string_view user, const Recommender::Row& row, const OriginalIds& items) {
-  OrderedJson list = OrderedJson::array();
-  for (size_t i = 0; i < row.items.size(); ++i) {
-    list.push_back({{"item", items.of(row.items[i])}, {"score", score_number(row.scores[i])}});
-  }
-  return dump_line(OrderedJson{{"user", user}, {"items", std::move(list)}}) + "\n";
-}
-
-std::string tsv_lines(std::string_view user, const Recommender::Row& row, const OriginalIds& items) {
-  std::string lines;
-  for (size_t i = 0; i < row.items.size(); ++i) {
-    lines.append(user).append("\t").append(items.of(row.items[i])).append("\t").append(score_text(row.scores[i]));
-    lines.append("\n");
-  }
-  return lines;
-}
 
 // Compares the items of weights and data set, so that a wrong data set is not reported as a wrong flag, and none gets
 // the scores of another. A file of weights alone tells only how many items there were.
@@ -221,19 +204,13 @@ std::optional<Failure> check_items(const TaskInput& input, const SasrecData& dat
 std::optional<Failure> write_rows(const TaskInput& input, const Recommender& recommender,
                                   const std::vector<int64_t>& users, const OriginalIds& user_ids,
                                   const OriginalIds& item_ids) {
-  const bool is_tsv = recommend_options(input.config).format == RowFormat::kTsv;
-  std::string text = is_tsv ? "user\titem\tscore\n" : "";
+  RecommendedRows rows(options_of<RecommendOptions>(input.config).format, /*has_titles=*/false, input.out);
   for (size_t begin = 0; begin < users.size(); begin += recommender.users_at_once()) {
     const std::span<const int64_t> chunk =
         std::span(users).subspan(begin, std::min(recommender.users_at_once(), users.size() - begin));
-    const std::vector<Recommender::Row> rows = recommender.rows_of(chunk);
-    for (size_t i = 0; i < chunk.size(); ++i) {
-      const std::string_view user = user_ids.of(chunk[i]);
-      text += is_tsv ? tsv_lines(user, rows[i], item_ids) : json_line(user, rows[i], item_ids);
-    }
-    const Status written = input.out(text.data(), text.size());
-    if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
-    text.clear();
+    const std::vector<std::vector<Recommended>> items = recommender.rows_of(chunk, item_ids);
+    for (size_t i = 0; i < chunk.size(); ++i) rows.add_items(user_ids.id(chunk[i]), items[i]);
+    if (auto failure = rows.write()) return failure;
   }
   return std::nullopt;
 }
@@ -243,8 +220,8 @@ std::optional<Failure> write_rows(const TaskInput& input, const Recommender& rec
 std::optional<Failure> recommend(const TaskInput& input) {
   const at::NoGradGuard no_grad;
   const auto began = now();
-  const SasrecOptions& shape = sasrec_options(input.config);
-  const RecommendOptions& options = recommend_options(input.config);
+  const SasrecOptions& shape = options_of<SasrecOptions>(input.config);
+  const RecommendOptions& options = options_of<RecommendOptions>(input.config);
   Result<Dataset> dataset =
       load_dataset(shape.dataset, shape.data_dir,
                    {.min_count = shape.min_count, .max_bad_lines = shape.max_bad_lines, .original_ids = true});

@@ -1,7 +1,6 @@
 #include "runner/models/sasrec/recommend_flags.h"
 
 #include <algorithm>
-#include <any>
 #include <utility>
 
 #include "runner/config/flag_table_builder.h"
@@ -16,26 +15,22 @@ constexpr std::pair<const char*, const char*> kNameStarts[] = {{"SASRec.", "sasr
 // Flags without which the weights cannot be used or give wrong scores.
 constexpr const char* kNeeded[] = {"dataset", "variant", "maxlen", "hidden_units", "num_blocks", "num_heads"};
 
-#define OPTION(member) \
-  [](auto& config) -> auto& { return recommend_options(config).member; }
-
 void add_recommend_flags(FlagTableBuilder& table) {
   table.group("Recommendations");
-  table.text("user", kThisProcess, "an id of the data set", OPTION(user), "only for this user");
+  table.text("user", kThisProcess, "an id of the data set", &RecommendOptions::user, "only for this user");
   table
-      .text("users", kThisProcess, "a file", OPTION(users),
+      .text("users", kThisProcess, "a file", &RecommendOptions::users,
             "for the users of this file, one id on each line, in its order; without --users and --user: all")
       .names_path = NamesPath::kFile;
-  table.integer("topk", kThisProcess, 1, kCountMax, OPTION(topk), "items for each user, the best first");
-  table.boolean("exclude_seen", kThisProcess, OPTION(exclude_seen), "leave out what the user has chosen before");
-  table.choice("format", kThisProcess, {"jsonl", "tsv"}, OPTION(format),
+  table.integer("topk", kThisProcess, 1, kCountMax, &RecommendOptions::topk, "items for each user, the best first");
+  table.boolean("exclude_seen", kThisProcess, &RecommendOptions::exclude_seen,
+                "leave out what the user has chosen before");
+  table.choice("format", kThisProcess, {"jsonl", "tsv"}, &RecommendOptions::format,
                "jsonl: a line of JSON for each user; tsv: a line `user item score` for each item, below a header");
 }
 
-#undef OPTION
-
 Status check_recommend(const RunConfig& config) {
-  const RecommendOptions& options = recommend_options(config);
+  const RecommendOptions& options = options_of<RecommendOptions>(config);
   if (!options.user.empty() && !options.users.empty()) {
     return Error{ErrorCode::kInvalid, "--user and --users contradict each other: give one of them, or none for all"};
   }
@@ -65,12 +60,6 @@ WorkloadTask recommend_task() {
                              "no_mhc", "mhc_expansion_rate", "mhc_sinkhorn_iter"},
           .check = check_recommend};
 }
-
-const RecommendOptions& recommend_options(const RunConfig& config) {
-  return std::any_cast<const RecommendOptions&>(config.task.options);
-}
-
-RecommendOptions& recommend_options(RunConfig& config) { return std::any_cast<RecommendOptions&>(config.task.options); }
 
 Result<std::map<std::string, std::string>> flags_of_sasrec_weights(const RunConfig& given) {
   const std::string name = file_name(given.task.checkpoint);

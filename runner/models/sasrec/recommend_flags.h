@@ -8,10 +8,9 @@
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
 #include "runner/config/workload_flags.h"
+#include "runner/models/row_format_flags.h"
 
 namespace lockstep {
-
-enum class RowFormat { kJsonLines, kTsv };
 
 struct RecommendOptions {
   std::string user;   // a user's id in the data set
@@ -22,10 +21,6 @@ struct RecommendOptions {
 };
 
 WorkloadTask recommend_task();
-
-// RunConfig::task.options of this task.
-const RecommendOptions& recommend_options(const RunConfig& config);
-RecommendOptions& recommend_options(RunConfig& config);
 
 // WorkloadFlags::flags_of_weight_file: reads flags from a file name in the guide's form, for example
 // SASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth.

@@ -1,7 +1,6 @@
 #include "runner/models/sasrec/sasrec_flags.h"
 
 #include <algorithm>
-#include <any>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,103 +13,94 @@ namespace lockstep {
 namespace {
 
 std::string needs_tisasrec(const RunConfig& config) {
-  return sasrec_options(config).variant == SequenceVariant::kTisasrec ? "" : "--variant tisasrec";
+  return options_of<SasrecOptions>(config).variant == SequenceVariant::kTisasrec ? "" : "--variant tisasrec";
 }
 
 std::string needs_times(const RunConfig& config) {
-  const bool has_times = !sasrec_options(config).tisasrec.no_time;
+  const bool has_times = !options_of<SasrecOptions>(config).tisasrec.no_time;
   return has_times ? needs_tisasrec(config) : "--variant tisasrec with times (no --no_time)";
 }
 
 std::string needs_mhc(const RunConfig& config) {
-  const bool has_mhc = !sasrec_options(config).tisasrec.no_mhc;
+  const bool has_mhc = !options_of<SasrecOptions>(config).tisasrec.no_mhc;
   return has_mhc ? needs_tisasrec(config) : "--variant tisasrec with --no_mhc=false";
 }
-
-// `OPTION(maxlen)` is a function from a config to that option, const or not.
-#define OPTION(member) \
-  [](auto& config) -> auto& { return sasrec_options(config).member; }
 
 void add_sasrec_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& dataset = table.text(
-      "dataset", kMaths, "a name or a path", OPTION(dataset),
+      "dataset", kMaths, "a name or a path", &SasrecOptions::dataset,
       "data set: a file, a folder, or a name looked for under --data_dir; generated: one made in memory; auto: "
       "the only one under --data_dir, or generated (required)");
   dataset.names_path = NamesPath::kFile;
   dataset.identity = dataset_name;
-  table.text("data_dir", kThisProcess, "a folder", OPTION(data_dir), "where data sets are looked for by name")
+  table.text("data_dir", kThisProcess, "a folder", &SasrecOptions::data_dir, "where data sets are looked for by name")
       .names_path = NamesPath::kFolder;
-  table.optional_integer("min_count", kMaths, 0, kCountMax, OPTION(min_count),
+  table.optional_integer("min_count", kMaths, 0, kCountMax, &SasrecOptions::min_count,
                          "drop users and items with fewer lines, counted once; auto: 5 with ratings or times, else 0");
-  table.real("max_bad_lines", kAllRanks, 0.0, 1.0, false, OPTION(max_bad_lines),
+  table.real("max_bad_lines", kAllRanks, 0.0, 1.0, false, &SasrecOptions::max_bad_lines,
              "share of malformed lines above which the data set is refused");
 }
 
 void add_sasrec_model_flags(FlagTableBuilder& table) {
   table.group("Model");
-  table.choice("variant", kMaths, {"sasrec", "tisasrec"}, OPTION(variant),
+  table.choice("variant", kMaths, {"sasrec", "tisasrec"}, &SasrecOptions::variant,
                "the model: SASRec, or TiSASRec, which also uses the time between events");
-  table.boolean("norm_first", kMaths, OPTION(norm_first),
+  table.boolean("norm_first", kMaths, &SasrecOptions::norm_first,
                 "layer norm before attention and feed-forward instead of after");
-  table.boolean("original", kMaths, OPTION(original), "the form of the original SASRec code");
-  table.integer("maxlen", kMaths, 1, kWidthMax, OPTION(maxlen), "longest sequence, in items");
-  table.integer("hidden_units", kMaths, 1, kWidthMax, OPTION(hidden_units), "width; divisible by --num_heads");
-  table.integer("num_blocks", kMaths, 0, 1024, OPTION(num_blocks), "attention blocks");
-  table.integer("num_heads", kMaths, 1, kWidthMax, OPTION(num_heads), "attention heads");
-  table.real("dropout_rate", kMaths, 0.0, 1.0, true, OPTION(dropout_rate), "dropout probability");
+  table.boolean("original", kMaths, &SasrecOptions::original, "the form of the original SASRec code");
+  table.integer("maxlen", kMaths, 1, kWidthMax, &SasrecOptions::maxlen, "longest sequence, in items");
+  table.integer("hidden_units", kMaths, 1, kWidthMax, &SasrecOptions::hidden_units, "width; divisible by --num_heads");
+  table.integer("num_blocks", kMaths, 0, 1024, &SasrecOptions::num_blocks, "attention blocks");
+  table.integer("num_heads", kMaths, 1, kWidthMax, &SasrecOptions::num_heads, "attention heads");
+  table.real("dropout_rate", kMaths, 0.0, 1.0, true, &SasrecOptions::dropout_rate, "dropout probability");
   table.optional_real(
-      "l2_emb", kMaths, 0.0, 1e6, OPTION(l2_emb),
+      "l2_emb", kMaths, 0.0, 1e6, &SasrecOptions::l2_emb,
       "weight in the loss of the squared item embeddings, or of the norms of TiSASRec's tables; auto: 0, "
       "of TiSASRec 5e-5");
 
-  table.group("TiSASRec (--variant tisasrec)");
-  table
-      .integer("time_span", kMaths, 1, kWidthMax, OPTION(tisasrec.time_span),
-               "longest time between two events that is told apart, in --time_unit")
-      .missing_need = needs_times;
-  table
-      .choice("time_unit", kMaths, {"user", "second", "minute", "hour", "day"}, OPTION(tisasrec.time_unit),
-              "unit of --time_span; user: each user's smallest time between two events")
-      .missing_need = needs_times;
-  table
-      .choice(
-          "time_dropout", kMaths, {"table", "pairwise"}, OPTION(tisasrec.time_dropout),
-          "time tables are dropped out once for a batch, or for each pair of positions (slow, and memory grows with "
-          "--maxlen squared times --hidden_units)")
-      .missing_need = needs_times;
-  table.boolean("no_time", kMaths, OPTION(tisasrec.no_time), "use positions, but no times").missing_need =
-      needs_tisasrec;
-  table
-      .boolean("no_mhc", kMaths, OPTION(tisasrec.no_mhc),
-               "plain residual connections; false: the guide's hyper-connections (mHC), which only scale each position")
-      .missing_need = needs_tisasrec;
-  table
-      .integer("mhc_expansion_rate", kMaths, 1, 64, OPTION(tisasrec.mhc_expansion_rate),
-               "mHC: copies of the residual stream")
-      .missing_need = needs_mhc;
-  table
-      .real("mhc_init_gate", kMaths, 0.0, 1e6, false, OPTION(tisasrec.mhc_init_gate), "mHC: initial value of the gates")
-      .missing_need = needs_mhc;
-  table.integer("mhc_sinkhorn_iter", kMaths, 0, 1000, OPTION(tisasrec.mhc_sinkhorn_iter), "mHC: Sinkhorn iterations")
-      .missing_need = needs_mhc;
-  table.boolean("mhc_no_amp", kMaths, OPTION(tisasrec.mhc_no_amp), "mHC: computed in fp32 also with --use_amp")
-      .missing_need = needs_mhc;
+  constexpr const char* kGroup = "TiSASRec (--variant tisasrec)";
+  const auto tisasrec = [](auto member) { return field_of(&SasrecOptions::tisasrec, member); };
+  table.group(kGroup, needs_times);
+  table.integer("time_span", kMaths, 1, kWidthMax, tisasrec(&TisasrecOptions::time_span),
+                "longest time between two events that is told apart, in --time_unit");
+  table.choice("time_unit", kMaths, {"user", "second", "minute", "hour", "day"}, tisasrec(&TisasrecOptions::time_unit),
+               "unit of --time_span; user: each user's smallest time between two events");
+  table.choice(
+      "time_dropout", kMaths, {"table", "pairwise"}, tisasrec(&TisasrecOptions::time_dropout),
+      "time tables are dropped out once for a batch, or for each pair of positions (slow, and memory grows with "
+      "--maxlen squared times --hidden_units)");
+  table.group(kGroup, needs_tisasrec);
+  table.boolean("no_time", kMaths, tisasrec(&TisasrecOptions::no_time), "use positions, but no times");
+  table.boolean(
+      "no_mhc", kMaths, tisasrec(&TisasrecOptions::no_mhc),
+      "plain residual connections; false: the guide's hyper-connections (mHC), which only scale each position");
+  table.group(kGroup, needs_mhc);
+  table.integer("mhc_expansion_rate", kMaths, 1, 64, tisasrec(&TisasrecOptions::mhc_expansion_rate),
+                "mHC: copies of the residual stream");
+  table.real("mhc_init_gate", kMaths, 0.0, 1e6, false, tisasrec(&TisasrecOptions::mhc_init_gate),
+             "mHC: initial value of the gates");
+  table.integer("mhc_sinkhorn_iter", kMaths, 0, 1000, tisasrec(&TisasrecOptions::mhc_sinkhorn_iter),
+                "mHC: Sinkhorn iterations");
+  table.boolean("mhc_no_amp", kMaths, tisasrec(&TisasrecOptions::mhc_no_amp),
+                "mHC: computed in fp32 also with --use_amp");
 }
 
 void add_sasrec_evaluation_flags(FlagTableBuilder& table) {
   table.group("Evaluation of rankings");
-  table.integer("eval_users", kAllRanks, 0, kCountMax, OPTION(eval_users), "evaluate at most so many users; 0: all")
+  table
+      .integer("eval_users", kAllRanks, 0, kCountMax, &SasrecOptions::eval_users,
+               "evaluate at most so many users; 0: all")
       .changes_evaluations = true;
-  table.integer("eval_negatives", kAllRanks, 1, 1'000'000, OPTION(eval_negatives), "random items to rank against")
+  table
+      .integer("eval_negatives", kAllRanks, 1, 1'000'000, &SasrecOptions::eval_negatives,
+               "random items to rank against")
       .changes_evaluations = true;
-  table.boolean("full_ranking", kAllRanks, OPTION(full_ranking), "rank against all items as well");
+  table.boolean("full_ranking", kAllRanks, &SasrecOptions::full_ranking, "rank against all items as well");
 }
 
-#undef OPTION
-
 Status check_sasrec(const RunConfig& config) {
-  const SasrecOptions& options = sasrec_options(config);
+  const SasrecOptions& options = options_of<SasrecOptions>(config);
   if (options.dataset.empty()) return invalid("--dataset is required: a name looked for under --data_dir, or a path");
   if (options.norm_first && options.original) {
     return invalid("--norm_first and --original contradict each other: give one of them");
@@ -165,7 +155,7 @@ Result<int64_t> epochs_of_sasrec_weights(const std::string& path) {
 }
 
 Result<std::optional<WorkloadFlags::Settled>> settle_sasrec(const RunConfig& config) {
-  const SasrecOptions& options = sasrec_options(config);
+  const SasrecOptions& options = options_of<SasrecOptions>(config);
   if (options.dataset != kAutoDataset) return std::optional<WorkloadFlags::Settled>();
   TRY_ASSIGN(DatasetChoice choice, choose_dataset(options.data_dir));
   return std::optional(
@@ -206,17 +196,11 @@ WorkloadFlags sasrec_flags() {
               },
           .presets = sasrec_presets(),
           .check = check_sasrec,
-          .data_name = [](const RunConfig& config) { return dataset_name(sasrec_options(config).dataset); },
+          .data_name = [](const RunConfig& config) { return dataset_name(options_of<SasrecOptions>(config).dataset); },
           .epochs_of_weights = epochs_of_sasrec_weights,
           .tasks = {recommend_task()},
           .flags_of_weight_file = flags_of_sasrec_weights,
           .settle = settle_sasrec};
 }
-
-const SasrecOptions& sasrec_options(const RunConfig& config) {
-  return std::any_cast<const SasrecOptions&>(config.options);
-}
-
-SasrecOptions& sasrec_options(RunConfig& config) { return std::any_cast<SasrecOptions&>(config.options); }
 
 }  // namespace lockstep

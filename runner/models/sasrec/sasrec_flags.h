@@ -61,8 +61,4 @@ struct SasrecOptions {
 
 WorkloadFlags sasrec_flags();
 
-// RunConfig::options of a run of the sasrec workload.
-const SasrecOptions& sasrec_options(const RunConfig& config);
-SasrecOptions& sasrec_options(RunConfig& config);
-
 }  // namespace lockstep

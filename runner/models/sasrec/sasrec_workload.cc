@@ -10,6 +10,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/plural.h"
+#include "runner/data/dataset.h"
 #include "runner/data/sampler.h"
 #include "runner/models/sasrec/item_memory.h"
 #include "runner/models/sasrec/tisasrec_model.h"
@@ -137,9 +138,9 @@ double embedding_penalty_weight(const SasrecOptions& options) {
 
 Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& config, Dataset dataset,
                                                                at::Device device) {
-  TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset), protocol_of(sasrec_options(config))));
+  TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset), protocol_of(options_of<SasrecOptions>(config))));
   const Result<std::string> memory = item_memory_text({.num_items = data.num_items(),
-                                                       .hidden_units = sasrec_options(config).hidden_units,
+                                                       .hidden_units = options_of<SasrecOptions>(config).hidden_units,
                                                        .averages = config.training.ema_decays.size(),
                                                        .ranks = device.is_cpu() ? config.launch.nproc.value_or(1) : 1,
                                                        .available_bytes = memory_of(device),
@@ -151,7 +152,7 @@ Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& 
 }
 
 SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Device device)
-    : options_(sasrec_options(config)),
+    : options_(options_of<SasrecOptions>(config)),
       lr_(config.training.lr),
       device_(device),
       data_(std::move(data)),
@@ -320,6 +321,15 @@ Status SasrecWorkload::restore_progress(const Json& state) {
   }
   best_ = std::move(best);
   return {};
+}
+
+WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const SasrecOptions& options = options_of<SasrecOptions>(config);
+  ReadOptions read{.min_count = options.min_count, .max_bad_lines = options.max_bad_lines};
+  if (config.training.verbose) read.names_max = SIZE_MAX;
+  Result<Dataset> dataset = load_dataset(options.dataset, options.data_dir, read, [&] { on_progress(0, 0); });
+  if (!dataset.ok()) return data_failure(dataset.error().message);
+  return workload_or_failure(SasrecWorkload::create(config, std::move(dataset).value(), device));
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
+#include "runner/models/registry.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
@@ -72,5 +73,8 @@ class SasrecWorkload final : public Workload {
   std::unique_ptr<SequenceModel> model_;
   std::vector<double> best_;  // best value of each figure in kSavedMetrics; 0 before the first evaluation
 };
+
+// PluginWorkload::make of this workload.
+WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 #include <unistd.h>
 
-#include <any>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -171,13 +170,7 @@ void faulty(PluginWorkload& workload) {
   };
   workload.flags.add_flags = [](FlagTableBuilder& table) {
     table.group("Faults");
-    table.text(
-        "fault", FlagScope::kThisProcess, "a word", [](auto& config) -> auto& {
-          using Config = std::remove_reference_t<decltype(config)>;
-          using Wanted = std::conditional_t<std::is_const_v<Config>, const Options, Options>;
-          return std::any_cast<Wanted&>(config.options).fault;
-        },
-        "which");
+    table.text("fault", FlagScope::kThisProcess, "a word", &Options::fault, "which");
     add_flag_of("FAULTY_FLAG", table);
   };
   workload.flags.tasks = {{.name = "task", .summary = "throws", .examples = {"lockstep faulty task"}}};
@@ -190,12 +183,12 @@ void faulty(PluginWorkload& workload) {
     throw std::runtime_error("no task today");
   };
   workload.flags.check = [](const RunConfig& config) -> Status {
-    if (std::any_cast<const Options&>(config.options).fault == "throws_in_check") throw std::runtime_error("no check");
-    if (std::any_cast<const Options&>(config.options).fault == "check_throws_a_number") throw 7;
+    if (options_of<Options>(config).fault == "throws_in_check") throw std::runtime_error("no check");
+    if (options_of<Options>(config).fault == "check_throws_a_number") throw 7;
     return {};
   };
   workload.make = [](const RunConfig& config, at::Device, const OnDataProgress&) -> WorkloadOrFailure {
-    const std::string& fault = std::any_cast<const Options&>(config.options).fault;
+    const std::string& fault = options_of<Options>(config).fault;
     if (fault == "throws_in_make") throw std::runtime_error("no model today");
     if (fault == "makes_nothing") return std::unique_ptr<Workload>();
     return std::unique_ptr<Workload>(std::make_unique<Faulty>(fault));

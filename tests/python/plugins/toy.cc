@@ -1,6 +1,5 @@
 // The workload of the loop's tests (tests/runner/loop/toy_workload.h) as a plugin, for tests that kill whole programs.
 #include <algorithm>
-#include <any>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -8,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -73,7 +71,7 @@ std::optional<Failure> read_sentence(const TaskInput& input) {
     }
     tensor.tensor.copy_(found->tensor);
   }
-  const int64_t sentence = std::any_cast<const ReadOptions&>(input.config.task.options).sentence;
+  const int64_t sentence = options_of<ReadOptions>(input.config).sentence;
   const Result<ToyReading> reading = workload.read(sentence, input.device);
   if (!reading.ok()) return Failure{ExitCode::kData, reading.error().message};
   const std::string line = ToyWorkload::line_of(sentence, *reading);
@@ -81,14 +79,6 @@ std::optional<Failure> read_sentence(const TaskInput& input) {
   if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
   return std::nullopt;
 }
-
-// A flag's field: a member of the options of a type that lie in config.PLACE.
-#define OPTION(place, type, member)                                               \
-  [](auto& config) -> auto& {                                                     \
-    using Config = std::remove_reference_t<decltype(config)>;                     \
-    using Wanted = std::conditional_t<std::is_const_v<Config>, const type, type>; \
-    return std::any_cast<Wanted&>(config.place).member;                           \
-  }
 
 void toy(PluginWorkload& workload) {
   workload.flags.name = "toy";
@@ -98,13 +88,12 @@ void toy(PluginWorkload& workload) {
   workload.flags.set_defaults = [](RunConfig& config) { config.options = Options(); };
   workload.flags.add_flags = [](FlagTableBuilder& table) {
     table.group("Toy");
-    table.integer("milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(options, Options, milliseconds),
+    table.integer("milliseconds", FlagScope::kThisProcess, 0, 1000, &Options::milliseconds,
                   "that each step takes longer");
-    table.text("prepared", FlagScope::kThisProcess, "a folder", OPTION(options, Options, prepared),
-               "twenty parts are prepared in it");
-    table.integer("part_milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(options, Options, part_milliseconds),
+    table.text("prepared", FlagScope::kThisProcess, "a folder", &Options::prepared, "twenty parts are prepared in it");
+    table.integer("part_milliseconds", FlagScope::kThisProcess, 0, 1000, &Options::part_milliseconds,
                   "that each part takes");
-    table.integer("table_pitch", FlagScope::kThisProcess, 1, 1000, OPTION(options, Options, table_pitch),
+    table.integer("table_pitch", FlagScope::kThisProcess, 1, 1000, &Options::table_pitch,
                   "of its frozen table of words");
   };
   workload.flags.tasks = {{.name = "read",
@@ -115,13 +104,13 @@ void toy(PluginWorkload& workload) {
                                [](FlagTableBuilder& table) {
                                  table.group("Sentence");
                                  table.integer("sentence", FlagScope::kThisProcess, 0, kCountMax,
-                                               OPTION(task.options, ReadOptions, sentence), "its number");
+                                               &ReadOptions::sentence, "its number");
                                },
                            .workload_flags = {},
                            .check = {}}};
   workload.run_task = read_sentence;
   workload.make = [](const RunConfig& config, at::Device, const OnDataProgress& on_progress) -> WorkloadOrFailure {
-    const auto& options = std::any_cast<const Options&>(config.options);
+    const auto& options = options_of<Options>(config);
     if (!options.prepared.empty()) {
       prepare(options.prepared, std::chrono::milliseconds(options.part_milliseconds), on_progress);
     }

@@ -58,11 +58,11 @@ const FlagValue& flag(const RunConfig& config, const std::string& name) {
 TEST(RunConfig, has_the_reference_s_defaults) {
   const RunConfig config = parse();
   EXPECT_EQ(config.workload, "sasrec");
-  EXPECT_EQ(sasrec_options(config).variant, SequenceVariant::kSasrec);
-  EXPECT_EQ(sasrec_options(config).maxlen, 200);
-  EXPECT_EQ(sasrec_options(config).hidden_units, 50);
-  EXPECT_EQ(sasrec_options(config).num_blocks, 2);
-  EXPECT_EQ(sasrec_options(config).num_heads, 1);
+  EXPECT_EQ(options_of<SasrecOptions>(config).variant, SequenceVariant::kSasrec);
+  EXPECT_EQ(options_of<SasrecOptions>(config).maxlen, 200);
+  EXPECT_EQ(options_of<SasrecOptions>(config).hidden_units, 50);
+  EXPECT_EQ(options_of<SasrecOptions>(config).num_blocks, 2);
+  EXPECT_EQ(options_of<SasrecOptions>(config).num_heads, 1);
   EXPECT_EQ(config.training.train_dir, "default");
   EXPECT_EQ(config.training.num_epochs, 200);
   EXPECT_EQ(config.training.batch_size, 128);
@@ -74,7 +74,7 @@ TEST(RunConfig, has_the_reference_s_defaults) {
   EXPECT_FALSE(config.training.use_amp);
   EXPECT_FALSE(config.launch.multi_gpu.has_value());
   EXPECT_FALSE(config.launch.nproc.has_value());
-  EXPECT_FALSE(sasrec_options(config).min_count.has_value());
+  EXPECT_FALSE(options_of<SasrecOptions>(config).min_count.has_value());
 }
 
 TEST(RunConfig, reads_the_guide_s_command_line) {
@@ -106,7 +106,7 @@ TEST(RunConfig, reads_the_guide_s_command_line) {
                                   "29501"});
   EXPECT_EQ(config.training.batch_size, 512);
   EXPECT_EQ(config.training.lr, 0.002);
-  EXPECT_EQ(sasrec_options(config).num_heads, 4);
+  EXPECT_EQ(options_of<SasrecOptions>(config).num_heads, 4);
   EXPECT_EQ(config.training.num_epochs, 300);
   EXPECT_TRUE(config.training.use_amp);
   EXPECT_EQ(config.launch.multi_gpu, true);
@@ -131,13 +131,13 @@ TEST(RunConfig, takes_booleans_in_every_spelling) {
   }
   for (const Words& words : {Words{"--no_full_ranking"}, Words{"--no-full-ranking"}, Words{"--full_ranking=false"},
                              Words{"--full_ranking", "False"}, Words{"--full_ranking", "--no_full_ranking"}}) {
-    EXPECT_FALSE(sasrec_options(parse(words)).full_ranking) << words[0];
+    EXPECT_FALSE(options_of<SasrecOptions>(parse(words)).full_ranking) << words[0];
   }
 }
 
 TEST(RunConfig, keeps_flags_whose_own_name_begins_with_no) {
-  EXPECT_TRUE(sasrec_options(parse({"--no_time"})).tisasrec.no_time);
-  EXPECT_FALSE(sasrec_options(parse({"--no_no_mhc"})).tisasrec.no_mhc);
+  EXPECT_TRUE(options_of<SasrecOptions>(parse({"--no_time"})).tisasrec.no_time);
+  EXPECT_FALSE(options_of<SasrecOptions>(parse({"--no_no_mhc"})).tisasrec.no_mhc);
   EXPECT_THAT(refused({"--no_lr"}), HasSubstr("unknown flag --no_lr"));
 }
 
@@ -229,11 +229,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(RunConfig, knows_the_three_forms) {
-  EXPECT_EQ(sasrec_options(parse()).form(), SasrecForm::kPostNorm);
-  EXPECT_EQ(sasrec_options(parse({"--norm_first"})).form(), SasrecForm::kPreNorm);
-  EXPECT_EQ(sasrec_options(parse({"--original"})).form(), SasrecForm::kOriginal);
-  EXPECT_EQ(sasrec_options(parse({"--norm_first", "--original=false"})).form(), SasrecForm::kPreNorm);
-  EXPECT_EQ(sasrec_options(parse({"--no_norm_first", "--original"})).form(), SasrecForm::kOriginal);
+  EXPECT_EQ(options_of<SasrecOptions>(parse()).form(), SasrecForm::kPostNorm);
+  EXPECT_EQ(options_of<SasrecOptions>(parse({"--norm_first"})).form(), SasrecForm::kPreNorm);
+  EXPECT_EQ(options_of<SasrecOptions>(parse({"--original"})).form(), SasrecForm::kOriginal);
+  EXPECT_EQ(options_of<SasrecOptions>(parse({"--norm_first", "--original=false"})).form(), SasrecForm::kPreNorm);
+  EXPECT_EQ(options_of<SasrecOptions>(parse({"--no_norm_first", "--original"})).form(), SasrecForm::kOriginal);
 }
 
 TEST(RunConfig, takes_decay_flags_without_a_schedule_as_exponential) {
@@ -259,15 +259,15 @@ TEST(Preset, that_another_flag_chooses_is_noted) {
 TEST(Preset, of_the_guide_is_its_script_without_flags) {
   const RunConfig config = parse({"--preset", "guide"});
   EXPECT_EQ(config.preset, "guide");
-  EXPECT_EQ(sasrec_options(config).variant, SequenceVariant::kTisasrec);
-  EXPECT_EQ(sasrec_options(config).num_heads, 2);
-  EXPECT_EQ(sasrec_options(config).num_blocks, 2);
-  EXPECT_EQ(sasrec_options(config).hidden_units, 50);
-  EXPECT_EQ(sasrec_options(config).maxlen, 200);
-  EXPECT_EQ(sasrec_options(config).l2_emb, 0.0);
-  EXPECT_EQ(sasrec_options(config).tisasrec.time_span, 100);
-  EXPECT_EQ(sasrec_options(config).tisasrec.time_unit, TimeUnit::kHour);
-  EXPECT_TRUE(sasrec_options(config).tisasrec.no_mhc);
+  EXPECT_EQ(options_of<SasrecOptions>(config).variant, SequenceVariant::kTisasrec);
+  EXPECT_EQ(options_of<SasrecOptions>(config).num_heads, 2);
+  EXPECT_EQ(options_of<SasrecOptions>(config).num_blocks, 2);
+  EXPECT_EQ(options_of<SasrecOptions>(config).hidden_units, 50);
+  EXPECT_EQ(options_of<SasrecOptions>(config).maxlen, 200);
+  EXPECT_EQ(options_of<SasrecOptions>(config).l2_emb, 0.0);
+  EXPECT_EQ(options_of<SasrecOptions>(config).tisasrec.time_span, 100);
+  EXPECT_EQ(options_of<SasrecOptions>(config).tisasrec.time_unit, TimeUnit::kHour);
+  EXPECT_TRUE(options_of<SasrecOptions>(config).tisasrec.no_mhc);
   EXPECT_EQ(config.training.num_epochs, 1000);
   EXPECT_EQ(config.training.batch_size, 128);
   EXPECT_EQ(config.training.lr_schedule, LrScheduleKind::kExponential);
@@ -290,7 +290,7 @@ TEST(Preset, gives_way_to_a_flag_wherever_it_stands) {
        {Words{"--preset", "guide", "--num_heads", "1", "--no_use_amp", "--lr_schedule=constant"},
         Words{"--num_heads=1", "--use_amp=false", "--lr_schedule", "constant", "--preset=guide"}}) {
     const RunConfig config = parse(words);
-    EXPECT_EQ(sasrec_options(config).num_heads, 1);
+    EXPECT_EQ(options_of<SasrecOptions>(config).num_heads, 1);
     EXPECT_FALSE(config.training.use_amp);
     EXPECT_EQ(config.training.lr_schedule, LrScheduleKind::kConstant);
     EXPECT_EQ(config.training.num_epochs, 1000);
@@ -495,7 +495,7 @@ TEST(SettledRun, has_the_data_set_that_auto_stands_for_as_if_it_had_been_given) 
   ASSERT_TRUE(config.ok()) << config.error().message;
   const Result<SettledRun> run = settled_run(*config, given, all_workload_flags());
   ASSERT_TRUE(run.ok()) << run.error().message;
-  EXPECT_EQ(sasrec_options(run->config).dataset, folder.path() + "/ml-100k.inter");
+  EXPECT_EQ(options_of<SasrecOptions>(run->config).dataset, folder.path() + "/ml-100k.inter");
   EXPECT_EQ(run->arguments.back(), "--dataset=" + folder.path() + "/ml-100k.inter");
   EXPECT_EQ(run->config.config_hash(),
             parse_run_config({"sasrec", "--dataset=ml-100k", "--lr=0.5"}, all_workload_flags())->config_hash());
@@ -570,10 +570,10 @@ TEST_F(ConfigFile, gives_flags_and_the_command_line_wins) {
   const std::string path = write("dataset: ml-100k\nlr: 0.5\nbatch-size: 32\nno_full_ranking: true\nuse_amp: yes\n");
   const Result<RunConfig> config = parse_run_config({"sasrec", "--config", path, "--lr", "0.25"}, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(sasrec_options(*config).dataset, "ml-100k");
+  EXPECT_EQ(options_of<SasrecOptions>(*config).dataset, "ml-100k");
   EXPECT_EQ(config->training.lr, 0.25);
   EXPECT_EQ(config->training.batch_size, 32);
-  EXPECT_FALSE(sasrec_options(*config).full_ranking);
+  EXPECT_FALSE(options_of<SasrecOptions>(*config).full_ranking);
   EXPECT_TRUE(config->training.use_amp);
   EXPECT_EQ(flag(*config, "batch_size").source, FlagSource::kUser);
 }
@@ -581,7 +581,7 @@ TEST_F(ConfigFile, gives_flags_and_the_command_line_wins) {
 TEST_F(ConfigFile, may_name_a_preset_and_flags_beside_it) {
   const std::string path = write("preset: guide\nnum_heads: 1\n");
   EXPECT_EQ(parse({"--config", path}).training.num_epochs, 1000);
-  EXPECT_EQ(sasrec_options(parse({"--config", path})).num_heads, 1);
+  EXPECT_EQ(options_of<SasrecOptions>(parse({"--config", path})).num_heads, 1);
   EXPECT_EQ(parse({"--config", path, "--preset", "paper"}).training.num_epochs, 200);
 }
 

@@ -62,7 +62,7 @@ TEST(TaskConfig, before_the_checkpoint_is_read_the_line_alone_is_judged) {
   const Result<RunConfig> config = parse_task_config(line({"--checkpoint", "x", "--topk=3"}), all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->task.checkpoint, "x");
-  EXPECT_EQ(recommend_options(*config).topk, 3);
+  EXPECT_EQ(options_of<RecommendOptions>(*config).topk, 3);
   EXPECT_THAT(refused({}), HasSubstr("--checkpoint is required"));
   EXPECT_THAT(refused({"--checkpoint", "x", "--user", "1", "--users", "f"}), HasSubstr("contradict each other"));
 }
@@ -72,9 +72,9 @@ TEST(TaskConfig, the_checkpoint_s_flags_hold_where_none_is_given) {
   const Result<RunConfig> config =
       parse_task_config(line({"--checkpoint", "x", "--maxlen", "30"}), all_workload_flags(), &trained);
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(sasrec_options(*config).dataset, "ml-100k");
-  EXPECT_EQ(sasrec_options(*config).variant, SequenceVariant::kTisasrec);
-  EXPECT_EQ(sasrec_options(*config).maxlen, 30);
+  EXPECT_EQ(options_of<SasrecOptions>(*config).dataset, "ml-100k");
+  EXPECT_EQ(options_of<SasrecOptions>(*config).variant, SequenceVariant::kTisasrec);
+  EXPECT_EQ(options_of<SasrecOptions>(*config).maxlen, 30);
   EXPECT_THAT(remarks_on_other_flags(*config, trained),
               ElementsAre("--maxlen is 30 here and was 20 when the weights were trained"));
 }
@@ -84,7 +84,7 @@ TEST(TaskConfig, a_data_set_of_the_same_name_is_no_other_one) {
   const Result<RunConfig> config = parse_task_config(line({"--checkpoint", "x", "--dataset", "/data/ml-100k.inter"}),
                                                      all_workload_flags(), &trained);
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(sasrec_options(*config).dataset, "/data/ml-100k.inter");
+  EXPECT_EQ(options_of<SasrecOptions>(*config).dataset, "/data/ml-100k.inter");
   EXPECT_THAT(remarks_on_other_flags(*config, trained), IsEmpty());
 }
 

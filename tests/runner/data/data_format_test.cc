@@ -1,4 +1,4 @@
-#include "runner/data/data_format.h"
+#include "runner/models/jit/data/data_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/data/text/text_files.h"
+#include "runner/models/jit/data/text_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -27,27 +27,27 @@ TEST(DataFormat, files_are_counted_by_their_endings_and_hidden_ones_are_not) {
        {"a/1.JPG", "a/2.jpeg", "b/3.png", "notes.txt", "LICENSE", ".lockstep/x.txt", ".hidden.txt"}) {
     touch(folder.file(name));
   }
-  const FilesSeen seen = look_at_files(folder.path());
+  const FilesSeen seen = count_files(folder.path());
   EXPECT_EQ(seen.images, 3);
   EXPECT_EQ(seen.texts, 1);
   EXPECT_EQ(seen.others, 1);
   EXPECT_EQ(to_text(seen), "3 images and 1 text file and 1 other file");
   EXPECT_EQ(likely_format(seen), DataFormat::kImages);
-  EXPECT_FALSE(look_at_files(folder.path(), 2).are_all);
-  EXPECT_EQ(look_at_files(folder.file("notes.txt")).texts, 1);
-  EXPECT_EQ(to_text(look_at_files("/nowhere")), "no files");
+  EXPECT_FALSE(count_files(folder.path(), 2).are_all);
+  EXPECT_EQ(count_files(folder.file("notes.txt")).texts, 1);
+  EXPECT_EQ(to_text(count_files("/nowhere")), "no files");
 }
 
 TEST(DataFormat, captions_beside_images_and_links_to_folders_of_images_are_images) {
   const TemporaryFolder folder;
   for (const char* name : {"data/1.png", "data/1.txt", "data/1.json"}) touch(folder.file(name));
-  EXPECT_EQ(likely_format(look_at_files(folder.file("data"))), DataFormat::kImages);
+  EXPECT_EQ(likely_format(count_files(folder.file("data"))), DataFormat::kImages);
   touch(folder.file("linked/classes.txt"));
   std::filesystem::create_directory_symlink(folder.file("data"), folder.file("linked/cat"));
-  EXPECT_EQ(look_at_files(folder.file("linked")).images, 1);
-  EXPECT_EQ(likely_format(look_at_files(folder.file("linked"))), DataFormat::kImages);
+  EXPECT_EQ(count_files(folder.file("linked")).images, 1);
+  EXPECT_EQ(likely_format(count_files(folder.file("linked"))), DataFormat::kImages);
   std::filesystem::create_directory_symlink(folder.file("linked"), folder.file("linked/itself"));
-  EXPECT_FALSE(look_at_files(folder.file("linked")).are_all);
+  EXPECT_FALSE(count_files(folder.file("linked")).are_all);
 }
 
 std::vector<std::string> all_texts(const TextFiles& texts) {

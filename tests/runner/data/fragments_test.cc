@@ -1,4 +1,4 @@
-#include "runner/data/structures/fragments.h"
+#include "runner/models/protein/data/fragments.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "runner/data/structures/structure.h"
+#include "runner/models/protein/data/structure.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/data/structures/generated_structures.h"
+#include "runner/models/protein/data/generated_structures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
 
-#include "runner/data/images/image_file.h"
+#include "runner/models/jit/data/image_file.h"
 
 namespace lockstep {
 

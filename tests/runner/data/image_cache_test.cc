@@ -1,4 +1,4 @@
-#include "runner/data/images/image_cache.h"
+#include "runner/models/jit/data/image_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runner/data/images/image_file.h"
+#include "runner/models/jit/data/image_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "runner/data/cache_file.h"
-#include "runner/data/images/centre_crop.h"
-#include "runner/data/images/plain_png.h"
+#include "runner/models/jit/data/centre_crop.h"
+#include "runner/models/jit/data/plain_png.h"
 #include "tests/runner/data/image_bytes.h"
 
 namespace lockstep {

@@ -598,7 +598,7 @@ TEST_F(Files, of_a_million_lines_take_a_moment) {
 
 std::vector<std::string> all_of(const OriginalIds& ids) {
   std::vector<std::string> all;
-  for (int64_t number = 1; number <= ids.size(); ++number) all.emplace_back(ids.of(number));
+  for (int64_t number = 1; number <= ids.size(); ++number) all.emplace_back(ids.id(number));
   return all;
 }
 

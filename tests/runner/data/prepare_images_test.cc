@@ -1,4 +1,4 @@
-#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/data/prepare_images.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/data/prepare_structures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

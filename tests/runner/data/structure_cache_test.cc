@@ -1,4 +1,4 @@
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "runner/data/structures/structure_file.h"
+#include "runner/models/protein/data/structure_file.h"
 #include "tests/runner/data/pdb_text.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "runner/data/structures/structure_file.h"
+#include "runner/models/protein/data/structure_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -20,7 +20,7 @@
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
-#include "runner/models/registry.h"
+#include "runner/models/gpt2rec/gpt2rec_workload.h"
 #include "runner/models/workload_flags.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/toy_workload.h"
@@ -168,7 +168,7 @@ TEST(StateSync, of_weights_that_are_never_trained_nothing_is_sent) {
   const Result<RunConfig> config = parse_run_config(
       {"gpt2rec", "--data_path", "generated", "--gpt2_config", "2x256", "--use_cache", "false"}, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
-  const WorkloadOrFailure made = make_workload(*config, at::kCPU);
+  const WorkloadOrFailure made = make_gpt2rec(*config, at::kCPU, [](int64_t, int64_t) {});
   ASSERT_TRUE(std::holds_alternative<std::unique_ptr<Workload>>(made));
   Workload& workload = *std::get<std::unique_ptr<Workload>>(made);
   workload.initialize(1);

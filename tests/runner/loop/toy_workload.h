@@ -270,10 +270,10 @@ class ToyWorkload : public Workload {
     return file;
   }
   // --resume best_model.pt
-  Result<FilePast> restore_from_file(const Json& fields) override {
+  Result<TrainingSoFar> restore_from_file(const Json& fields) override {
     TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
     TRY_ASSIGN(best_, figure_in(fields, "best"));
-    return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = {best_}};
+    return TrainingSoFar{.epochs = static_cast<int64_t>(epochs), .figures = {best_}};
   }
 
   int64_t unreadable_sample = -1;  // its fetch fails

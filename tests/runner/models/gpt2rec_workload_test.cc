@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runner/base/json.h"
-#include "runner/models/gpt2rec/generated_movies.h"
+#include "runner/models/gpt2rec/data/generated_movies.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 #include "runner/models/workload_flags.h"
 
@@ -37,7 +37,8 @@ RunConfig gpt2rec_config(std::vector<std::string> more = {}) {
 std::unique_ptr<Gpt2recWorkload> gpt2rec_workload(const std::vector<std::string>& more = {}, int64_t phase = 0) {
   const RunConfig config = gpt2rec_config(more);
   std::unique_ptr<TextEncoder> encoder =
-      std::move(TextEncoder::make(text_encoder_options(gpt2rec_options(config)), at::Device(at::kCPU))).value();
+      std::move(TextEncoder::make(text_encoder_options(options_of<Gpt2recOptions>(config)), at::Device(at::kCPU)))
+          .value();
   std::unique_ptr<Gpt2recWorkload> workload =
       std::move(Gpt2recWorkload::create(config, generated_movies(), std::move(encoder), at::Device(at::kCPU))).value();
   workload->initialize(42);
@@ -327,6 +328,7 @@ TEST(Gpt2recFlags, contradictions_are_errors_that_name_what_to_give) {
       {{"--split_ratio", "0.8,0.1"}, "expected three numbers that sum to 1"},
       {{"--split_ratio", "0.8,0.1,0.2"}, "expected three numbers that sum to 1"},
       {{"--split_ratio", "0,0.5,0.5"}, "expected three numbers that sum to 1"},
+      {{"--split_ratio", "0.9,0,0.1"}, "sum to 1, the first two above 0, as 0.8,0.1,0.1"},
       {{"--gpt2_config", "2x"}, "expected LAYERSxWIDTH"},
       {{"--gpt2_config", "2x100"}, "expected LAYERSxWIDTH"},
       {{"--model_path", "../x.pth"}, "expected a file's name that ends in .pth or .pt"}};

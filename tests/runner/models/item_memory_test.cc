@@ -54,7 +54,7 @@ TEST(ItemMemory, is_shared_by_ranks_and_more_with_a_moving_average) {
 
 TEST(ItemMemory, is_looked_at_before_the_model_is_made) {
   RunConfig config = small_config();
-  sasrec_options(config).hidden_units = 65'536;
+  options_of<SasrecOptions>(config).hidden_units = 65'536;
   Dataset dataset = small_dataset();
   dataset.interactions.num_items = 50'000'000;
   const auto workload = SasrecWorkload::create(config, std::move(dataset), at::Device(at::kCPU));

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "runner/base/file_system.h"
-#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/data/prepare_images.h"
 #include "runner/models/jit/frechet_distance.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_model.h"
@@ -32,7 +32,7 @@ RunConfig jit_config(const std::vector<std::string>& flags) {
 
 std::unique_ptr<JitWorkload> jit_workload(const RunConfig& config) {
   PosixFileSystem fs;
-  const JitOptions& options = jit_options(config);
+  const JitOptions& options = options_of<JitOptions>(config);
   auto workload =
       JitWorkload::create(config, *prepare_images(fs, options.data_path, options.image_size, "", {}), at::kCPU);
   (*workload)->initialize(config.training.seed);
@@ -65,7 +65,7 @@ TEST(Jit, validation_on_training_images_has_no_flips_no_drops_and_noise_of_its_o
 
 TEST(Jit, has_the_published_size) {
   const RunConfig config = *parse_run_config({"jit", "--data_path", "generated"}, all_workload_flags());
-  const JitModel model(jit_shape(jit_options(config), 10), at::kMeta);
+  const JitModel model(jit_shape(options_of<JitOptions>(config), 10), at::kMeta);
   EXPECT_EQ(parameters_in(model), 129'717'552);
   EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 0.2e9);  // published: 25 billion products
 }
@@ -82,13 +82,13 @@ TEST(Jit, has_the_published_sizes_of_256_and_512_pixels) {
   for (const auto& [side, model, parameters] : sizes) {
     const RunConfig config = *parse_run_config(
         {"jit", "--data_path", "generated", "--img_size", side, "--model", model}, all_workload_flags());
-    EXPECT_EQ(parameters_in(JitModel(jit_shape(jit_options(config), 1000), at::kMeta)), parameters) << model;
+    EXPECT_EQ(parameters_in(JitModel(jit_shape(options_of<JitOptions>(config), 1000), at::kMeta)), parameters) << model;
   }
 }
 
 TEST(Jit, modulates_all_blocks_in_one_product_as_in_one_for_each) {
   const RunConfig config = jit_config({"--data_path", "generated:20"});
-  const JitModel model(jit_shape(jit_options(config), 1), at::kCPU);
+  const JitModel model(jit_shape(options_of<JitOptions>(config), 1), at::kCPU);
   {
     const torch::NoGradGuard no_grad;
     for (const NamedTensor& parameter : model.parameters()) parameter.tensor.normal_();  // initialize() leaves zeros
@@ -105,7 +105,7 @@ TEST(Jit, modulates_all_blocks_in_one_product_as_in_one_for_each) {
 // The gradients of all parameters, which are drawn here so that none is 0.
 std::vector<at::Tensor> gradients_on(at::Device device, at::ScalarType type) {
   const RunConfig config = jit_config({"--data_path", "generated:20", "--model", "6x64/4"});
-  const JitModel model(jit_shape(jit_options(config), 3), device);
+  const JitModel model(jit_shape(options_of<JitOptions>(config), 3), device);
   torch::manual_seed(11);
   {
     const at::NoGradGuard no_grad;
@@ -343,7 +343,7 @@ TEST(FrechetDistance, sums_of_parts_are_those_of_the_whole) {
 
 TEST(JitSampling, stops_when_it_is_told_to) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
-  const JitModel model(jit_shape(jit_options(jit_config({"--data_path", "generated:20"})), 1), at::kCPU);
+  const JitModel model(jit_shape(options_of<JitOptions>(jit_config({"--data_path", "generated:20"})), 1), at::kCPU);
   const at::Tensor none = sample_images(model, image_noise(7, 0, 8).unsqueeze(0), torch::zeros({1}, torch::kLong),
                                         {.steps = 3, .goes_on = [] { return false; }});
   EXPECT_FALSE(none.defined());
@@ -351,7 +351,7 @@ TEST(JitSampling, stops_when_it_is_told_to) {
 
 // A model that predicts 0 everywhere leads all noise to it.
 TEST(JitSampling, ends_at_what_the_model_predicts) {
-  const JitModel zeros(jit_shape(jit_options(jit_config({"--data_path", "generated:20"})), 1), at::kCPU);
+  const JitModel zeros(jit_shape(options_of<JitOptions>(jit_config({"--data_path", "generated:20"})), 1), at::kCPU);
   const at::Tensor images = sample_images(zeros, image_noise(7, 0, 8).unsqueeze(0), torch::zeros({1}, torch::kLong),
                                           {.steps = 40, .t_eps = 1e-6});
   EXPECT_LT(images.abs().max().item<double>(), 1e-5);

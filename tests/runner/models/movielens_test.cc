@@ -1,4 +1,4 @@
-#include "runner/models/gpt2rec/movielens.h"
+#include "runner/models/gpt2rec/data/movielens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runner/formats/zip_archive.h"
-#include "runner/models/gpt2rec/generated_movies.h"
+#include "runner/models/gpt2rec/data/generated_movies.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -168,8 +168,8 @@ TEST(MovieLens, reads_the_csv_files_of_20m_and_later_in_which_nothing_describes_
   EXPECT_THAT(data->notes[0].second, HasSubstr("no file describes them"));
   folder.write("ratings.csv", "userId,movieId,rating,timestamp\n7,8,3.5,1\n");
   EXPECT_THAT(error_of(folder.path()), HasSubstr("ratings.csv:2: film 8 is not in"));
-  folder.write("ratings.csv", "user,movieId\n7,8\n");
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("ratings.csv:1: found no column userId"));
+  folder.write("ratings.csv", "user,film\n7,8\n");
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("ratings.csv:1: found \"user,film\""));
 }
 
 TEST(MovieLens, reads_10m_whose_users_have_no_file) {
@@ -219,20 +219,24 @@ TEST(MovieLens, every_bad_line_is_named_with_its_file_and_number) {
     std::string text;
     const char* message;
   };
-  const Case cases[] = {{"ratings.dat", "1::1::5::1\n9::1::5::1\n", "ratings.dat:2: user 9 is not in"},
-                        {"ratings.dat", "1::2::5::1\n", "ratings.dat:1: film 2 is not in"},
-                        {"ratings.dat", "1 1 5 1\n",
-                         "ratings.dat:1: it has 1 field; found \"1 1 5 1\", expected user::film::rating::time"},
-                        {"ratings.dat", "x::1::5::1\n", "the user's id is not a whole number from 0 to 10000000"},
-                        {"ratings.dat", "1::99999999999::5::1\n", "the film's id is not"},
-                        {"ratings.dat", "", "ratings.dat: found no line, expected at least one"},
-                        {"users.dat", "1::X::1::10::48067\n", "users.dat:1: the gender is neither F nor M"},
-                        {"users.dat", "1::F::old::10::48067\n", "the age is not a whole number from 0 to 150"},
-                        {"users.dat", "1::F::1::21::48067\n", "the occupation's number is not from 0 to 20"},
-                        {"users.dat", "1::F::1::2::0\n1::F::1::2::0\n", "users.dat:2: the id 1 occurs twice"},
-                        {"users.dat", "-1::F::1::2::0\n", "the id \"-1\" is not a whole number"},
-                        {"movies.dat", "1::Toy Story\n", "movies.dat:1: it has fewer than 3 fields"},
-                        {"movies.dat", "1::" + std::string(70'000, 'x') + "::Drama\n", "it has 70010 bytes"}};
+  const Case cases[] = {
+      {"ratings.dat", "1::1::5::1\n9::1::5::1\n", "ratings.dat:2: user 9 is not in"},
+      {"ratings.dat", "1::2::5::1\n", "ratings.dat:1: film 2 is not in"},
+      {"ratings.dat", "1::1::5::1\n1::1::5\n",
+       "ratings.dat:2: it has 3 columns; found \"1::1::5\", expected 4 columns"},
+      {"ratings.dat", "1::1::5\n", "ratings.dat:1: found \"1::1::5\", expected `user item`"},
+      {"ratings.dat", "x::1::5::1\n", "the user's id is not a whole number from 0 to 10000000"},
+      {"ratings.dat", "1::99999999999::5::1\n", "the film's id is not"},
+      {"ratings.dat", "", "ratings.dat is empty"},
+      {"users.dat", "", "users.dat: found no line, expected at least one"},
+      {"users.dat", "1::X::1::10::48067\n", "users.dat:1: the gender is neither F nor M"},
+      {"users.dat", "1::F::old::10::48067\n", "the age is not a whole number from 0 to 150"},
+      {"users.dat", "1::F::1::21::48067\n", "the occupation's number is not from 0 to 20"},
+      {"users.dat", "1::F::1::2::0\n1::F::1::2::0\n", "users.dat:2: the id 1 occurs twice"},
+      {"users.dat", "-1::F::1::2::0\n", "the id \"-1\" is not a whole number"},
+      {"movies.dat", "1::Toy Story\n",
+       "movies.dat:1: it has 2 fields; found \"1::Toy Story\", expected item_id::movie_title::genres"},
+      {"movies.dat", "1::" + std::string(70'000, 'x') + "::Drama\n", "it has 70010 bytes"}};
   for (const Case& c : cases) {
     const TemporaryFolder folder;
     folder_1m(folder);
@@ -252,7 +256,7 @@ TEST(MovieLens, a_data_set_without_texts_is_refused_with_the_files_that_are_miss
   EXPECT_THAT(error_of(recbole.path()), HasSubstr("a.user is missing"));
   recbole.write("a.user", "user_id:token\tname:token\n1\tx\n");
   recbole.write("a.item", "item_id:token\tmovie_title:token_seq\tclass:token_seq\n1\tA\tDrama\n");
-  EXPECT_THAT(error_of(recbole.path()), HasSubstr("a.user:1: found no column age:type"));
+  EXPECT_THAT(error_of(recbole.path()), HasSubstr("a.user:1: found no column age; found"));
 }
 
 TEST(MovieLens, the_generated_one_is_always_the_same_and_keeps_films_back) {

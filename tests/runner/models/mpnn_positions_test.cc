@@ -1,9 +1,9 @@
-#include "runner/models/protein/mpnn_positions.h"
+#include "runner/models/protein/design/mpnn_positions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runner/models/protein/mpnn_task_flags.h"
+#include "runner/models/protein/design/mpnn_task_flags.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "runner/kernels/nearest_residues.h"
 #include "runner/kernels/radial_basis.h"
-#include "runner/models/protein/mpnn_sampling.h"
+#include "runner/models/protein/design/mpnn_sampling.h"
 #include "tests/runner/models/mpnn_fixture.h"
 
 namespace lockstep {

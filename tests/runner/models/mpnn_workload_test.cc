@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/structures/structure.h"
-#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/data/structure.h"
+#include "runner/models/protein/data/structure_cache.h"
 #include "runner/models/workload_flags.h"
 
 namespace lockstep {

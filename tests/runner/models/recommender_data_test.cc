@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "runner/models/gpt2rec/generated_movies.h"
+#include "runner/models/gpt2rec/data/generated_movies.h"
 
 namespace lockstep {
 namespace {
@@ -120,8 +120,8 @@ TEST(RecommenderData, a_user_who_has_seen_all_films_but_one_gets_that_one_as_neg
     data.ratings.push_back({2, 101});
   }
   const RecommenderData made = *RecommenderData::create(data, {.train = 0.9, .valid = 0.1, .test = 0.0}, 3);
-  ASSERT_EQ(made.trained().of(1).size(), 100U);
-  ASSERT_EQ(made.trained().of(2).size(), 1U);
+  ASSERT_EQ(made.trained().items_of(1).size(), 100U);
+  ASSERT_EQ(made.trained().items_of(2).size(), 1U);
   for (int64_t sample = 0; sample < static_cast<int64_t>(made.train().size()); ++sample) {
     if (made.train()[static_cast<size_t>(sample)].user == 1) {
       EXPECT_EQ(made.negative(sample, 0, NegativeDraw::kStatic, 3, 0), 101);

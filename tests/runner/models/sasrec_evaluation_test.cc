@@ -161,8 +161,8 @@ TEST(SasrecEvaluation, a_model_that_is_not_finite_scores_zero) {
 
 TEST(SasrecEvaluation, a_limit_on_users_is_the_exact_count) {
   RunConfig config = small_config();
-  sasrec_options(config).eval_users = 70;
-  sasrec_options(config).full_ranking = false;
+  options_of<SasrecOptions>(config).eval_users = 70;
+  options_of<SasrecOptions>(config).full_ranking = false;
   const auto workload = make_small(config);
   const Sums sums = evaluate_with(*workload, 3);
   EXPECT_EQ(sums.size(), 4U);

@@ -33,8 +33,8 @@ inline RunConfig small_config() {
 }
 
 inline RunConfig with_form(RunConfig config, SasrecForm form) {
-  sasrec_options(config).norm_first = form == SasrecForm::kPreNorm;
-  sasrec_options(config).original = form == SasrecForm::kOriginal;
+  options_of<SasrecOptions>(config).norm_first = form == SasrecForm::kPreNorm;
+  options_of<SasrecOptions>(config).original = form == SasrecForm::kOriginal;
   return config;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runner/models/registry.h"
+#include "runner/models/workload_flags.h"
 #include "tests/runner/models/sasrec_fixture.h"
 
 namespace lockstep {
@@ -35,8 +36,8 @@ void clear_gradients(const SasrecWorkload& workload) {
 TEST(SasrecWorkload, starts_at_two_log_two_in_every_form) {
   for (const SasrecForm form : kForms) {
     RunConfig config = with_form(small_config(), form);
-    sasrec_options(config).hidden_units = 50;
-    sasrec_options(config).num_heads = 1;
+    options_of<SasrecOptions>(config).hidden_units = 50;
+    options_of<SasrecOptions>(config).num_heads = 1;
     const auto workload = make_small(config);
     const WeighedBatch batch = batch_of(*workload, batch_spec(0, 64));
     const double loss = workload->loss(batch.batch)[0].item<double>() / batch.weight;
@@ -62,7 +63,7 @@ TEST(SasrecWorkload, every_parameter_gets_a_gradient_and_padding_none) {
 
 TEST(SasrecWorkload, names_and_shapes_are_those_of_the_python_implementation) {
   RunConfig config = small_config();
-  sasrec_options(config).num_blocks = 1;
+  options_of<SasrecOptions>(config).num_blocks = 1;
   const auto workload = make_small(config);
   const int64_t items = workload->data().num_items();
   const std::vector<std::pair<std::string, std::vector<int64_t>>> expected = {
@@ -103,7 +104,7 @@ TEST(SasrecWorkload, parameters_are_a_function_of_the_seed) {
 
 TEST(SasrecWorkload, matrices_are_xavier_normal_and_padding_rows_zero) {
   RunConfig config = small_config();
-  sasrec_options(config).hidden_units = 64;
+  options_of<SasrecOptions>(config).hidden_units = 64;
   const auto workload = make_small(config);
   for (const NamedTensor& parameter : parameters_of(*workload)) {
     const at::Tensor& value = parameter.tensor;
@@ -172,7 +173,7 @@ TEST(SasrecWorkload, no_position_sees_what_comes_after_it) {
 TEST(SasrecWorkload, regularization_is_off_by_default_and_the_squared_table_otherwise) {
   EXPECT_FALSE(make_small(small_config())->regularization().defined());
   RunConfig config = small_config();
-  sasrec_options(config).l2_emb = 0.5;
+  options_of<SasrecOptions>(config).l2_emb = 0.5;
   const auto workload = make_small(config);
   const double squares = parameters_of(*workload)[0].tensor.square().sum().item<double>();
   EXPECT_NEAR(workload->regularization().item<double>(), 0.5 * squares, 1e-3);
@@ -250,17 +251,23 @@ TEST(SasrecWorkload, learning_rates_in_file_names_are_written_as_python_does) {
   }
 }
 
-TEST(Registry, says_how_the_worker_ends) {
+TEST(Registry, a_data_set_that_is_missing_ends_the_worker_as_such) {
   RunConfig config = small_config();
-  sasrec_options(config).dataset = "no-such-data-set";
-  const auto missing = make_workload(config, at::Device(at::kCPU));
+  options_of<SasrecOptions>(config).dataset = "no-such-data-set";
+  const auto missing = own_workloads().front().make(config, at::Device(at::kCPU), [](int64_t, int64_t) {});
   ASSERT_TRUE(std::holds_alternative<Failure>(missing));
   EXPECT_EQ(std::get<Failure>(missing).code, ExitCode::kData);
-  sasrec_options(config).num_heads = 3;
-  const auto heads = make_workload(config, at::Device(at::kCPU));
-  ASSERT_TRUE(std::holds_alternative<Failure>(heads));
-  EXPECT_EQ(std::get<Failure>(heads).code, ExitCode::kUsage);
-  EXPECT_NE(std::get<Failure>(heads).message.find("--num_heads 3"), std::string::npos);
+}
+
+TEST(Registry, the_command_line_has_the_same_workloads_and_each_has_all_its_parts) {
+  const WorkloadList& flags = all_workload_flags();
+  ASSERT_EQ(own_workloads().size(), flags.size());
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const PluginWorkload& own = own_workloads()[i];
+    EXPECT_EQ(own.flags.name, flags[i].name);
+    EXPECT_TRUE(own.make) << own.flags.name;
+    EXPECT_TRUE(own.run_task || own.flags.tasks.empty()) << own.flags.name;
+  }
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ at::Tensor times() {
 
 RunConfig tisasrec_config() {
   RunConfig config = small_config();
-  sasrec_options(config).variant = SequenceVariant::kTisasrec;
-  sasrec_options(config).tisasrec.time_span = 20;
+  options_of<SasrecOptions>(config).variant = SequenceVariant::kTisasrec;
+  options_of<SasrecOptions>(config).tisasrec.time_span = 20;
   return config;
 }
 
@@ -171,7 +171,7 @@ TEST(HyperConnection, comes_down_to_the_copies_and_a_gate) {
 TEST(TisasrecWorkload, every_parameter_gets_a_gradient) {
   for (const bool no_mhc : {true, false}) {
     RunConfig config = tisasrec_config();
-    sasrec_options(config).tisasrec.no_mhc = no_mhc;
+    options_of<SasrecOptions>(config).tisasrec.no_mhc = no_mhc;
     const auto workload = make_small(config);
     (loss_of(*workload, batch_spec(0, 8)) + workload->regularization()).backward();
     for (const NamedTensor& p : parameters_of(*workload)) EXPECT_TRUE(p.tensor.grad().defined()) << p.name;
@@ -181,7 +181,7 @@ TEST(TisasrecWorkload, every_parameter_gets_a_gradient) {
 TEST(TisasrecWorkload, micro_batches_add_up_to_the_batch_with_either_dropout) {
   for (const TimeDropout form : {TimeDropout::kTable, TimeDropout::kPairwise}) {
     RunConfig config = tisasrec_config();
-    sasrec_options(config).tisasrec.time_dropout = form;
+    options_of<SasrecOptions>(config).tisasrec.time_dropout = form;
     const auto workload = make_small(config);
     const torch::NoGradGuard no_grad;
     const auto loss = [&](int64_t first, int64_t count) {
