@@ -317,6 +317,7 @@ JobProgress read_progress(const Fields& from) {
   from.read("estimatedRemainingSeconds", progress.estimated_remaining_seconds);
   from.read("loss", progress.loss);
   from.read("samplesPerSecond", progress.samples_per_second);
+  from.read("stepsPerSecond", progress.steps_per_second);
   from.each_object("metrics", [&](const Fields& entry) {
     MetricValue& metric = progress.metrics.emplace_back();
     entry.read("name", metric.name);
@@ -423,6 +424,7 @@ Json to_json(const JobProgress& progress) {
   if (progress.estimated_remaining_seconds) json["eta"] = format_duration(*progress.estimated_remaining_seconds);
   put_if_set(json, "loss", progress.loss);
   put_if_set(json, "samplesPerSecond", progress.samples_per_second);
+  put_if_set(json, "stepsPerSecond", progress.steps_per_second);
   put_if_set(json, "lastCheckpointStep", progress.last_checkpoint_step);
   for (const MetricValue& metric : progress.metrics) {
     json["metrics"].push_back({{"name", metric.name}, {"value", metric.value}});

@@ -182,6 +182,7 @@ struct JobProgress {
   std::optional<int64_t> estimated_remaining_seconds;
   std::string loss;  // of the last step, "0.4321"
   std::string samples_per_second;
+  std::string steps_per_second;  // of a program whose samples nobody counts
   std::vector<MetricValue> metrics;
   std::optional<int64_t> last_checkpoint_step;
   UnixSeconds last_updated_time = 0;

@@ -71,6 +71,7 @@ api::JobProgress read_progress(const Json& from) {
   }
   if (const auto loss = real_field(from, "loss")) p.loss = number_text(*loss);
   if (const auto rate = real_field(from, "samplesPerSecond")) p.samples_per_second = number_text(*rate);
+  if (const auto rate = real_field(from, "stepsPerSecond")) p.steps_per_second = number_text(*rate);
   return p;
 }
 

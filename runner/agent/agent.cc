@@ -155,6 +155,8 @@ NodeRanks::Handlers Agent::worker_handlers() {
           .on_end = [this](const WorkerEnd& worker_end) { on_worker_end(worker_end); },
           .on_line = [this](int local_rank, bool to_stderr,
                             const std::string& line) { on_line(local_rank, to_stderr, line); },
+          .on_unfinished = [this](int local_rank, bool to_stderr,
+                                  const std::string& text) { on_unfinished(local_rank, to_stderr, text); },
           .on_note = [this](const std::string& line) { terminal_.err_line("lockstep: " + line); },
           .on_progress =
               [this](int64_t step) {
@@ -163,15 +165,21 @@ NodeRanks::Handlers Agent::worker_handlers() {
               }};
 }
 
-void Agent::on_line(int local_rank, bool to_stderr, const std::string& line) {
+// Of each line of this rank.
+std::string Agent::prefix_of(int local_rank) const {
   const int rank = rank_of(local_rank);
   const bool has_template = options_.program && !options_.program->output.prefix.empty();
-  const std::string prefix =
-      has_template ? line_prefix(options_.program->output.prefix, options_.program->role, rank, local_rank)
-      : rank == 0  ? ""
-                   : "[rank " + std::to_string(rank) + "] ";
-  const std::string text = prefix + line;
+  if (has_template) return line_prefix(options_.program->output.prefix, options_.program->role, rank, local_rank);
+  return rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
+}
+
+void Agent::on_line(int local_rank, bool to_stderr, const std::string& line) {
+  const std::string text = prefix_of(local_rank) + line;
   to_stderr ? terminal_.err_line(text) : terminal_.out_line(text);
+}
+
+void Agent::on_unfinished(int local_rank, bool to_stderr, const std::string& text) {
+  terminal_.set_unfinished(2 * local_rank + (to_stderr ? 1 : 0), text.empty() ? text : prefix_of(local_rank) + text);
 }
 
 void Agent::on_worker_end(const WorkerEnd& worker_end) {
@@ -751,14 +759,14 @@ void Agent::on_deadline(TimePoint at) {
 }
 
 void Agent::arm_display_timer() {
-  if (!is_first() || (options_.program && options_.program->terminal_rank)) return;
+  if (options_.program ? options_.program->terminal_rank.has_value() : !is_first()) return;
   display_timer_.expires_after(terminal_.interval());
   display_timer_.async_wait([this](boost::system::error_code error) {
     if (error || exit_code_) return;
     if (is_ending()) {
       terminal_.hide_progress();
     } else {
-      terminal_.show_progress(progress_view(), now());
+      terminal_.show_progress(is_first() ? std::optional(progress_view()) : std::nullopt, now());
     }
     arm_display_timer();
   });

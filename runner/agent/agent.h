@@ -129,6 +129,8 @@ class Agent {
   void on_resumed(int local_rank, const Resumed& resumed);
   void record_in_folder(const Resumed& resumed, const std::optional<Recovery>& recovery);
   void on_line(int local_rank, bool to_stderr, const std::string& line);
+  void on_unfinished(int local_rank, bool to_stderr, const std::string& text);
+  [[nodiscard]] std::string prefix_of(int local_rank) const;
 
   // Beats.
   void arm_look_timer();

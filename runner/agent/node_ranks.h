@@ -34,6 +34,8 @@ class NodeRanks {
     std::function<void(int local_rank, const WorkerMessage&)> on_message;
     std::function<void(const WorkerEnd&)> on_end;
     std::function<void(int local_rank, bool to_stderr, const std::string& line)> on_line;
+    // What the last line shows that has not ended (a progress bar); empty: none.
+    std::function<void(int local_rank, bool to_stderr, const std::string& text)> on_unfinished;
     std::function<void(const std::string& line)> on_note;  // for the agent's stderr
     // A program that knows nothing of Lockstep has made progress that a restart does not lose; at which step.
     std::function<void(int64_t step)> on_progress;

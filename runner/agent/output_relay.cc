@@ -1,6 +1,7 @@
 #include "runner/agent/output_relay.h"
 
 #include <array>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -12,10 +13,25 @@ namespace {
 
 constexpr size_t kOutputLineBytesMax = size_t{1} << 20;  // a longer line is cut into several
 
+// What a terminal shows of a line: the text after its last '\r', but for those at its end. Blanks behind a '\r' wipe a
+// line out.
+std::string shown_of(std::string_view line) {
+  const size_t last = line.find_last_not_of('\r');
+  if (last == std::string_view::npos) return "";
+  line = line.substr(0, last + 1);
+  const size_t begin = line.rfind('\r');
+  if (begin == std::string_view::npos) return std::string(line);
+  line = line.substr(begin + 1);
+  return line.find_first_not_of(' ') == std::string_view::npos ? "" : std::string(line);
+}
+
 }  // namespace
 
-OutputRelay::OutputRelay(asio::io_context& loop, int fd, OnLine on_line)
-    : pipe_(loop, fd), on_line_(std::move(on_line)), splitter_(kOutputLineBytesMax) {
+OutputRelay::OutputRelay(asio::io_context& loop, int fd, OnLine on_line, OnLine on_unfinished)
+    : pipe_(loop, fd),
+      on_line_(std::move(on_line)),
+      on_unfinished_(std::move(on_unfinished)),
+      splitter_(kOutputLineBytesMax) {
   error_code ignored;
   pipe_.non_blocking(true, ignored);
 }
@@ -35,15 +51,24 @@ bool OutputRelay::read_available() {
   if (error) return error == asio::error::would_block;
   splitter_.append(std::string_view(chunk.data(), size));
   relay_lines();
+  relay_unfinished();
   return true;
+}
+
+void OutputRelay::relay_unfinished() {
+  if (!on_unfinished_) return;
+  std::string text = shown_of(splitter_.rest());
+  if (text == unfinished_) return;
+  unfinished_ = std::move(text);
+  on_unfinished_(unfinished_);
 }
 
 void OutputRelay::relay_lines() {
   while (true) {
     const Result<std::optional<std::string>> line = splitter_.next_line();
-    if (!line.ok()) return on_line_(splitter_.take_rest());
+    if (!line.ok()) return on_line_(shown_of(splitter_.take_rest()));
     if (!line->has_value()) return;
-    on_line_(**line);
+    on_line_(shown_of(**line));
   }
 }
 
@@ -55,7 +80,8 @@ void OutputRelay::finish() {
     splitter_.append(std::string_view(chunk.data(), size));
     relay_lines();
   }
-  if (const std::string rest = splitter_.take_rest(); !rest.empty()) on_line_(rest);
+  if (const std::string rest = splitter_.take_rest(); !rest.empty()) on_line_(shown_of(rest));
+  relay_unfinished();
   pipe_.close(error);
 }
 

@@ -37,7 +37,10 @@ void ProgramOutput::take(int local_rank, int stdout_fd, int stderr_fd) {
 
 std::shared_ptr<OutputRelay> ProgramOutput::relay(int local_rank, int fd, bool to_stderr) {
   auto made = std::make_shared<OutputRelay>(
-      loop_, fd, [this, local_rank, to_stderr](const std::string& line) { on_line(local_rank, to_stderr, line); });
+      loop_, fd, [this, local_rank, to_stderr](const std::string& line) { on_line(local_rank, to_stderr, line); },
+      [this, local_rank, to_stderr](const std::string& text) {
+        if (options_.is_shown(local_rank, to_stderr)) handlers_.on_unfinished(local_rank, to_stderr, text);
+      });
   made->start();
   return made;
 }

@@ -23,7 +23,8 @@ namespace lockstep {
 class ProgramOutput {
  public:
   struct Handlers {
-    std::function<void(int local_rank, bool to_stderr, const std::string& line)> on_line;  // is to be shown
+    std::function<void(int local_rank, bool to_stderr, const std::string& line)> on_line;        // is to be shown
+    std::function<void(int local_rank, bool to_stderr, const std::string& text)> on_unfinished;  // as in NodeRanks
     std::function<void(const std::string& line)> on_note;
   };
 

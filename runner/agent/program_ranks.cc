@@ -115,7 +115,7 @@ ProgramRanks::ProgramRanks(boost::asio::io_context& loop, ProgramCommand command
       oom_kills_(std::move(oom_kill_path)),
       handlers_(std::move(handlers)),
       output_(loop, command_.output, command_.log_folder, nproc,
-              {.on_line = handlers_.on_line, .on_note = handlers_.on_note}),
+              {.on_line = handlers_.on_line, .on_unfinished = handlers_.on_unfinished, .on_note = handlers_.on_note}),
       kept_progress_(command_.checkpoint_folder),
       ranks_(static_cast<size_t>(nproc)),
       step_timer_(loop) {
@@ -361,8 +361,10 @@ void ProgramRanks::on_forked(const std::vector<pid_t>& pids) {
     const int local_rank = asked[i];
     Rank& rank = at(local_rank);
     if (i >= pids.size()) {
-      fail_to_start(local_rank,
-                    Error{ErrorCode::kUnavailable, "the zygote could not fork it: no memory or no process"});
+      handlers_.on_note("rank " + std::to_string(rank.assignment->rank) +
+                        " is started from the beginning: the zygote could not fork it, for lack of memory or of "
+                        "processes (ulimit -u)");
+      start_instead_of_fork(local_rank);
       continue;
     }
     rank.pid = pids[i];
@@ -384,17 +386,19 @@ void ProgramRanks::on_zygote_end(const std::string& why) {
   zygote_failed_ = true;
   zygote_.reset();
   for (const std::vector<int>& asked : std::exchange(fork_requests_, {})) {
-    for (const int local_rank : asked) {
-      Rank& rank = at(local_rank);
-      if (rank.state != State::kForking) continue;
-      output_.finish(local_rank);
-      rank.state = State::kAwaiting;
-      if (rank.is_cut) {
-        leave(local_rank);
-      } else if (const Status started = exec_program(local_rank); !started.ok()) {
-        fail_to_start(local_rank, started.error());
-      }
-    }
+    for (const int local_rank : asked) start_instead_of_fork(local_rank);
+  }
+}
+
+void ProgramRanks::start_instead_of_fork(int local_rank) {
+  Rank& rank = at(local_rank);
+  if (rank.state != State::kForking) return;
+  output_.finish(local_rank);
+  rank.state = State::kAwaiting;
+  if (rank.is_cut) {
+    leave(local_rank);
+  } else if (const Status started = exec_program(local_rank); !started.ok()) {
+    fail_to_start(local_rank, started.error());
   }
 }
 

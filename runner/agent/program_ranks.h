@@ -109,6 +109,7 @@ class ProgramRanks final : public NodeRanks {
   Result<Zygote*> zygote(const PythonCommand& python);
   void on_forked(const std::vector<pid_t>& pids);
   void on_zygote_end(const std::string& why);
+  void start_instead_of_fork(int local_rank);
   Status prepare_page(Rank& rank);
   void fail_to_start(int local_rank, const Error& error);
 

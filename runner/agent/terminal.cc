@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runner/base/utf8.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,6 +24,12 @@ int columns_of_terminal(int fd) {
   winsize size{};
   if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kColumnsWhenUnknown;
   return size.ws_col;
+}
+
+std::string first_characters(const std::string& text, int count) {
+  size_t end = 0;
+  for (int i = 0; i < count && end < text.size(); ++i) end += std::max<size_t>(1, code_point_at(text, end).bytes);
+  return text.substr(0, end);
 }
 
 }  // namespace
@@ -39,11 +47,17 @@ void Terminal::err_line(const std::string& line) {
   write(stderr_fd_, line + "\n");
 }
 
-void Terminal::show_progress(const ProgressView& view, TimePoint now) {
+void Terminal::set_unfinished(int source, const std::string& text) {
+  if (unfinished_.empty()) unfinished_of_ = source;
+  if (source == unfinished_of_) unfinished_ = text;
+}
+
+void Terminal::show_progress(const std::optional<ProgressView>& view, TimePoint now) {
   if (last_shown_ && now - *last_shown_ < interval()) return;
+  if (!view && unfinished_.empty()) return;
   if (!options_.live) {
     // The first plain line is printed after one interval, because before that there is no progress.
-    if (last_shown_) print_plain(view);
+    if (last_shown_) print_plain(unfinished_.empty() ? render_plain_line(*view) : unfinished_);
     last_shown_ = now;
     return;
   }
@@ -51,7 +65,9 @@ void Terminal::show_progress(const ProgressView& view, TimePoint now) {
   if (!waiting_.empty()) return;  // by the time it is written, it would be outdated
   // One column stays free, because some terminals wrap a full line.
   const ProgressStyle style{.columns = columns_of_terminal(stdout_fd_) - 1, .color = true, .unicode = options_.unicode};
-  write(stdout_fd_, std::string(kClearLine) + render_progress_line(view, style));
+  const std::string line =
+      unfinished_.empty() ? render_progress_line(*view, style) : first_characters(unfinished_, style.columns);
+  write(stdout_fd_, std::string(kClearLine) + line);
   live_line_shown_ = true;
 }
 
@@ -111,8 +127,7 @@ bool Terminal::write_some(std::chrono::milliseconds patience) {
   return true;
 }
 
-void Terminal::print_plain(const ProgressView& view) {
-  std::string line = render_plain_line(view);
+void Terminal::print_plain(std::string line) {
   if (line == last_plain_) return;
   out_line(line);
   last_plain_ = std::move(line);

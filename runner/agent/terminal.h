@@ -1,11 +1,12 @@
 // Terminal: the agent's output: lines relayed from workers, its own lines, and one progress display.
 //
 // On a terminal the progress line is redrawn in place, at most every kRedrawInterval, and erased before any other line
-// is printed. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval.
-// When the reader of the output stops reading (Ctrl-S, a pager, a blocked container log), writing must not block,
-// because the same thread sends heartbeats. So output waits in memory, up to kUnreadBytesMax; beyond that the oldest
-// lines are dropped, and a line says how many.
-// Threads: one. Time is an argument. Errors of writing are ignored (a closed pipe must not end a training run).
+// is printed. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval. A program
+// that draws a line of its own (a progress bar) has the place of the progress line until it ends it. When the reader of
+// the output stops reading (Ctrl-S, a pager, a blocked container log), writing must not block, because the same thread
+// sends heartbeats. So output waits in memory, up to kUnreadBytesMax; beyond that the oldest lines are dropped, and a
+// line says how many. Threads: one. Time is an argument. Errors of writing are ignored (a closed pipe must not end a
+// training run).
 #pragma once
 
 #include <chrono>
@@ -37,8 +38,10 @@ class Terminal {
   void out_line(const std::string& line);  // to stdout
   void err_line(const std::string& line);  // to stderr
 
-  // Shows `view` if interval() has passed since the last time.
-  void show_progress(const ProgressView& view, TimePoint now);
+  // The line that `source` draws and has not ended; empty: none. Of several sources the one that began first is shown.
+  void set_unfinished(int source, const std::string& text);
+  // Shows the unfinished line, else `view` if there is one, when interval() has passed since the last time.
+  void show_progress(const std::optional<ProgressView>& view, TimePoint now);
   // Erases the progress line.
   void hide_progress();
 
@@ -56,7 +59,7 @@ class Terminal {
     std::string bytes;
   };
 
-  void print_plain(const ProgressView& view);  // prints nothing when the line would equal the last one
+  void print_plain(std::string line);  // prints nothing when it equals the last one
   void write(int fd, std::string bytes);
   bool write_some(std::chrono::milliseconds patience);
 
@@ -69,6 +72,8 @@ class Terminal {
   bool live_line_shown_ = false;
   std::optional<TimePoint> last_shown_;
   std::string last_plain_;
+  std::string unfinished_;
+  int unfinished_of_ = 0;  // its source
 };
 
 // Whether stdout is a terminal on which a line may be redrawn, given what the environment says.

@@ -44,7 +44,7 @@ bool ignores_hangup() {
 void reset_signals() {
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
+  for (const int signal : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
   // Whatever else this program handles; what it ignores stays ignored, as SIGHUP under nohup.
   for (int signal = 1; signal < SIGRTMIN; ++signal) {
     struct sigaction present {};

@@ -30,7 +30,9 @@ class LineSplitter {
   Result<std::optional<std::string>> next_line();
   // True when a whole line has arrived: next_line() then returns it, or an error if it is too long.
   [[nodiscard]] bool has_line() const { return buffer_.find('\n', scanned_) != std::string::npos; }
-  // The bytes after the last newline; to be called at the end of a stream.
+  // The bytes after the last newline, which next_line() has seen.
+  [[nodiscard]] std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
+  // The same, taken out; to be called at the end of a stream.
   std::string take_rest();
 
  private:

@@ -54,14 +54,16 @@ std::unique_ptr<GpuMonitor> open_gpu_monitor(const Environment& environment) {
   return GpuMonitor::open(visible == environment.end() ? std::nullopt : std::optional(visible->second));
 }
 
-// Refuses flags and variables that contradict `lockstep run`, which starts the ranks of a machine itself.
-Status check_placement(const Environment& environment, const LaunchOptions& launch) {
+// Refuses flags and variables that contradict `lockstep run` and `lockstep launch`, which start the ranks of a machine
+// themselves.
+Status check_placement(const Environment& environment, const LaunchOptions& launch, bool starts_program) {
   if (launch.local_rank) {
-    return invalid("--local_rank " + std::to_string(*launch.local_rank) +
-                   ": `lockstep run` starts the ranks itself: leave it out, or put `lockstep-worker` in its place "
-                   "under a launcher");
+    return invalid("--local_rank " + std::to_string(*launch.local_rank) + ": `lockstep " +
+                   (starts_program ? "launch` starts the ranks itself: leave it out"
+                                   : "run` starts the ranks itself: leave it out, or put `lockstep-worker` in its "
+                                     "place under a launcher"));
   }
-  return check_agent_environment(environment, launch);
+  return check_agent_environment(environment, launch, starts_program);
 }
 
 // Every rank of the largest group that may form needs at least one sample.
@@ -165,19 +167,6 @@ Result<std::chrono::seconds> stop_timeout_of(const Environment& environment, con
   return seconds ? std::chrono::seconds(*seconds) : kStopGrace;
 }
 
-// A foreign program may run on the CPU, or share GPUs: the machine is only described.
-LocalRanks describe_program_ranks(int nproc, int gpus) {
-  LocalRanks ranks{.nproc = nproc, .uses_gpus = gpus > 0, .may_share_gpus = true, .is_warning = false, .line = ""};
-  ranks.line = "starting " + plural(nproc, "rank");
-  if (gpus > 0) ranks.line += " on a machine with " + plural(gpus, "GPU");
-  if (gpus > 0 && nproc > gpus) {
-    ranks.is_warning = true;
-    ranks.line = "warning: " + ranks.line + ": a rank whose LOCAL_RANK is " + std::to_string(gpus) +
-                 " or more has none of its own (--nproc)";
-  }
-  return ranks;
-}
-
 Status set_membership(Prepared& p) {
   const LaunchOptions& launch = p.config.launch;
   AgentOptions& agent = p.agent;
@@ -237,7 +226,7 @@ Result<Prepared> prepare(AgentRequest request) {
   p.environment = std::move(request.environment);
   TRY(take_job_s_defaults(p.config, p.environment));
   const LaunchOptions& launch = p.config.launch;
-  TRY(check_placement(p.environment, launch));
+  TRY(check_placement(p.environment, launch, request.program.has_value()));
   p.agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
   if (request.program) TRY(find_node_rank_of(p));
   TRY_ASSIGN(p.place, derive_agent_place(p.environment, read_host_name(), launch));
@@ -341,6 +330,7 @@ int run_agent(Prepared prepared) {
   // A closed pipe must not end the run in the middle of a step. A closed terminal sends SIGHUP, which stops it in
   // order.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that is as large as `ulimit -f` allows
   const int port = prepared.config.launch.status_port;
   const bool port_required = port_is_required(prepared);
   const std::string status_advice =

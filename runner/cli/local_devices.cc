@@ -71,4 +71,17 @@ Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevi
                     .line = plural(usable_gpus, "GPU") + " detected, training on " + plural(nproc, "rank")};
 }
 
+LocalRanks describe_program_ranks(int nproc, int gpus) {
+  LocalRanks ranks{.nproc = nproc, .uses_gpus = gpus > 0, .may_share_gpus = true, .is_warning = false, .line = ""};
+  ranks.line = "starting " + plural(nproc, "rank");
+  if (gpus > 0) ranks.line += " on a machine with " + plural(gpus, "GPU");
+  if (gpus > 0 && nproc > gpus) {
+    ranks.is_warning = true;
+    ranks.line = "warning: " + ranks.line + ": a rank whose LOCAL_RANK is " + std::to_string(gpus) +
+                 " or more has none of its own, and a program that takes a GPU per rank ends there (\"invalid device "
+                 "ordinal\"): lower --nproc";
+  }
+  return ranks;
+}
+
 }  // namespace lockstep

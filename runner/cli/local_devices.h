@@ -33,4 +33,8 @@ struct LocalRanks {
 // there are: then a GPU of this machine is missing.
 Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevices& devices);
 
+// Of a program of the user's, which may run on the CPU, or share GPUs: the machine is only described. With a warning
+// where there are more ranks than GPUs.
+LocalRanks describe_program_ranks(int nproc, int gpus);
+
 }  // namespace lockstep

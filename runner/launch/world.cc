@@ -538,7 +538,7 @@ Result<std::optional<NodePlace>> find_task_place(const Reader& env, const NodeCo
   TRY_ASSIGN(const std::optional<int> size, env.number(launcher.size_name, 1, kCountMax));
   if (*size != counts.max) {
     return invalid(env.setting(launcher.size_name) + " tasks for " + std::to_string(counts.max) +
-                   " nodes (--nnodes): `lockstep run` is started once per node");
+                   " nodes (--nnodes): start one task on each node");
   }
   return std::optional<NodePlace>(
       NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, env.setting(launcher.rank_name)});
@@ -654,26 +654,29 @@ Result<World> derive_world(const Environment& environment, const std::string& ho
   return single_world(env, launch, nnodes);
 }
 
-Status check_agent_environment(const Environment& environment, const LaunchOptions& launch) {
+Status check_agent_environment(const Environment& environment, const LaunchOptions& launch, bool starts_program) {
   const Reader env(environment);
   TRY(check_pair(env));
   TRY(read_local_rank(env, launch));
   TRY(check_ddp(env, launch));
   TRY(check_gloo_interface(env));
-  constexpr const char* kUseWorker =
-      "`lockstep run` starts the ranks itself, once per node: put `lockstep-worker` in its place under a launcher";
+  const std::string run_once_per_node =
+      starts_program ? "`lockstep launch` starts the ranks itself: start it once per node, and give --nnodes (srun "
+                       "--ntasks-per-node=1 lockstep launch --nnodes N --nproc M …; on one node without the launcher)"
+                     : "`lockstep run` starts the ranks itself, once per node: put `lockstep-worker` in its place "
+                       "under a launcher";
   const bool has_address = env.has(env::kMasterAddr) && env.has(env::kMasterPort);
   const bool several_ranks = env.text(env::kWorldSize) != "1" && !launch.nnodes;
   if (env.has(env::kRank) && (has_address || several_ranks)) {
     return invalid(std::string(has_address ? "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT" : "RANK and WORLD_SIZE") +
-                   " are set, as torchrun does for the ranks that it starts; " + kUseWorker + ", or unset RANK");
+                   " are set, as torchrun does for the ranks that it starts; " + run_once_per_node + ", or unset RANK");
   }
   // With --nnodes above 1 the launcher has started one agent per node, as intended.
   if (launch.nnodes.value_or(1) > 1) return {};
   TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
   if (launcher.found() && env.text(launcher.size_name) != "1" &&
       (launcher.mpi != nullptr || !is_slurm_batch_script(env))) {
-    return invalid(env.setting(launcher.size_name) + " says that several of these were started; " + kUseWorker);
+    return invalid(env.setting(launcher.size_name) + " says that several of these were started; " + run_once_per_node);
   }
   const bool knows_nodes = launch.nnodes || launch.local_nodes || env.has(env::kNumNodes) || env.has(env::kMaxNodes);
   if (knows_nodes) return {};

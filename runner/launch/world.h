@@ -48,10 +48,11 @@ struct World {
 Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch);
 
 // What `lockstep run` checks before it starts anything: the contradictions of derive_world, and a launcher (torchrun,
-// srun, mpirun) that has already started several of us, each of which would start all ranks again (the message names
-// `lockstep-worker`), or a system that started one per node (Kubeflow Trainer, an Indexed Job) without --nnodes, so
-// that each would train alone (it names the flags).
-Status check_agent_environment(const Environment& environment, const LaunchOptions& launch);
+// srun, mpirun) that has already started several of us, each of which would start all ranks again (the message says
+// what to start instead), or a system that started one per node (Kubeflow Trainer, an Indexed Job) without --nnodes, so
+// that each would train alone (it names the flags). `starts_program`: for `lockstep launch`, in the same way.
+Status check_agent_environment(const Environment& environment, const LaunchOptions& launch,
+                               bool starts_program = false);
 
 // Which node an agent is, among how many, and where node 0's agent listens.
 struct AgentPlace {

@@ -16,6 +16,8 @@ from runs import Running
 PROGRAMS = ROOT / "tests/python/user_programs"
 VENV = pathlib.Path(sys.executable).parent
 TORCHRUN = VENV / "torchrun"
+# Starts scripts with a Python that has no torch, and parks in a moment: for what does not need it.
+WITHOUT_TORCH = {"PYTHON_EXEC": sys._base_executable}
 
 
 def environment(**extra):
@@ -74,7 +76,7 @@ def under_torchrun(tmp_path_factory):
 
 
 def test_ranks_get_the_variables_of_torchrun(run, launch):
-    ours = variables_of(launch("--nproc_per_node", 2, PROGRAMS / "environment.py").stdout)
+    ours = variables_of(launch("--nproc_per_node", 2, PROGRAMS / "environment.py", **WITHOUT_TORCH).stdout)
     theirs = variables_of(text(run([TORCHRUN, "--standalone", "--nproc_per_node", "2", PROGRAMS / "environment.py"], **environment())))
     assert ours.keys() == theirs.keys() == {0, 1}
     # Rank 0 serves the store itself, because the agent has none; a lost rank is started again without being asked to.
@@ -105,7 +107,7 @@ def test_a_rank_that_raises_is_named_with_its_line_and_all_start_again_from_the_
 
 
 def test_the_first_that_failed_is_named_also_when_another_ends_before_it(launch, tmp_path):
-    done = launch("--nproc", 2, "--max_restarts", 0, PROGRAMS / "two_faults.py")
+    done = launch("--nproc", 2, "--max_restarts", 0, PROGRAMS / "two_faults.py", **WITHOUT_TORCH)
     assert done.returncode == 1, text(done)
     assert re.search(r"rank 1 .*: ValueError: the first fault \(two_faults\.py:\d+", done.stderr), text(done)
 
@@ -173,7 +175,7 @@ kill -0 $(cat {tmp_path}/orphan) 2>/dev/null && echo "it lives" || echo "it is g
 def test_a_script_that_was_edited_between_restarts_is_read_again(launch, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import pathlib, sys\npathlib.Path(__file__).write_text('print(\"the new code\")')\nsys.exit('not yet')\n")
-    done = launch("--nproc", 1, script)
+    done = launch("--nproc", 1, script, **WITHOUT_TORCH)
     assert done.returncode == 0 and "the new code" in done.stdout, text(done)
 
 
@@ -192,7 +194,7 @@ if __name__ == "__main__":
     atexit.register(lambda: print("at its end", flush=True))
     sys.exit(0)
 """)
-    done = launch("--nproc", 1, "train.py", "--flag", "a b")
+    done = launch("--nproc", 1, "train.py", "--flag", "a b", **WITHOUT_TORCH)
     assert done.returncode == 0 and "at its end" in done.stdout, text(done)
 
 
@@ -213,7 +215,7 @@ optimizer.step()
 
 @pytest.mark.long  # a minute: seventy ranks on two cores
 def test_more_ranks_than_one_request_holds(launch):
-    done = launch("--nproc", 70, PROGRAMS / "environment.py")
+    done = launch("--nproc", 70, PROGRAMS / "environment.py", **WITHOUT_TORCH)
     assert done.returncode == 0 and variables_of(done.stdout).keys() == set(range(70)), text(done)
 
 
@@ -221,7 +223,7 @@ def test_a_module_is_started_by_its_name(launch, tmp_path):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/__init__.py").write_text("")
     (tmp_path / "pkg/train.py").write_text("import sys; print(__name__, __package__, sys.argv[1:])")
-    done = launch("--nproc", 1, "-m", "pkg.train", "x")
+    done = launch("--nproc", 1, "-m", "pkg.train", "x", **WITHOUT_TORCH)
     assert done.returncode == 0 and "__main__ pkg ['x']" in done.stdout, text(done)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from jobs import free_port
 from programs import ROOT, text
-from test_launch import Launch, environment, launch, losses_of, under_torchrun  # noqa: F401 (fixtures)
+from test_launch import WITHOUT_TORCH, Launch, environment, launch, losses_of, under_torchrun  # noqa: F401 (fixtures)
 
 PROGRAMS = ROOT / "tests/python/user_programs"
 
@@ -39,7 +39,7 @@ def test_a_folder_and_a_zip_file_are_started_as_python_does_it(launch, tmp_path)
 def test_a_syntax_error_is_told_with_its_line(launch, tmp_path):
     (tmp_path / "train.py").write_text("import sys\nif True\n    pass\n")
     for how in ([], ["--no_zygote"]):
-        done = launch("--max_restarts", 0, *how, "train.py")
+        done = launch("--max_restarts", 0, *how, "train.py", **WITHOUT_TORCH)
         assert done.returncode == 1, text(done)
         assert re.search(r"SyntaxError: .*\(train\.py:2", done.stderr), text(done)
 
@@ -103,7 +103,7 @@ print("RANK", os.environ["RANK"], "MINE", os.environ.get("MINE"))
 os.environ.update(MINE="1", RANK="7")
 sys.exit(0 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" else 1)
 """)
-    done = launch("train.py")
+    done = launch("train.py", **WITHOUT_TORCH)
     assert done.returncode == 0 and done.stdout.count("RANK 0 MINE None") == 2, text(done)
 
 
@@ -138,6 +138,15 @@ def test_a_program_that_floods_stderr(lockstep, tmp_path, mebibytes):
     assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 100_000, status
 
 
+def test_files_that_may_not_grow_are_said_once_and_training_goes_on(lockstep, tmp_path):
+    """As `ulimit -f` and a batch system set it: the kernel ends a program that does not expect this."""
+    script = (f"ulimit -f 64; exec {lockstep} launch --status_port 0 --log_dir logs -- "
+              "sh -c 'for i in $(seq 3000); do echo $i xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done; echo the end'")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=environment(), cwd=tmp_path)
+    assert done.returncode == 0 and "the end" in done.stdout, text(done)
+    assert done.stderr.count("the output of the ranks is not written to its files") == 1 and "File too large" in done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts a small disk")
 def test_a_full_disk_is_said_once_and_training_goes_on(lockstep, tmp_path):
     (tmp_path / "logs").mkdir()
@@ -146,6 +155,63 @@ def test_a_full_disk_is_said_once_and_training_goes_on(lockstep, tmp_path):
     done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, env=environment(), cwd=tmp_path)
     assert done.returncode == 0 and "the end" in done.stdout, text(done)
     assert done.stderr.count("the output of the ranks is not written to its files") == 1 and "No space left on device" in done.stderr
+
+
+# Runs before the zygote's own code, and in no rank.
+IN_THE_ZYGOTE = "import os, sys\nif '-c' in sys.orig_argv:\n"
+
+
+@pytest.mark.parametrize("forks, missing", [(0, [0, 1]), (1, [0, 1]), (2, [1])])
+def test_a_rank_that_the_zygote_cannot_fork_is_started_from_the_beginning(launch, tmp_path, forks, missing):
+    """For lack of memory, or of processes: when the zygote itself cannot fork, or the process between it and the ranks."""
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/sitecustomize.py").write_text(IN_THE_ZYGOTE + f"""
+    fork, left = os.fork, list(range({forks}))
+    def fork_while_there_is_memory():
+        if not left:
+            raise OSError(12, "Cannot allocate memory")
+        left.pop()
+        return fork()
+    os.fork = fork_while_there_is_memory
+""")
+    (tmp_path / "train.py").write_text("import os\nprint('rank', os.environ['RANK'], 'runs')\n")
+    done = launch("--nproc", 2, "train.py", PYTHONPATH=str(tmp_path / "packages"), **WITHOUT_TORCH)
+    assert done.returncode == 0 and "rank 0 runs" in done.stdout and "rank 1 runs" in done.stdout, text(done)
+    said = re.findall(r"rank (\d) is started from the beginning: the zygote could not fork it, for lack of memory", done.stderr)
+    assert [int(rank) for rank in said] == missing and "(Crash)" not in done.stderr, text(done)
+
+
+def test_a_zygote_that_is_killed_while_it_imports_costs_no_rank(launch, tmp_path):
+    """When memory is short, the kernel ends it first."""
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/sitecustomize.py").write_text(IN_THE_ZYGOTE + "    os.kill(os.getpid(), 9)\n")
+    (tmp_path / "train.py").write_text("print('it runs')\n")
+    done = launch("--nproc", 2, "train.py", PYTHONPATH=str(tmp_path / "packages"), **WITHOUT_TORCH)
+    assert done.returncode == 0 and done.stdout.count("it runs") == 2, text(done)
+    assert "no rank is forked any more, each is started from the beginning" in done.stderr and "(Crash)" not in done.stderr
+
+
+@pytest.mark.parametrize("name, source, said", [
+    ("torch/__init__.py", "import types\ncuda = types.SimpleNamespace(is_initialized=lambda: True)\n",
+     "torch: it initialises CUDA when it is imported"),
+    ("torch/__init__.py", "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
+     "torch: it starts 1 threads when it is imported"),
+    ("sitecustomize.py", "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
+     "Python itself, or a sitecustomize: it starts 1 threads"),
+], ids=["CUDA", "a thread of torch", "a thread of sitecustomize"])
+def test_what_cannot_be_forked_is_started_from_the_beginning_and_named(launch, tmp_path, name, source, said):
+    (tmp_path / "packages/torch").mkdir(parents=True)
+    (tmp_path / "packages" / name).write_text(source)
+    (tmp_path / "train.py").write_text("import os\nprint('it runs')\nos._exit(0)\n")
+    done = launch("--nproc", 2, "train.py", PYTHONPATH=str(tmp_path / "packages"), **WITHOUT_TORCH)
+    assert done.returncode == 0 and done.stdout.count("it runs") == 2, text(done)
+    assert "no rank is forked any more" in done.stderr and said in done.stderr, text(done)
+
+
+def test_several_that_a_launcher_has_started_are_told_how_to_start_one_per_node(launch):
+    done = launch("--", "true", SLURM_PROCID="0", SLURM_NTASKS="4", SLURM_STEP_ID="0")
+    assert done.returncode == 2 and "srun --ntasks-per-node=1 lockstep launch --nnodes N" in done.stderr, text(done)
+    assert "lockstep-worker" not in done.stderr and "lockstep run" not in done.stderr
 
 
 def test_chaos_finds_a_program_and_its_page_shows_the_recovery(lockstep, run, tmp_path, under_torchrun):
@@ -171,29 +237,60 @@ def test_nodes_without_a_number_get_one_from_the_coordinator(lockstep, tmp_path)
     assert sorted(re.findall(r"rank (\d) of 3 on (\d)", "".join(output))) == [("0", "0"), ("1", "1"), ("2", "2")], output
 
 
+class OnATerminal:
+    """`lockstep launch` with a terminal of its own."""
+
+    def __init__(self, lockstep, folder, *words, **variables):
+        self.seen = b""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execve(lockstep, [lockstep, "launch", "--status_port", "0", *words],
+                      environment(**{"TERM": "xterm", "CI": "", **variables}))
+
+    def wait_for(self, words):
+        while words not in self.seen:
+            self.seen += os.read(self.terminal, 4096)
+
+    def write(self, text):
+        os.write(self.terminal, text)
+
+    def end(self):
+        """The exit code."""
+        try:
+            while piece := os.read(self.terminal, 4096):
+                self.seen += piece
+        except OSError:
+            pass  # the terminal is closed
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_a_progress_bar_of_the_program_is_drawn_while_its_line_has_not_ended(lockstep, tmp_path):
+    """As tqdm does, with a carriage return and no newline."""
+    (tmp_path / "train.py").write_text("""
+import os, sys, threading
+if os.environ["RANK"] == "1":
+    os.mkfifo("go")
+    print(" 10%|.  |", end="\\r", file=sys.stderr, flush=True)
+    open("go").read()
+    print("100%|...|", file=sys.stderr)
+""")
+    job = OnATerminal(lockstep, tmp_path, "--nproc", "2", "train.py", **WITHOUT_TORCH)
+    job.wait_for(b"\r\x1b[K[rank 1]  10%|.  |")
+    (tmp_path / "go").write_text("")
+    assert job.end() == 0, job.seen
+    assert b"\r\x1b[K[rank 1] 100%|...|\r\n" in job.seen, job.seen
+
+
 def test_one_rank_has_the_terminal_for_a_debugger(lockstep, tmp_path):
     (tmp_path / "train.py").write_text("import os, sys\nx = 6\nbreakpoint()\nprint('the end', sys.stdin.isatty())\n")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(tmp_path)
-        os.execve(lockstep, [lockstep, "launch", "--status_port", "0", "--local_ranks_filter", "0", "train.py"], environment())
-    seen = b""
-
-    def until(words):
-        nonlocal seen
-        while words not in seen:
-            seen += os.read(terminal, 4096)
-    until(b"(Pdb)")
-    os.write(terminal, b"p x * 7\n")
-    until(b"42")
-    os.write(terminal, b"c\n")
-    until(b"the end True")
-    try:
-        while os.read(terminal, 4096):
-            pass
-    except OSError:
-        pass  # the terminal is closed
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    job = OnATerminal(lockstep, tmp_path, "--local_ranks_filter", "0", "train.py")
+    job.wait_for(b"(Pdb)")
+    job.write(b"p x * 7\n")
+    job.wait_for(b"42")
+    job.write(b"c\n")
+    job.wait_for(b"the end True")
+    assert job.end() == 0, job.seen
 
 
 def test_the_cache_of_compiled_code_is_the_same_after_a_restart(launch):

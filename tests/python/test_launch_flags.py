@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from programs import ROOT, text
-from test_launch import Launch, environment, launch  # noqa: F401 (a fixture)
+from test_launch import WITHOUT_TORCH, Launch, environment, launch  # noqa: F401 (a fixture)
 
 PROGRAMS = ROOT / "tests/python/user_programs"
 TALK = "echo out of $RANK; echo err of $RANK >&2"
@@ -64,7 +64,7 @@ def test_the_output_of_python_is_not_held_back(launch, tmp_path):
     """As under torchrun, which starts `python -u`: a rank that is killed has printed what it printed."""
     (tmp_path / "train.py").write_text("import os, signal\nprint('before the end')\nos.kill(os.getpid(), signal.SIGKILL)\n")
     for how in ([], ["--no_zygote"]):
-        assert "before the end" in launch("--max_restarts", 0, *how, "train.py").stdout
+        assert "before the end" in launch("--max_restarts", 0, *how, "train.py", **WITHOUT_TORCH).stdout
 
 
 def test_files_by_rank_where_torchrun_puts_them(launch, tmp_path):

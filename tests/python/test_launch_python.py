@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 
 from programs import text
-from test_launch import PROGRAMS, Launch, environment, launch, losses_of  # noqa: F401  (launch is a fixture)
+from test_launch import PROGRAMS, WITHOUT_TORCH, Launch, environment, launch, losses_of  # noqa: F401  (launch is a fixture)
 
 WAYS = pytest.mark.parametrize("how", [[], ["--no_zygote"]], ids=["zygote", "exec"])
 # Where the way from the beginning imports torch in each rank.
@@ -49,7 +49,7 @@ def test_torch_compile_works(launch, how):  # noqa: F811
     assert done.returncode == 0 and "everything works" in done.stdout, text(done)
 
 
-@SLOW_WAYS
+@WAYS
 def test_how_the_program_ends_is_kept(launch, tmp_path, how):  # noqa: F811
     """Each start another way."""
     (tmp_path / "train.py").write_text("""
@@ -65,7 +65,7 @@ if attempt == 3:
     1 / 0
 sys.exit()
 """)
-    done = launch("--nproc", 1, "--max_restarts", 9, *how, "train.py")
+    done = launch("--nproc", 1, "--max_restarts", 9, *how, "train.py", **WITHOUT_TORCH)
     assert done.returncode == 0, text(done)
     for said in ("its exit code was 7", "(Crash): no", "its exit code was 3", "ZeroDivisionError: division by zero (train.py:11, in <module>)"):
         assert said in done.stderr, text(done)
@@ -81,7 +81,7 @@ print("customized", was_customized, os.environ["PYTHONPATH"], "LOCKSTEP_BEAT_FD"
 print(subprocess.run([sys.executable, "-c", "import sys; print('child', was_customized, 'lockstep' in sys.modules)"],
                      capture_output=True, text=True).stdout)
 """)
-    done = launch("--nproc", 1, *how, "train.py", PYTHONPATH=str(tmp_path / "own"))
+    done = launch("--nproc", 1, *how, "train.py", PYTHONPATH=str(tmp_path / "own"), **WITHOUT_TORCH)
     assert done.returncode == 0, text(done)
     assert f"customized True {tmp_path / 'own'} False True" in done.stdout and "child True False" in done.stdout, text(done)
 
@@ -119,14 +119,14 @@ def main():
     raise ValueError("nobody prints this")
 main()
 """)
-    done = launch("--nproc", 1, "--max_restarts", 0, *how, "train.py")
+    done = launch("--nproc", 1, "--max_restarts", 0, *how, "train.py", **WITHOUT_TORCH)
     assert done.returncode == 1 and "ValueError: nobody prints this (train.py:6, in main)" in done.stderr, text(done)
 
 
 @WAYS
 def test_a_crash_is_named_with_its_line(launch, tmp_path, how):  # noqa: F811
     (tmp_path / "train.py").write_text("import ctypes\nctypes.string_at(0)\n")
-    done = launch("--nproc", 1, "--max_restarts", 0, *how, "train.py")
+    done = launch("--nproc", 1, "--max_restarts", 0, *how, "train.py", **WITHOUT_TORCH)
     assert done.returncode == 139 and re.search(r"SEGV.*Segmentation fault \(", done.stderr), text(done)
 
 
@@ -172,7 +172,7 @@ while not (pathlib.Path(__file__).parent / "end").exists():
     threading.Event().wait(0.1)
 lockstep.report(step=10, total=10, loss=0.125)
 """)
-    job = Launch(lockstep, tmp_path, *how, "--nproc", "2", tmp_path / "train.py")
+    job = Launch(lockstep, tmp_path, *how, "--nproc", "2", tmp_path / "train.py", **WITHOUT_TORCH)
     status = job.wait_for_status(lambda s: s["progress"] and s["progress"]["loss"] == 0.25, "the report")
     assert (status["progress"]["step"], status["progress"]["totalSteps"]) == (3, 10)
     assert status["metrics"] == {"accuracy": 0.75}
@@ -189,7 +189,7 @@ def test_report_does_nothing_elsewhere_and_an_installed_package_wins(launch, tmp
     (tmp_path / "packages/lockstep/__init__.py").write_text("name = 'the installed one'")
     (tmp_path / "train.py").write_text("import lockstep; print(lockstep.name)")
     for how in ([], ["--no_zygote"]):
-        done = launch("--nproc", 1, *how, "train.py", PYTHONPATH=str(tmp_path / "packages"))
+        done = launch("--nproc", 1, *how, "train.py", PYTHONPATH=str(tmp_path / "packages"), **WITHOUT_TORCH)
         assert "the installed one" in done.stdout, text(done)
 
 

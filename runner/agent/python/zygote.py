@@ -277,7 +277,10 @@ def serve(sock, memory, spares_wanted):
             os.close(again)
             spare.sock.close()
         reader, writer = os.pipe()
-        between = os.fork()
+        try:
+            between = os.fork()
+        except OSError:
+            between = None  # no memory, or too many processes: the agent starts the ranks whose pids are missing
         if between == 0:
             os.close(reader)
             for number in range(len(pids), len(request["ranks"])):
@@ -295,7 +298,8 @@ def serve(sock, memory, spares_wanted):
         os.close(writer)
         with os.fdopen(reader) as file:
             pids += [int(line) for line in file]
-        os.waitpid(between, 0)
+        if between is not None:
+            os.waitpid(between, 0)
         for fd in fds:
             os.close(fd)
         sock.send(json.dumps({"pids": pids}).encode())
@@ -562,6 +566,10 @@ def park():
     settings["frees_at_end"] = has_nanobind()
     gc.freeze()  # until the end: a collection in a rank would write into all these objects, and their pages would be shared no more
     sock.send(json.dumps({"ready": True, "why_no_fork": why}).encode())
+    if why:
+        while sock.recv(1):  # a request that waits is not served; an end before the agent's would take the answer back
+            pass
+        return None
     become(*serve(sock, memory, settings["spares"]), settings, reads, memory)
 
 

@@ -79,6 +79,7 @@ status:
     estimatedRemainingSeconds: 190
     loss: "0.4321"
     samplesPerSecond: "1024.5"
+    stepsPerSecond: "2.5"
     metrics: [{name: NDCG@10, value: "0.12"}]
     lastCheckpointStep: 800
     lastUpdatedTime: "2026-11-21T10:00:01Z"

@@ -154,6 +154,30 @@ TEST_F(TerminalOutput, is_plain_and_rare_elsewhere) {
   EXPECT_EQ(written(), render_plain_line(view()) + "\n");
 }
 
+TEST_F(TerminalOutput, gives_the_live_line_to_a_program_that_draws_one) {
+  Terminal terminal({.live = true}, fds_[1], fds_[1]);
+  auto show = [&, at = TimePoint()]() mutable { terminal.show_progress(view(), at += kRedrawInterval); };
+  terminal.set_unfinished(0, " 10%|█");
+  terminal.set_unfinished(2, "[rank 1] another one's");
+  show();
+  terminal.set_unfinished(0, std::string(70, 'x') + "ääääääääääääää");  // longer than the terminal
+  show();
+  terminal.set_unfinished(0, "");
+  show();
+  const std::string clear = "\r\033[K";
+  EXPECT_THAT(written(),
+              testing::StartsWith(clear + " 10%|█" + clear + std::string(70, 'x') + "äääääääää" + clear + "sasrec"));
+}
+
+TEST_F(TerminalOutput, prints_an_unfinished_line_now_and_then_elsewhere) {
+  Terminal terminal({.live = false}, fds_[1], fds_[1]);
+  terminal.set_unfinished(0, "loading …");
+  for (int i = 0; i < 3; ++i) terminal.show_progress(std::nullopt, TimePoint() + i * kPlainInterval);
+  terminal.set_unfinished(0, "");
+  terminal.show_progress(std::nullopt, TimePoint() + 3 * kPlainInterval);
+  EXPECT_EQ(written(), "loading …\n");
+}
+
 // Ctrl-S blocks the output of node 0's terminal. Its agent must go on all the same: the other nodes depend on it.
 TEST_F(TerminalOutput, waits_for_nobody_and_says_what_it_left_out) {
   Terminal terminal({.live = false}, fds_[1], fds_[1]);

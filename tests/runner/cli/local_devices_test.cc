@@ -75,6 +75,21 @@ TEST(LocalRanks, above_the_gpus_are_refused_unless_these_are_shared_or_not_used)
   EXPECT_FALSE(plan_local_ranks(launch, gpus(2))->uses_gpus);
 }
 
+TEST(LocalRanks, of_a_user_s_program_above_the_gpus_are_told) {
+  EXPECT_EQ(describe_program_ranks(2, 0).line, "starting 2 ranks");
+  const LocalRanks one_each = describe_program_ranks(2, 2);
+  EXPECT_TRUE(one_each.uses_gpus);
+  EXPECT_FALSE(one_each.is_warning);
+  EXPECT_EQ(one_each.line, "starting 2 ranks on a machine with 2 GPUs");
+  const LocalRanks too_many = describe_program_ranks(4, 2);
+  EXPECT_EQ(too_many.nproc, 4);  // it may share them, or use the CPU
+  EXPECT_TRUE(too_many.is_warning);
+  EXPECT_EQ(
+      too_many.line,
+      "warning: starting 4 ranks on a machine with 2 GPUs: a rank whose LOCAL_RANK is 2 or more has none of its own, "
+      "and a program that takes a GPU per rank ends there (\"invalid device ordinal\"): lower --nproc");
+}
+
 TEST(LocalRanks, refuse_cuda_without_gpu_or_without_a_cuda_build) {
   LaunchOptions launch;
   launch.device = DeviceChoice::kCuda;

@@ -397,6 +397,23 @@ TEST(World, of_one_mpi_rank_is_one_process) {
   EXPECT_TRUE(check_agent_environment({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, {}).ok());
 }
 
+// srun or mpirun has started several of these on one machine.
+TEST(World, of_several_agents_without_a_number_of_nodes_is_refused_with_what_to_type) {
+  for (const Environment& environment :
+       {Environment{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}},
+        {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+        {{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}}) {
+    const Status run = check_agent_environment(environment, {});
+    ASSERT_FALSE(run.ok());
+    EXPECT_THAT(run.error().message, HasSubstr("`lockstep run` starts the ranks itself"));
+    EXPECT_THAT(run.error().message, HasSubstr("lockstep-worker"));
+    const Status program = check_agent_environment(environment, {}, /*starts_program=*/true);
+    ASSERT_FALSE(program.ok());
+    EXPECT_THAT(program.error().message, HasSubstr("--ntasks-per-node=1 lockstep launch --nnodes N"));
+    EXPECT_THAT(program.error().message, testing::Not(HasSubstr("lockstep-worker")));
+  }
+}
+
 struct Announcement {
   const char* name;
   Environment environment;  // of one of several
