@@ -60,7 +60,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       workers_(make_ranks()),
       supervisor_(options_.supervisor),
       member_(options_.member),
-      job_(now(), options_.coordinator_options.heartbeat_timeout + 2 * kBeatInterval),
+      job_(now()),
       seen_(static_cast<size_t>(options_.supervisor.nproc)),
       first_rank_(options_.node_rank * options_.supervisor.nproc),
       local_workers_(static_cast<size_t>(options_.supervisor.nproc)) {
@@ -407,12 +407,7 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
       loop_, options_.coordinator_options,
       CoordinatorServer::Handlers{
           .on_note = [this](const Note& note) { on_note(note); },
-          .on_break = [this](const GroupBreak& seen) { on_break(seen); },
-          .on_cause = [this](const CauseLearned& learned) { job_.on_cause(learned); },
-          .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
-          .on_earlier_break = [this](const GroupBreak& seen, const Commit& newest) { on_earlier_break(seen, newest); },
-          .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },
-          .on_remote_decision = [this](int node, const LadderDecision& said) { count_decision(node, said); }});
+          .on_news = [this](const GroupNews& news) { std::visit([this](const auto& n) { on_news(n); }, news); }});
 }
 
 OperatorControl Agent::operator_control() {
@@ -490,31 +485,30 @@ void Agent::on_seek_problem(const std::string& text) {
                      std::to_string(options_.coordinator.port) + ": " + problem);
 }
 
-void Agent::on_break(const GroupBreak& group_break) {
+void Agent::on_news(const GroupBroke& broke) {
   // First records the last commits of the group that broke, so that they do not count for the next one.
   if (const auto beats = workers_->beats(0)) job_.on_beats(*beats);
-  job_.on_break(group_break, std::time(nullptr));
+  job_.on_broke(broke, std::time(nullptr));
 }
 
-void Agent::on_earlier_break(const GroupBreak& group_break, const Commit& newest) {
-  const auto ago = std::chrono::duration_cast<std::chrono::seconds>(now() - group_break.at);
-  job_.on_earlier_break(group_break, newest, now(), std::time(nullptr) - ago.count());
-}
+void Agent::on_news(const GroupPlaced& placed) { job_.on_placed(placed); }
+void Agent::on_news(const BrokenBefore& told) { job_.on_broken_before(told, now(), std::time(nullptr)); }
+void Agent::on_news(const DecidedElsewhere& decided) { count_decision(decided.node, decided.decision); }
 
-void Agent::on_remote_end(int node, const Broken& broken) {
+void Agent::on_news(const WorkerEndedElsewhere& ended) {
   ++status_.restarts;
-  remember(WorkerFailure{.rank = broken.rank,
-                         .node = node,
+  remember(WorkerFailure{.rank = ended.end.rank,
+                         .node = ended.node,
                          .pid = 0,
-                         .exit_code = broken.exit_code,
-                         .reason = broken.cause,
-                         .message = broken.message,
+                         .exit_code = ended.end.exit_code,
+                         .reason = ended.end.cause,
+                         .message = ended.end.message,
                          .step = status_.progress ? status_.progress->step : 0,
-                         .generation = broken.generation,
+                         .generation = ended.end.generation,
                          .time_unix_seconds = std::time(nullptr)});
 }
 
-void Agent::on_decision(const LadderDecision& decision) {
+void Agent::on_decision(const RestartDecision& decision) {
   count_decision(options_.node_rank, decision);
   if (is_first()) return;
   pending_decisions_.push_back(decision);
@@ -524,19 +518,20 @@ void Agent::on_decision(const LadderDecision& decision) {
 
 void Agent::send_pending_decisions() {
   if (!member_.joined) return;
-  for (const LadderDecision& decision : std::exchange(pending_decisions_, {})) link_->send(decision);
+  for (const RestartDecision& decision : std::exchange(pending_decisions_, {})) link_->send(decision);
 }
 
-void Agent::count_decision(int node, const LadderDecision& decision) {
+void Agent::count_decision(int node, const RestartDecision& decision) {
   const bool is_ours = node == options_.node_rank;
-  status_.ladder.rung = one_line(decision.rung);
-  status_.ladder.last_decision = (is_ours ? "" : "node " + std::to_string(node) + ": ") + one_line(decision.line);
+  status_.restart_level.level = one_line(decision.level);
+  status_.restart_level.last_decision =
+      (is_ours ? "" : "node " + std::to_string(node) + ": ") + one_line(decision.line);
   // An agent that gives up ends before its page is scraped, so node 0 counts that; other decisions are counted where
   // they were made, if that node has a page.
   const bool counts = decision.gives_up ? is_first() : is_ours || !decision.is_exported;
   if (!counts) return;
   DecisionCounts& by_kind = decision.gives_up ? gave_up_ : restarts_;
-  ++by_kind[{one_line(decision.rung), one_line(decision.reason)}];
+  ++by_kind[{one_line(decision.level), one_line(decision.reason)}];
 }
 
 void Agent::on_note(const Note& note) {
@@ -642,7 +637,7 @@ void Agent::perform(const Leave& output) {
 void Agent::perform(const NodeDone& output) { feed(MemberEvent(output)); }
 
 void Agent::perform(const NodeFailed& failed) {
-  on_decision({.rung = "process",
+  on_decision({.level = "process",
                .reason = exit_reason(failed.code),
                .line = failed.message + "; giving this node up",
                .gives_up = true,
@@ -654,7 +649,7 @@ void Agent::perform(const Restarting& output) {
   ++status_.restarts;
   terminal_.err_line("lockstep: " + output.line);
   on_decision(
-      {.rung = "process", .reason = exit_reason(output.code), .line = output.line, .is_exported = options_.has_page});
+      {.level = "process", .reason = exit_reason(output.code), .line = output.line, .is_exported = options_.has_page});
 }
 
 void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }

@@ -71,7 +71,7 @@ struct AgentOptions {
   std::string run_folder;       // where the run writes; node 0 shows it on its page
   bool has_page = true;         // a status server shows the board
   // Set when a launcher has restarted this agent: its restart decision.
-  std::optional<LadderDecision> started_because;
+  std::optional<RestartDecision> started_because;
 };
 
 // Most decisions that wait for a connection to the coordinator; the oldest are dropped.
@@ -145,13 +145,15 @@ class Agent {
   std::shared_ptr<CoordinatorLink> make_link();
   void on_refused(Refused refused);
   void on_coordinator_said(const CoordinatorMessage& message);
-  void on_break(const GroupBreak& group_break);
-  void on_earlier_break(const GroupBreak& group_break, const Commit& newest);
-  void on_remote_end(int node, const Broken& broken);
-  // A decision of this node's restart ladder, or of the launcher that started this agent: shown on this node's page and
+  void on_news(const GroupBroke& broke);
+  void on_news(const GroupPlaced& placed);
+  void on_news(const BrokenBefore& told);
+  void on_news(const WorkerEndedElsewhere& ended);
+  void on_news(const DecidedElsewhere& decided);
+  // A decision of this node's supervisor, or of the launcher that started this agent: shown on this node's page and
   // sent to node 0.
-  void on_decision(const LadderDecision& decision);
-  void count_decision(int node, const LadderDecision& decision);
+  void on_decision(const RestartDecision& decision);
+  void count_decision(int node, const RestartDecision& decision);
   void send_pending_decisions();
   void remember(WorkerFailure failure);
   void on_seek_problem(const std::string& text);
@@ -272,7 +274,7 @@ class Agent {
   std::vector<WorkerStatus> local_workers_;
   DecisionCounts restarts_;
   DecisionCounts gave_up_;
-  std::deque<LadderDecision> pending_decisions_;
+  std::deque<RestartDecision> pending_decisions_;
   std::string last_problem_said_;
   std::optional<TimePoint> armed_deadline_;
   std::optional<TimePoint> send_deadline_;

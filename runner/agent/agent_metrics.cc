@@ -38,7 +38,7 @@ MetricSample sample_of(const std::string& part, const DurationHistogram& duratio
   return sample;
 }
 
-std::vector<MetricSample> by_rung_and_reason(const DecisionCounts& counts) {
+std::vector<MetricSample> by_level_and_reason(const DecisionCounts& counts) {
   std::vector<MetricSample> samples;
   for (const auto& [key, count] : counts) {
     samples.push_back(sample_of({{"rung", key.first}, {"reason", key.second}}, static_cast<double>(count)));
@@ -67,7 +67,7 @@ void add_job(const AgentFigures& figures, std::vector<MetricFamily>& families) {
   for (const GoodputPart& part : figures.goodput_counters) {
     seconds.push_back(sample_of({{"kind", part.kind}, {"cause", part.cause}}, part.seconds));
   }
-  families.push_back(family_of(metric::kGaveUp, by_rung_and_reason(figures.gave_up)));
+  families.push_back(family_of(metric::kGaveUp, by_level_and_reason(figures.gave_up)));
   families.push_back(family_of(metric::kGoodputSeconds, std::move(seconds)));
   if (status.goodput) families.push_back(single(metric::kGoodputRatio, status.goodput->ratio));
   add_recoveries(*figures.job, families);
@@ -87,7 +87,7 @@ void add_job(const AgentFigures& figures, std::vector<MetricFamily>& families) {
 
 std::vector<MetricFamily> agent_metrics(const AgentFigures& figures) {
   std::vector<MetricFamily> families{
-      family_of(metric::kRestarts, by_rung_and_reason(figures.restarts)),
+      family_of(metric::kRestarts, by_level_and_reason(figures.restarts)),
       single(metric::kWorkersAlive, figures.workers_alive),
       family_of(metric::kBuildInfo, {sample_of({{"version", build_version()}}, 1.0)}),
   };

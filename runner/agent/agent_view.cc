@@ -63,8 +63,8 @@ void Agent::publish() {
   status_.phase = run_phase();
   status_.generation = generation_;
   status_.coordinator = link_->peer();
-  status_.ladder.restarts = supervisor_.restarts_total;
-  status_.ladder.budget_left = options_.supervisor.max_restarts - static_cast<int>(supervisor_.restarts.size());
+  status_.restart_level.restarts = supervisor_.restarts_total;
+  status_.restart_level.budget_left = options_.supervisor.max_restarts - static_cast<int>(supervisor_.restarts.size());
   fill_workers();
   if (is_first()) fill_job_status();
   AgentFigures figures{

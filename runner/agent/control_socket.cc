@@ -99,9 +99,9 @@ Result<ControlRequest> parse_recoveries(const Json& object) {
 Result<ControlRequest> parse_decision(const Json& object) {
   Json message = object;
   message.erase("command");
-  message["type"] = "ladder_decision";
+  message["type"] = "restart_decision";
   TRY_ASSIGN(MemberMessage decoded, decode_member_message(dump_line(message)));
-  return ControlRequest(ReportDecision{std::get<LadderDecision>(std::move(decoded))});
+  return ControlRequest(ReportDecision{std::get<RestartDecision>(std::move(decoded))});
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ Result<ControlRequest> parse_control_request(std::string_view line) {
                  "\": expected status, kill-rank, stop-rank, kill-agent, inject, recoveries or decision");
 }
 
-std::string decision_request(const LadderDecision& decision) {
+std::string decision_request(const RestartDecision& decision) {
   Json request = Json::parse(encode(MemberMessage(decision)));
   request.erase("type");
   request["command"] = "decision";

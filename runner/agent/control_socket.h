@@ -9,7 +9,7 @@
 //   kill-agent                   SIGKILL to the agent itself, after the answer
 //   recoveries  after, seconds   node 0: answers when there were more than `after` recoveries, or after `seconds`
 //   decision    a restart decision of the launcher that started this agent, for /status and /metrics: the fields of
-//               LadderDecision (contract/coordination.h)
+//               RestartDecision (contract/coordination.h)
 // Threads: the event loop's only, except connect_control_socket: any.
 #pragma once
 
@@ -57,7 +57,7 @@ struct WaitForRecoveries {
   double seconds = 0.0;  // longest time to wait for them
 };
 struct ReportDecision {
-  LadderDecision decision;
+  RestartDecision decision;
 };
 using ControlRequest =
     std::variant<GetStatus, KillRank, StopRank, InjectIntoRank, KillAgent, WaitForRecoveries, ReportDecision>;
@@ -65,7 +65,7 @@ using ControlRequest =
 // kInvalid: names the wrong command or field and what was expected. Pure.
 Result<ControlRequest> parse_control_request(std::string_view line);
 // The request line for a ReportDecision. Pure.
-std::string decision_request(const LadderDecision& decision);
+std::string decision_request(const RestartDecision& decision);
 
 // "agent.sock" for node 0, "agent-3.sock".
 std::string control_socket_name(int node_rank);

@@ -23,15 +23,6 @@ std::string name_of(const Tcp::endpoint& endpoint) {
   return address_text(endpoint.address()) + " (port " + std::to_string(endpoint.port()) + ")";
 }
 
-// The connected members, and when the last message of each arrived.
-std::map<int, TimePoint> heard_members(const CoordinatorState& state) {
-  std::map<int, TimePoint> heard;
-  for (const auto& [rank, node] : state.nodes) {
-    if (node.connection != 0) heard[rank] = node.last_heard;
-  }
-  return heard;
-}
-
 }  // namespace
 
 CoordinatorServer::CoordinatorServer(asio::io_context& loop, const CoordinatorOptions& options, Handlers handlers)
@@ -185,99 +176,10 @@ void CoordinatorServer::disconnect(ConnectionId connection) {
 // ---- events and outputs of the coordinator ----
 
 void CoordinatorServer::feed(const CoordinatorEvent& event) {
-  const TimePoint at = now();
-  const GroupBefore before{
-      .group = state_.group, .placed = state_.placed, .regrouping = state_.regrouping, .cause = state_.cause};
-  std::map<int, TimePoint> heard_before;
-  if (std::holds_alternative<CoordinatorTick>(event)) heard_before = heard_members(state_);
-
-  const std::vector<CoordinatorOutput> outputs = step(state_, event, at);
-  for (const CoordinatorOutput& output : outputs) {
+  for (const CoordinatorOutput& output : step(state_, event, now())) {
     std::visit([this](const auto& o) { perform(o); }, output);
   }
-  double silent_seconds = -1.0;
-  for (const auto& [rank, last_heard] : heard_before) {
-    const auto node = state_.nodes.find(rank);
-    if (node == state_.nodes.end() || node->second.connection == 0) silent_seconds = seconds_between(last_heard, at);
-  }
-  tell_changes(event, before, silent_seconds, at);
   arm_timer();
-}
-
-void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds,
-                                     TimePoint at) {
-  const auto* const said = std::get_if<NodeSaid>(&event);
-  const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
-  const bool is_new = state_.placed != before.placed && state_.group == GroupState::kPlaced;
-  if (before.group == GroupState::kPlaced && (is_new || state_.group == GroupState::kBroken)) {
-    GroupBreak seen{.generation = before.placed,
-                    .cause = state_.cause,
-                    .rank = -1,
-                    .detection_seconds = silent_seconds,
-                    .step_in_flight = !(before.regrouping && state_.cause == before.cause),
-                    .at = at};
-    if (broken != nullptr) {
-      seen.rank = broken->rank;
-      seen.detection_seconds = broken->detection_seconds;
-    }
-    handlers_.on_break(seen);
-  }
-  const bool stays_broken = before.group == GroupState::kBroken && state_.group == GroupState::kBroken;
-  if (stays_broken && state_.cause != before.cause) {
-    CauseLearned learned{.cause = state_.cause};
-    if (broken != nullptr) {
-      learned.rank = broken->rank;
-      learned.detection_seconds = broken->detection_seconds;
-    }
-    handlers_.on_cause(learned);
-  }
-  if (said != nullptr) {
-    tell_of_remote(*said, before.placed);
-    if (before.placed == 0) tell_of_break_before(*said, at);
-  }
-  if (!is_new) return;
-  GroupPlaced placed{.generation = state_.generation(),
-                     .cause = state_.cause,
-                     .world_size = 0,
-                     .nnodes = static_cast<int>(state_.members.size()),
-                     .at = at};
-  for (const int member : state_.members) placed.world_size += state_.nodes.at(member).nproc;
-  handlers_.on_placed(placed);
-}
-
-// Reports the end of a worker of another node, or a decision of another node's agent.
-void CoordinatorServer::tell_of_remote(const NodeSaid& said, uint64_t placed) {
-  const auto node = state_.rank_of.find(said.connection);
-  if (node == state_.rank_of.end() || locals_.contains(said.connection)) return;
-  // A rank that lost the worker may have broken the group before the worker's agent reported its end.
-  const auto* const broken = std::get_if<Broken>(&said.message);
-  if (broken != nullptr && broken->rank >= 0 && broken->generation == placed) {
-    handlers_.on_remote_end(node->second, *broken);
-  }
-  const auto* const decision = std::get_if<LadderDecision>(&said.message);
-  if (decision != nullptr) handlers_.on_remote_decision(node->second, *decision);
-}
-
-// Reports of breaks before the first placement. Later ones are ignored, because this coordinator has its own data then.
-void CoordinatorServer::tell_of_break_before(const NodeSaid& said, TimePoint at) {
-  const auto* const join = std::get_if<Join>(&said.message);
-  if (join == nullptr || !state_.rank_of.contains(said.connection)) return;
-  const BrokenBefore& before = join->broken_before;
-  const auto is_believable = [](double seconds) {  // false for NaN
-    return seconds >= 0.0 && seconds <= std::chrono::duration<double>(kReportedDurationMax).count();
-  };
-  const auto ago = [at](double seconds) {
-    return at - std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(seconds));
-  };
-  if (!is_believable(before.seconds) || !is_believable(before.committed_seconds)) return;
-  handlers_.on_earlier_break(
-      GroupBreak{.generation = before.generation,
-                 .cause = before.step_in_flight ? kNodeLost : kNodeLeaves,
-                 .rank = -1,
-                 .detection_seconds = is_believable(before.silent_seconds) ? before.silent_seconds : -1.0,
-                 .step_in_flight = before.step_in_flight,
-                 .at = ago(before.seconds)},
-      Commit{.step = before.step, .at = ago(before.committed_seconds)});
 }
 
 void CoordinatorServer::perform(const Send& output) {

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "runner/agent/coordinator_link.h"
-#include "runner/agent/job_record.h"
 #include "runner/agent/line_socket.h"
 #include "runner/recovery/coordinator.h"
 #include "runner/recovery/store.h"
@@ -38,15 +37,7 @@ class CoordinatorServer {
  public:
   struct Handlers {
     std::function<void(const Note&)> on_note;
-    std::function<void(const GroupBreak&)> on_break;
-    // The cause of the newest break became known (see CauseLearned).
-    std::function<void(const CauseLearned&)> on_cause;
-    std::function<void(const GroupPlaced&)> on_placed;
-    // Before the first placement: a group of an earlier coordinator broke; `newest` was its last commit.
-    std::function<void(const GroupBreak&, const Commit& newest)> on_earlier_break;
-    // A worker of another node has ended; its agent restarts it or gives up.
-    std::function<void(int node, const Broken&)> on_remote_end;
-    std::function<void(int node, const LadderDecision&)> on_remote_decision;
+    std::function<void(const GroupNews&)> on_news;
   };
 
   CoordinatorServer(boost::asio::io_context& loop, const CoordinatorOptions& options, Handlers handlers);
@@ -91,14 +82,6 @@ class CoordinatorServer {
     int left_out = 0;  // since
   };
 
-  // The parts of the state before a step, to find out what the step has changed.
-  struct GroupBefore {
-    GroupState group;
-    uint64_t placed;
-    bool regrouping;
-    std::string cause;
-  };
-
   void accept();
   void on_accept(boost::asio::ip::tcp::socket socket);
   void make_room();
@@ -108,14 +91,12 @@ class CoordinatorServer {
   void warn_rate_limited(RateLimitedLog& log, const std::string& text, TimePoint at);
 
   void feed(const CoordinatorEvent& event);
-  void tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds, TimePoint at);
-  void tell_of_remote(const NodeSaid& said, uint64_t placed);
-  void tell_of_break_before(const NodeSaid& said, TimePoint at);
   void perform(const Send& output);
   void perform(const Close& output);
   void perform(const BeginGeneration& output);
   void perform(const AskStore& output);
   void perform(const Note& output);
+  void perform(const GroupNews& output) { handlers_.on_news(output); }
   void answer(std::vector<StoreAnswer> answers);
   const std::string& encoded(const std::vector<std::string>& values);
   void arm_timer();

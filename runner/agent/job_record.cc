@@ -1,6 +1,7 @@
 #include "runner/agent/job_record.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "runner/base/plural.h"
@@ -9,16 +10,15 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kWaiting = "waiting";
+constexpr const char* kRedone = "redone";
+
 // The cause PeerLost: a peer is gone, but the agent that knows why may not have reported yet.
 bool is_peer_lost(const std::string& cause) { return cause == exit_reason(code_of(ExitCode::kPeerLost)); }
 
 TimePoint at_ns(int64_t ns) { return TimePoint(std::chrono::nanoseconds(ns)); }
 
 double seconds_between_ns(int64_t from, int64_t to) { return seconds_between(at_ns(from), at_ns(to)); }
-
-double phase_seconds(const BeatSnapshot& beats, Phase phase) {
-  return seconds_between_ns(0, beats.phase_ns[static_cast<size_t>(phase)]);
-}
 
 std::string fixed(double value, int digits) {
   std::array<char, 32> text{};
@@ -28,9 +28,13 @@ std::string fixed(double value, int digits) {
 
 // A duration that another node reported. Infinity, NaN or a huge value would spoil every sum, so these become -1 (not
 // known).
-double plausible_seconds(double detection_seconds) {
-  const bool is_plausible = detection_seconds <= std::chrono::duration<double>(kReportedDurationMax).count();
-  return is_plausible ? detection_seconds : -1.0;
+double plausible_seconds(double seconds) {
+  const bool is_plausible = seconds >= 0.0 && seconds <= std::chrono::duration<double>(kReportedDurationMax).count();
+  return is_plausible ? seconds : -1.0;
+}
+
+TimePoint::duration ticks_of(double seconds) {
+  return std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(std::max(0.0, seconds)));
 }
 
 // Shorter times would be shown as 0.0 and are left out.
@@ -69,151 +73,196 @@ void JobRecord::on_beats(const BeatSnapshot& rank_0) {
   // Other activities are those of a rank that has left its group.
   if (rank_0.activity == Activity::kTraining) is_aside_ = false;
   if (rank_0.activity == Activity::kEvaluating || rank_0.activity == Activity::kCheckpointing) is_aside_ = true;
-  if (rank_0.committed_ns > last_committed_ns_) {
-    has_committed_ = true;
-    last_committed_ns_ = rank_0.committed_ns;
-    last_step_ = rank_0.step;
-    if (!first_commit_) first_commit_ = Commit{.step = rank_0.step, .at = at_ns(rank_0.committed_ns)};
-    // While a recovery is pending, commits are counted by on_resumed, which knows the step from which the group
-    // resumed.
-    if (!pending_) goodput_.on_commit(rank_0.step, at_ns(rank_0.committed_ns));
-  }
-  goodput_.on_waits(phase_seconds(rank_0, Phase::kDataWait), phase_seconds(rank_0, Phase::kCheckpointStall));
+  note_wait("data", data_wait_ns_, rank_0, Phase::kDataWait);
+  note_wait("checkpoint", checkpoint_wait_ns_, rank_0, Phase::kCheckpointStall);
+  if (rank_0.committed_ns <= last_committed_ns_) return;
+  has_committed_ = true;
+  last_committed_ns_ = rank_0.committed_ns;
+  last_step_ = rank_0.step;
+  if (!first_commit_) first_commit_ = Commit{.step = rank_0.step, .at = at_ns(rank_0.committed_ns)};
+  // After a break, on_resumed books the commits, because it knows the step from which the group goes on.
+  if (breaks_.empty()) on_commit(rank_0.step, at_ns(rank_0.committed_ns));
 }
 
-void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
-  group_break.detection_seconds = plausible_seconds(group_break.detection_seconds);
-  if (pending_) {  // the next group broke, too, perhaps after its first commit
-    pending_->again = group_break;
-    pending_->again_unix_seconds = unix_seconds;
-    // If nothing was committed in between, the time from now on is waiting because of this break. (If a step was
-    // committed, on_resumed will follow and count it.)
-    pending_->is_again_counted = pending_->placed && at_ns(last_committed_ns_) <= pending_->placed->at;
-    pending_->is_published = false;
-    if (pending_->is_again_counted) {
-      goodput_.on_break(group_break.cause, group_break.at, Goodput::Interrupted::kNothing);
-    }
+void JobRecord::note_wait(const char* cause, int64_t& before_ns, const BeatSnapshot& rank_0, Phase phase) {
+  const int64_t ns = rank_0.phase_ns[static_cast<size_t>(phase)];
+  const Duration waited = std::chrono::nanoseconds(ns < before_ns ? ns : ns - before_ns);  // a new process begins at 0
+  before_ns = ns;
+  const bool is_at_work = !is_starting_ && breaks_.empty() && step_ >= furthest_step_;
+  if (!is_at_work || waited <= Duration(0)) return;
+  booked_[{kWaiting, cause}] += waited;
+  waited_ += waited;
+}
+
+void JobRecord::on_commit(int64_t step, TimePoint when) {
+  book(booked_, 0, when);
+  booked_until_ = std::max(booked_until_, when);
+  is_starting_ = false;
+  step_ = step;
+  furthest_step_ = std::max(furthest_step_, step);
+  waited_ = Duration(0);
+}
+
+void JobRecord::book(Seconds& seconds, size_t breaks, TimePoint until) const {
+  const auto add = [&](const char* kind, const std::string& cause, TimePoint from, TimePoint to) {
+    from = std::max(from, booked_until_);
+    to = std::min(to, until);
+    if (to > from) seconds[{kind, cause}] += to - from;
+  };
+  if (is_starting_) return add(kWaiting, "startup", start_, until);
+  if (breaks == 0) {
+    if (step_ < furthest_step_) add(kRedone, redone_because_, start_, until);
     return;
   }
-  pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds};
-  // The worker had stopped before that was detected. The time since then counts as waiting, not as work that is redone.
-  const auto silent = std::chrono::duration_cast<TimePoint::duration>(
-      std::chrono::duration<double>(std::max(0.0, group_break.detection_seconds)));
-  const TimePoint broke = std::max(group_break.at - silent, at_ns(last_committed_ns_));
-  pending_->committed_step = last_step_;
-  if (last_committed_ns_ > 0 && group_break.step_in_flight) {
-    pending_->in_flight_seconds = seconds_between(at_ns(last_committed_ns_), broke);
-    pending_->step_in_flight = !is_aside_;
+  add(kRedone, breaks_[0].broke.cause, interrupted_.from, interrupted_.until);
+  TimePoint from = interrupted_.until;
+  for (size_t i = 0; i < breaks; ++i) {
+    const TimePoint to = i + 1 < breaks ? std::max(from, breaks_[i + 1].broke.at) : until;
+    add(kWaiting, breaks_[i].broke.cause, from, to);
+    from = to;
   }
-  if (first_commit_ && last_step_ > first_commit_->step) {
-    pending_->step_seconds = seconds_between(first_commit_->at, at_ns(last_committed_ns_)) /
-                             static_cast<double>(last_step_ - first_commit_->step);
-  }
-  goodput_.on_break(group_break.cause, broke,
-                    !group_break.step_in_flight ? Goodput::Interrupted::kNothing
-                    : is_aside_                 ? Goodput::Interrupted::kAside
-                                                : Goodput::Interrupted::kStep);
 }
 
-void JobRecord::on_cause(const CauseLearned& learned) {
-  if (!pending_ || learned.cause.empty()) return;
-  GroupBreak& known = newest_break();
-  known.cause = learned.cause;
-  if (known.rank < 0 && learned.rank >= 0) {
-    known.rank = learned.rank;
-    known.detection_seconds = plausible_seconds(learned.detection_seconds);
+void JobRecord::on_broke(const GroupBroke& broke, int64_t unix_seconds) {
+  const double detection_seconds = plausible_seconds(broke.detection_seconds);
+  if (!breaks_.empty() && breaks_.back().broke.generation == broke.generation) {  // now its cause is known
+    GroupBroke& known = breaks_.back().broke;
+    known.cause = broke.cause;
+    if (known.rank >= 0 || broke.rank < 0) return;
+    known.rank = broke.rank;
+    known.detection_seconds = detection_seconds;
+    return;
   }
-  const bool is_waited_for = !pending_->again || pending_->is_again_counted;
-  if (is_waited_for && !pending_->is_published) goodput_.learn_cause(known.cause);
+  breaks_.push_back({broke, unix_seconds});
+  breaks_.back().broke.detection_seconds = detection_seconds;
+  if (breaks_.size() == 1) interrupted_ = interrupted_by(breaks_[0].broke);
+}
+
+JobRecord::Interrupted JobRecord::interrupted_by(const GroupBroke& broke) const {
+  const TimePoint committed = at_ns(last_committed_ns_);
+  Interrupted interrupted{.committed_step = last_step_};
+  // The worker had stopped before that was detected. The time since then is waiting, not work that is redone.
+  interrupted.until = std::max(broke.at - ticks_of(broke.detection_seconds), committed);
+  const bool is_lost = last_committed_ns_ > 0 && broke.step_in_flight;
+  interrupted.from = is_lost ? std::min(committed + waited_, interrupted.until) : interrupted.until;
+  interrupted.has_step = is_lost && !is_aside_;
+  if (first_commit_ && last_step_ > first_commit_->step) {
+    interrupted.step_seconds =
+        seconds_between(first_commit_->at, committed) / static_cast<double>(last_step_ - first_commit_->step);
+  }
+  return interrupted;
 }
 
 void JobRecord::on_placed(const GroupPlaced& placed) {
-  if (!pending_) return;
-  on_cause({.cause = placed.cause});
-  pending_->placed = placed;
+  if (!breaks_.empty()) placed_ = placed;
 }
 
-void JobRecord::on_earlier_break(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds) {
-  if (last_committed_ns_ > 0 || (pending_ && told.generation < pending_->first.generation)) return;
-  if (!pending_ || told.generation > pending_->first.generation) {
-    pending_ = Pending{.first = told, .unix_seconds = unix_seconds};
+void JobRecord::on_broken_before(const BrokenBefore& told, TimePoint now, int64_t unix_seconds) {
+  const bool is_believable = plausible_seconds(told.seconds) >= 0 && plausible_seconds(told.committed_seconds) >= 0;
+  if (!is_believable || last_committed_ns_ > 0) return;
+  if (!breaks_.empty() && told.generation < breaks_[0].broke.generation) return;
+  if (is_starting_) {
+    book(booked_, 0, now);
+    booked_until_ = now;
+    is_starting_ = false;
   }
-  GroupBreak& known = pending_->first;
-  if (told.at < known.at) {
-    known.at = told.at;
-    known.detection_seconds = told.detection_seconds;
-    pending_->unix_seconds = unix_seconds;
+  const Break reported{.broke = {.generation = told.generation,
+                                 .cause = kNodeLeaves,
+                                 .rank = -1,
+                                 .detection_seconds = plausible_seconds(told.silent_seconds),
+                                 .step_in_flight = false,
+                                 .at = now - ticks_of(told.seconds)},
+                       .unix_seconds = unix_seconds - std::llround(told.seconds)};
+  if (breaks_.empty() || told.generation > breaks_[0].broke.generation) {
+    breaks_ = {reported};
+    interrupted_ = {};
   }
-  if (told.step_in_flight && !known.step_in_flight) {
-    known.step_in_flight = true;
-    known.cause = told.cause;
+  GroupBroke& known = breaks_[0].broke;
+  if (reported.broke.at < known.at) {
+    known.at = reported.broke.at;
+    known.detection_seconds = reported.broke.detection_seconds;
+    breaks_[0].unix_seconds = reported.unix_seconds;
   }
-  pending_->step_in_flight = known.step_in_flight;
-  if (newest.step >= pending_->committed_step) {
-    pending_->committed_step = newest.step;
-    pending_->in_flight_seconds = known.step_in_flight ? std::max(0.0, seconds_between(newest.at, known.at)) : 0.0;
+  if (told.step_in_flight) {
+    known.cause = kNodeLost;
+    interrupted_.has_step = true;
   }
-  goodput_.on_earlier_break(known.cause, newest.step, known.step_in_flight, when);
-  goodput_.learn_cause(known.cause);
+  if (told.step >= interrupted_.committed_step) {
+    interrupted_.committed_step = told.step;
+    interrupted_.from = now - ticks_of(told.committed_seconds);
+  }
+  interrupted_.until = std::max(known.at, interrupted_.from);
+  if (!interrupted_.has_step) interrupted_.from = interrupted_.until;
+  step_ = furthest_step_ = std::max(furthest_step_, told.step);
 }
 
 std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
-  if (pending_ && resumed.generation <= pending_->first.generation) return std::nullopt;  // of the group that broke
+  const auto over = std::find_if(breaks_.begin(), breaks_.end(),
+                                 [&](const Break& seen) { return seen.broke.generation >= resumed.generation; });
+  if (!breaks_.empty() && over == breaks_.begin()) return std::nullopt;  // of the group that broke
   // A group with nothing left to train commits no step; then the time of the sync counts.
   const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
   const TimePoint committed = at_ns(committed_ns);
+  const bool was_starting = is_starting_;
   has_committed_ = has_committed_ || resumed.step > resumed.resumed_step;
+  std::optional<Recovery> recovery;
+  if (!breaks_.empty()) {
+    recovery = recovery_of(resumed);
+    const auto count = static_cast<size_t>(over - breaks_.begin());
+    const bool redoes = !was_starting && resumed.resumed_step < furthest_step_;
+    const TimePoint goes_on = redoes ? at_ns(resumed.synced_ns) : committed;
+    book(booked_, count, goes_on);
+    booked_until_ = std::max(booked_until_, goes_on);
+    redone_because_ = breaks_[count - 1].broke.cause;
+    breaks_.erase(breaks_.begin(), over);
+    placed_.reset();
+    step_ = resumed.resumed_step;
+    remember(*recovery);
+  }
   last_committed_ns_ = std::max(last_committed_ns_, committed_ns);
   last_step_ = resumed.step;
   first_commit_ = Commit{.step = resumed.step, .at = committed};
-  goodput_.on_resume(resumed.resumed_step, at_ns(resumed.synced_ns));
-  goodput_.on_commit(resumed.step, committed);
-  if (!pending_) return std::nullopt;
-  const Pending pending = *pending_;
-  pending_.reset();
+  if (recovery || was_starting) on_commit(resumed.step, committed);
+  // The next group broke, too, before its first commit was reported.
+  if (!breaks_.empty()) interrupted_ = interrupted_by(breaks_[0].broke);
+  return recovery;
+}
+
+// Each redone step is counted once for each break. A lost rank may have committed the step that was still in flight on
+// the ranks that go on: that is one step, not two.
+Recovery JobRecord::recovery_of(const Resumed& resumed) const {
+  const auto& [first, unix_seconds] = breaks_[0];
+  const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
+  const int64_t again = std::max<int64_t>(0, interrupted_.committed_step - resumed.resumed_step);
+  const double in_flight_seconds = seconds_between(interrupted_.from, interrupted_.until);
+  const bool is_loss_known = again == 0 || interrupted_.step_seconds >= 0;
   Recovery recovery{
-      .cause = pending.first.cause,
-      .rank = pending.first.rank,
-      .detection_seconds = pending.first.detection_seconds,
+      .cause = first.cause,
+      .rank = first.rank,
+      .detection_seconds = first.detection_seconds,
       .sync_seconds = seconds_between_ns(resumed.formed_ns, resumed.synced_ns),
-      .total_seconds = std::max(0.0, pending.first.detection_seconds) + seconds_between(pending.first.at, committed),
-      .redone_steps = redone_steps(pending, resumed.resumed_step),
-      .lost_seconds = lost_seconds(pending, resumed.resumed_step),
+      .total_seconds = std::max(0.0, first.detection_seconds) + seconds_between(first.at, at_ns(committed_ns)),
+      .redone_steps = interrupted_.has_step && again != 1 ? again + 1 : again,
+      .lost_seconds = is_loss_known
+                          ? in_flight_seconds + static_cast<double>(again) * std::max(0.0, interrupted_.step_seconds)
+                          : -1.0,
       .step = resumed.step,
       .origin = resumed.origin,
       .generation = resumed.generation,
-      .time_unix_seconds = pending.unix_seconds,
-      .broken_ns = pending.first.at.time_since_epoch().count(),
+      .time_unix_seconds = unix_seconds,
+      .broken_ns = first.at.time_since_epoch().count(),
       .committed_ns = committed_ns};
-  if (pending.placed) {
-    recovery.world_size = pending.placed->world_size;
-    recovery.respawn_seconds = seconds_between(pending.first.at, pending.placed->at);
-    recovery.forming_seconds = seconds_between(pending.placed->at, at_ns(resumed.formed_ns));
-  }
-  remember(recovery);
-  if (pending.again && pending.again->generation >= resumed.generation) {
-    on_break(*pending.again, pending.again_unix_seconds);
+  if (placed_) {
+    recovery.world_size = placed_->world_size;
+    recovery.respawn_seconds = seconds_between(first.at, placed_->at);
+    recovery.forming_seconds = seconds_between(placed_->at, at_ns(resumed.formed_ns));
   }
   return recovery;
 }
 
-double JobRecord::lost_seconds(const Pending& pending, int64_t resumed_step) {
-  const int64_t again = std::max<int64_t>(0, pending.committed_step - resumed_step);
-  if (again == 0) return pending.in_flight_seconds;
-  if (pending.step_seconds < 0) return -1.0;
-  return pending.in_flight_seconds + static_cast<double>(again) * pending.step_seconds;
-}
-
-// Goodput counts each of these when it is committed again; this is known as soon as the group goes on. A lost rank may
-// have committed the step that was still in flight on the ranks that go on: that is one step, not two.
-int64_t JobRecord::redone_steps(const Pending& pending, int64_t resumed_step) {
-  const int64_t again = std::max<int64_t>(0, pending.committed_step - resumed_step);
-  if (!pending.step_in_flight) return again;
-  return again == 1 ? 1 : again + 1;
-}
-
 void JobRecord::remember(const Recovery& recovery) {
   ++recoveries_total_;
+  redone_steps_ += recovery.redone_steps;
   ++by_cause_[recovery.cause];
   const auto observe = [this](const char* part, double seconds) {
     if (seconds >= 0) durations_[part].observe(seconds);
@@ -228,36 +277,31 @@ void JobRecord::remember(const Recovery& recovery) {
 }
 
 GoodputStatus JobRecord::goodput(TimePoint now) const {
-  GoodputStatus status{.ratio = goodput_.ratio(now), .parts = {}};
-  for (const auto& [key, seconds] : goodput_.seconds(now)) {
-    status.parts.push_back(GoodputPart{.kind = to_string(key.first), .cause = key.second, .seconds = seconds});
+  Seconds lost = booked_;
+  book(lost, breaks_.size(), now);
+  const Duration total = std::max(now, booked_until_) - start_;
+  Duration work = total;
+  for (const auto& [key, duration] : lost) work -= duration;
+  work = std::max(work, Duration(0));
+  const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
+  GoodputStatus status{.ratio = total > Duration(0) ? seconds(work) / seconds(total) : 0.0, .parts = {}};
+  if (work > Duration(0)) status.parts.push_back(GoodputPart{.kind = "work", .cause = "", .seconds = seconds(work)});
+  for (const auto& [key, duration] : lost) {
+    status.parts.push_back(GoodputPart{.kind = key.first, .cause = key.second, .seconds = seconds(duration)});
   }
   return status;
 }
 
-bool JobRecord::may_learn_cause(TimePoint now) const {
-  if (!pending_) return false;
-  const GroupBreak& newest = newest_break();
-  const bool is_placed = pending_->placed && pending_->placed->generation > newest.generation;
-  return is_peer_lost(newest.cause) && !is_placed && now < newest.at + cause_timeout_;
-}
-
 std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
   std::vector<GoodputPart> parts = goodput(now).parts;
-  if (may_learn_cause(now)) {
-    std::erase_if(parts, [&](const GoodputPart& part) {
-      return is_peer_lost(part.cause) && !counted_.contains({part.kind, part.cause});
-    });
-    for (GoodputPart& part : parts) {
-      if (is_peer_lost(part.cause)) part.seconds = 0.0;  // below, the counter then keeps its earlier value
-    }
-  } else if (pending_) {
-    pending_->is_published = true;
-  }
+  const bool may_learn_cause =
+      !breaks_.empty() && is_peer_lost(breaks_.back().broke.cause) && now < breaks_.back().broke.at + kCauseTimeout;
   for (GoodputPart& part : parts) {
     double& counted = counted_[{part.kind, part.cause}];
-    counted = part.seconds = std::max(counted, part.seconds);
+    if (!may_learn_cause || !is_peer_lost(part.cause)) counted = std::max(counted, part.seconds);
+    part.seconds = counted;
   }
+  std::erase_if(parts, [](const GoodputPart& part) { return part.seconds <= 0; });
   return parts;
 }
 

@@ -88,9 +88,9 @@ Result<uint32_t> attempt_of(const Environment& environment) {
 }
 
 // The restart decision from the environment. Our own parent wrote it, so a value that cannot be parsed is ignored.
-std::optional<LadderDecision> started_because(const Environment& environment) {
+std::optional<RestartDecision> started_because(const Environment& environment) {
   const Result<MemberMessage> message = decode_member_message(variable(environment, env::kStartedBecause));
-  const auto* const decision = message.ok() ? std::get_if<LadderDecision>(&*message) : nullptr;
+  const auto* const decision = message.ok() ? std::get_if<RestartDecision>(&*message) : nullptr;
   return decision == nullptr ? std::nullopt : std::optional(*decision);
 }
 

@@ -100,8 +100,8 @@ TerminationMessage read_termination_message(int fd) {
   return termination;
 }
 
-LadderDecision ladder_decision(const NodeDecision& decision) {
-  return {.rung = decision.rung,
+RestartDecision restart_decision(const NodeDecision& decision) {
+  return {.level = decision.rung,
           .reason = exit_reason(decision.code),
           .line = decision.line,
           .gives_up = decision.gives_up,
@@ -235,13 +235,13 @@ class LocalNodes {
     last_line_ = output.line;
     say("lockstep: " + output.line);
     if (output.rung.empty()) return;
-    if (output.gives_up) return send_to_node_0(ladder_decision(output));
+    if (output.gives_up) return send_to_node_0(restart_decision(output));
     pending_decision_ = output;
   }
 
   // A new agent gets the decision in its environment (start()). When none is started, because the job ends, node
   // 0's agent gets it through its control socket.
-  void send_to_node_0(const LadderDecision& decision) const {
+  void send_to_node_0(const RestartDecision& decision) const {
     if (options_.control_folder.empty() || !agents_[0].alive) return;
     const Result<int> connection = connect_control_socket(options_.control_folder, 0);
     if (!connection.ok()) return;  // the agent is ending, starting or stopped; the decision is in the log anyway
@@ -280,7 +280,7 @@ class LocalNodes {
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
     if (pending_decision_ && (pending_decision_->rung == "gang" ? node == 0 : node == pending_decision_->node)) {
       launch.environment[std::string(env::kStartedBecause)] =
-          encode(MemberMessage(ladder_decision(*pending_decision_)));
+          encode(MemberMessage(restart_decision(*pending_decision_)));
       pending_decision_.reset();
     }
     const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };

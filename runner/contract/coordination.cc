@@ -82,8 +82,8 @@ void fields(V& v, typename V::template Ref<NodeFailed> m) {
   v("for_good", m.for_good);
 }
 template <typename V>
-void fields(V& v, typename V::template Ref<LadderDecision> m) {
-  v("rung", m.rung);
+void fields(V& v, typename V::template Ref<RestartDecision> m) {
+  v("level", m.level);
   v.text("reason", m.reason);
   v.text("line", m.line);
   v("gives_up", m.gives_up);
@@ -113,7 +113,6 @@ void fields(V& v, typename V::template Ref<Placement> m) {
   v("world_size", m.world_size);
   v("nnodes", m.nnodes);
   v("wanted_nodes", m.wanted_nodes);
-  v.text("cause", m.cause);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<CutGroup> m) {
@@ -153,7 +152,7 @@ void fields(V&, typename V::template Ref<CoordinatorBeat>) {}
 template <>
 constexpr auto kTypeNames<MemberMessage> = std::to_array<const char*>({"greet", "join", "node_ready", "broken",
                                                                        "heartbeat", "store_call", "leave", "node_done",
-                                                                       "node_failed", "ladder_decision",
+                                                                       "node_failed", "restart_decision",
                                                                        "checkpoint_news"});
 template <>
 constexpr auto kTypeNames<CoordinatorMessage> =

@@ -26,7 +26,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses agents with another number.
-inline constexpr int kCoordinationProtocol = 7;
+inline constexpr int kCoordinationProtocol = 8;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // A state machine that has had no event and no Tick for this long concludes that its own process did not run, because
@@ -144,8 +144,8 @@ struct NodeFailed {
 };
 
 // A restart that this node decided on, or its decision not to restart; node 0's status page shows it.
-struct LadderDecision {
-  std::string rung;          // level of restart: "process", "pod", "gang"
+struct RestartDecision {
+  std::string level;         // of restart: "process", "pod", "gang"
   std::string reason;        // CamelCase, as in exit_reason
   std::string line;          // a sentence for logs and /status: what ended how, and what happens next
   bool gives_up = false;     // nothing is started again
@@ -157,7 +157,7 @@ struct CheckpointNews {  // both directions
 };
 
 using MemberMessage = std::variant<Greet, Join, NodeReady, Broken, Heartbeat, StoreCall, Leave, NodeDone, NodeFailed,
-                                   LadderDecision, CheckpointNews>;
+                                   RestartDecision, CheckpointNews>;
 
 // ---- coordinator -> agent ----
 
@@ -182,7 +182,6 @@ struct Placement {
   int world_size = 1;
   int nnodes = 1;
   int wanted_nodes = 1;  // number of nodes that are wanted, present or not
-  std::string cause;     // why there is a new group; empty for the first one
 };
 
 // Leave the group of `generation` at once.

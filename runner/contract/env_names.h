@@ -41,7 +41,7 @@ inline constexpr std::string_view kGpus = "LOCKSTEP_GPUS";
 
 // From `lockstep run --local_nodes` to its agents: the command that the user gave, which the last lines of a run quote.
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
-// From the same: why this agent was started in place of an earlier one, a LadderDecision as a line
+// From the same: why this agent was started in place of an earlier one, a RestartDecision as a line
 // (contract/coordination.h).
 inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
 // From the same: the file into which the agents write the newest durable step (agent/checkpoint_mark.h).

@@ -44,8 +44,9 @@ OrderedJson to_json(const NodeStatus& n) {
   return {{"node", n.node}, {"host", n.host}, {"attempt", n.attempt}, {"state", n.state}, {"ready", n.ready}};
 }
 
-OrderedJson to_json(const LadderStatus& l) {
-  return {{"rung", l.rung}, {"restarts", l.restarts}, {"budgetLeft", l.budget_left}, {"lastDecision", l.last_decision}};
+OrderedJson to_json(const RestartStatus& l) {
+  return {
+      {"rung", l.level}, {"restarts", l.restarts}, {"budgetLeft", l.budget_left}, {"lastDecision", l.last_decision}};
 }
 
 OrderedJson to_json(const GoodputStatus& g) {
@@ -158,7 +159,7 @@ OrderedJson summary_of(const RunStatus& s) {
   json.update(figures_of(s));
   const OrderedJson rest = {
       {"recoveriesTotal", s.recoveries_total}, {"redoneSteps", s.redone_steps},
-      {"recoveries", array_of(s.recoveries)},  {"ladder", to_json(s.ladder)},
+      {"recoveries", array_of(s.recoveries)},  {"ladder", to_json(s.restart_level)},
       {"goodput", object_or_null(s.goodput)},  {"slowest", object_or_null(s.slowest)},
       {"loading", object_or_null(s.loading)},
   };

@@ -75,10 +75,10 @@ struct Recovery {
   int64_t committed_ns = 0;
 };
 
-struct LadderStatus {
-  std::string rung = "process";  // level of the last decision: "process", "pod", "gang"
-  int64_t restarts = 0;          // workers started again by this agent
-  int budget_left = 0;           // restarts that --max_restarts still allows
+struct RestartStatus {            // "ladder", with "rung", in the document
+  std::string level = "process";  // of the last decision: "process", "pod", "gang"
+  int64_t restarts = 0;           // workers started again by this agent
+  int budget_left = 0;            // restarts that --max_restarts still allows
   std::string last_decision;
 };
 
@@ -136,7 +136,7 @@ struct RunStatus {
   int64_t recoveries_total = 0;
   int64_t redone_steps = 0;
   std::vector<Recovery> recoveries;  // newest last, at most kRecentRecoveriesMax; node 0 only
-  LadderStatus ladder;
+  RestartStatus restart_level;
   std::optional<GoodputStatus> goodput;  // node 0 only
   std::optional<SlowestStatus> slowest;  // node 0 only, when there is one
 };

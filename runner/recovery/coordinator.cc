@@ -191,6 +191,12 @@ std::vector<int> lowest_ready(const CoordinatorState& state) {
   return ranks;
 }
 
+// What ended a group, as far as it is known: fields of GroupBroke.
+struct Lost {
+  int rank = -1;
+  double detection_seconds = -1.0;
+};
+
 // One call of step(): changes the state and collects the outputs.
 class CoordinatorStepper {
  public:
@@ -268,6 +274,7 @@ class CoordinatorStepper {
     if (node.connection != 0) out_.emplace_back(Send{node.connection, std::move(message)});
   }
   void close(ConnectionId connection) { out_.emplace_back(Close{connection}); }
+  void report(GroupNews news) { out_.emplace_back(std::move(news)); }
   void tick_at(TimePoint at) { s_.deadline = std::min(*s_.deadline, at); }
 
   // Makes a change of a node that may change the tally.
@@ -472,6 +479,7 @@ class CoordinatorStepper {
     if (leaves_a_group) break_group(kNodeLost, name(rank, node) + " has lost its connection and joined again");
     if (s_.end) return send(node, *s_.end);
     if (join.ready && !accept_terms(rank, node, join.terms)) return;
+    if (s_.placed == 0 && node.has_trained) report(join.broken_before);
     if (s_.stop_code != 0) send(node, StopJob{s_.stop_code});  // the node was lost when the others got it
     if (join.leaving_code != 0) on_message(rank, node, Leave{join.leaving_code});
     if (join.done) on_message(rank, node, NodeDone{});
@@ -553,17 +561,20 @@ class CoordinatorStepper {
       std::erase_if(node.workers, [&](const WorkerBeat& w) { return w.local_rank == said.rank % node.nproc; });
     }
     if (said.generation != s_.placed || !node.member) return;
+    if (rank != 0 && said.rank >= 0) report(WorkerEndedElsewhere{rank, said});
     std::string text = name(rank, node) + ": " + (said.rank < 0 ? "" : "rank " + std::to_string(said.rank) + ": ") +
                        (said.message.empty() ? said.cause : said.message);
-    if (s_.group == GroupState::kPlaced) return break_group(said.cause, text);
-    if (said.rank >= 0) learn_cause(said.cause, text);
+    const Lost lost{said.rank, said.detection_seconds};
+    if (s_.group == GroupState::kPlaced) return break_group(said.cause, text, lost);
+    if (said.rank >= 0) learn_cause(said.cause, text, lost);
   }
 
   // Corrects the cause of the break, because nodes that lost a peer may report before the node that knows why.
-  void learn_cause(const std::string& cause, const std::string& text) {
+  void learn_cause(const std::string& cause, const std::string& text, const Lost& lost) {
     if (s_.group != GroupState::kBroken || s_.cause != peer_lost()) return;
     s_.cause = cause;
     s_.broke_because = text;
+    report_break(lost, /*step_in_flight=*/true);
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
@@ -673,8 +684,9 @@ class CoordinatorStepper {
     lose(rank, End::kClosed, "it gave up (" + exit_reason(said.code) + "): " + said.message);
   }
 
-  // Ignored here. The message is for the web page of node 0's agent, which gets it from agent/coordinator_server.
-  void on_message(int /*rank*/, Node& /*node*/, const LadderDecision& /*said*/) {}
+  void on_message(int rank, Node& /*node*/, const RestartDecision& said) {
+    if (rank != 0) report(DecidedElsewhere{rank, said});
+  }
 
   void on_message(int /*rank*/, Node& node, const CheckpointNews& said) {
     s_.has_trained = true;
@@ -695,6 +707,7 @@ class CoordinatorStepper {
     const auto at = s_.nodes.find(rank);
     Node& node = at->second;
     const std::string text = name(rank, node) + " is lost: " + why;
+    const Lost lost{-1, end == End::kSilent ? seconds_between(node.last_heard, now_) : -1.0};
     s_.rank_of.erase(node.connection);
     const bool in_group = s_.group == GroupState::kPlaced && node.member;
     const bool is_leaving = node.leaving_code != 0 || s_.held.erase(rank) > 0;
@@ -706,9 +719,9 @@ class CoordinatorStepper {
     });
     if (!is_leaving && !s_.end) {
       warn(text);
-      if (node.member) learn_cause(kNodeLost, text);
+      if (node.member) learn_cause(kNodeLost, text, lost);
     }
-    if (in_group && !leaves_as_told) break_group(kNodeLost, text);
+    if (in_group && !leaves_as_told) break_group(kNodeLost, text, lost);
     // The node left at the same step as the others, so they must have left soon, too; or its workers never were in the
     // group.
     if (s_.regrouping && is_leaving && node.member) {
@@ -746,10 +759,10 @@ class CoordinatorStepper {
 
   // ---- the group ----
 
-  void break_group(const std::string& cause, const std::string& message) {
+  void break_group(const std::string& cause, const std::string& message, const Lost& lost = {}) {
     const bool were_told = s_.regrouping || s_.stop_code != 0;  // the leaving ones: how
     s_.broke_because = message;
-    end_group(cause);
+    end_group(cause, lost, /*step_in_flight=*/true);
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
     for_members([&](Node& member) {
       member.has_told_steps = false;
@@ -769,13 +782,23 @@ class CoordinatorStepper {
     }
   }
 
-  void end_group(const std::string& cause) {
+  void end_group(const std::string& cause, const Lost& lost, bool step_in_flight) {
     s_.group = GroupState::kBroken;
     s_.cause = cause;
+    report_break(lost, step_in_flight);
     s_.waiting_since = now_;
     s_.regrouping = false;
     s_.leaving_since.reset();
     count_group_without_step();
+  }
+
+  void report_break(const Lost& lost, bool step_in_flight) {
+    report(GroupBroke{.generation = s_.placed,
+                      .cause = s_.cause,
+                      .rank = lost.rank,
+                      .detection_seconds = lost.detection_seconds,
+                      .step_in_flight = step_in_flight,
+                      .at = now_});
   }
 
   void count_group_without_step() {
@@ -825,7 +848,7 @@ class CoordinatorStepper {
       return;
     }
     if (s_.regrouping) {
-      if (s_.tally.awaited == 0) return end_group(s_.cause);
+      if (s_.tally.awaited == 0) return end_group(s_.cause, {}, /*step_in_flight=*/false);
       if (now_ < s_.regrouping_until) return;
       return break_group(exit_reason(code_of(ExitCode::kTimeout)), "its ranks did not leave it in time");
     }
@@ -885,9 +908,9 @@ class CoordinatorStepper {
                            .first_rank = index * node.nproc,
                            .world_size = nnodes * node.nproc,
                            .nnodes = nnodes,
-                           .wanted_nodes = s_.options.wanted_nodes,
-                           .cause = s_.cause});
+                           .wanted_nodes = s_.options.wanted_nodes});
     }
+    report(GroupPlaced{s_.placed, nnodes * s_.nodes.at(s_.members[0]).nproc, nnodes, now_});
   }
 
   // ---- every kBeatInterval ----

@@ -151,7 +151,38 @@ struct Note {
   bool is_warning = false;
   bool is_refusal = false;  // a connection was refused; the caller limits the rate of these
 };
-using CoordinatorOutput = std::variant<Send, Close, BeginGeneration, AskStore, Note>;
+// What happened, for node 0's record of the job and its page. The caller does nothing else with it.
+//
+// The group of `generation` cannot go on, or its ranks have left it together. It comes again, with the same generation,
+// when its cause becomes known later (a rank that lost a peer may report that before the peer's agent reports why):
+// then `cause` is the right one, and so are `rank` and `detection_seconds` if no rank was known.
+struct GroupBroke {
+  uint64_t generation = 0;
+  std::string cause;                // CamelCase
+  int rank = -1;                    // rank of the worker that ended; -1: none did
+  double detection_seconds = -1.0;  // from the last sign of life to the detection; negative: not known
+  bool step_in_flight = true;       // false: all ranks left together at the end of a step
+  TimePoint at;
+};
+struct GroupPlaced {
+  uint64_t generation = 0;
+  int world_size = 0;
+  int nnodes = 0;
+  TimePoint at;
+};
+// A worker of another node has ended; its agent restarts it or gives up.
+struct WorkerEndedElsewhere {
+  int node = 0;
+  Broken end;
+};
+// Another node's agent has decided about a restart.
+struct DecidedElsewhere {
+  int node = 0;
+  RestartDecision decision;
+};
+// BrokenBefore: a node joined before the first placement, and tells how its earlier group ended.
+using GroupNews = std::variant<GroupBroke, GroupPlaced, BrokenBefore, WorkerEndedElsewhere, DecidedElsewhere>;
+using CoordinatorOutput = std::variant<Send, Close, BeginGeneration, AskStore, Note, GroupNews>;
 
 // ---- state ----
 

@@ -117,6 +117,7 @@ class Conversation {
     MUST(ask.local_rank >= 0 && ask.local_rank < kNprocMax);
     take(store_.apply({ask.connection, ask.local_rank}, ask.request, now_));
   }
+  void check(const GroupNews&) {}
   void check(const Note& note) { MUST(note.text.find_first_of("\n\r\x1b") == std::string::npos); }
 
   void take(const std::vector<StoreAnswer>& answers) const {

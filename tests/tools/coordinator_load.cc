@@ -256,12 +256,7 @@ int run(const Load& load) {
   options.min_nodes = options.max_nodes = options.wanted_nodes = load.nodes;
   options.heartbeat_timeout = std::chrono::minutes(10);  // the nodes do not beat
   asio::io_context server_loop;
-  CoordinatorServer server(server_loop, options,
-                           {.on_note = [](const Note&) {},
-                            .on_break = [](const GroupBreak&) {},
-                            .on_cause = [](const CauseLearned&) {},
-                            .on_placed = [](const GroupPlaced&) {},
-                            .on_remote_end = [](int, const Broken&) {}});
+  CoordinatorServer server(server_loop, options, {.on_note = [](const Note&) {}, .on_news = [](const GroupNews&) {}});
   if (const Status listening = server.listen(0); !listening.ok()) {
     std::fprintf(stderr, "%s\n", listening.error().message.c_str());
     return 1;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runner/contract/run_status.h"
+#include "tests/runner/contract/recorded_status.h"
 
 namespace lockstep::train {
 namespace {
@@ -41,6 +42,20 @@ RunStatus full_status() {
                              .time_unix_seconds = 77}};
   status.slowest = SlowestStatus{.rank = 1, .node = 1, .lag_seconds = 0.5};
   return status;
+}
+
+TEST(RunReport, reads_what_an_agent_of_the_first_release_writes) {
+  const Result<RunReport> read = parse_run_report(kRecordedStatus, 2);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->job_uid, "5f0c");
+  EXPECT_EQ(read->generation, 7U);
+  EXPECT_EQ(read->wanted_nodes, 2);
+  EXPECT_EQ(read->checkpoint_step, 200);
+  EXPECT_EQ(read->origin, "resumed from /c");
+  ASSERT_EQ(read->agents.size(), 1U);
+  EXPECT_EQ(read->agents[0].attempt, 9);
+  ASSERT_TRUE(read->progress.has_value());
+  EXPECT_EQ(read->progress->step, 333);
 }
 
 TEST(RunReport, reads_what_an_agent_writes) {

@@ -40,9 +40,9 @@ TEST(ControlRequest, is_one_of_the_commands) {
 }
 
 TEST(ControlRequest, tells_a_decision) {
-  const LadderDecision told{.rung = "gang", .reason = "Crash", .line = "node 1 …; ending the job", .gives_up = true};
+  const RestartDecision told{.level = "gang", .reason = "Crash", .line = "node 1 …; ending the job", .gives_up = true};
   const auto heard = std::get<ReportDecision>(*parse_control_request(decision_request(told))).decision;
-  EXPECT_EQ(heard.rung, told.rung);
+  EXPECT_EQ(heard.level, told.level);
   EXPECT_EQ(heard.reason, told.reason);
   EXPECT_EQ(heard.line, told.line);
   EXPECT_TRUE(heard.gives_up);
@@ -60,7 +60,7 @@ TEST(ControlRequest, names_what_is_wrong) {
   EXPECT_THAT(problem_of(R"({"command":"inject","rank":1})"), HasSubstr("\"fault\""));
   EXPECT_THAT(problem_of(R"({"command":"inject","rank":1,"fault":"x"})"), HasSubstr("disk_full"));
   EXPECT_THAT(problem_of(R"({"command":"recoveries"})"), HasSubstr("\"after\""));
-  EXPECT_THAT(problem_of(R"({"command":"decision"})"), HasSubstr("\"rung\""));
+  EXPECT_THAT(problem_of(R"({"command":"decision"})"), HasSubstr("\"level\""));
 }
 
 class ControlSocketInAFolder : public testing::Test {

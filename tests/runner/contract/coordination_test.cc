@@ -105,14 +105,17 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
   to_coordinator(NodeDone{});
   EXPECT_EQ(to_coordinator(CheckpointNews{77}).step, 77);
 
-  const LadderDecision decision = to_coordinator(LadderDecision{
-      .rung = "pod", .reason = "SignalKILL", .line = "node 1 is started again", .gives_up = true, .is_exported = true});
-  EXPECT_EQ(decision.rung, "pod");
+  const RestartDecision decision = to_coordinator(RestartDecision{.level = "pod",
+                                                                  .reason = "SignalKILL",
+                                                                  .line = "node 1 is started again",
+                                                                  .gives_up = true,
+                                                                  .is_exported = true});
+  EXPECT_EQ(decision.level, "pod");
   EXPECT_EQ(decision.reason, "SignalKILL");
   EXPECT_EQ(decision.line, "node 1 is started again");
   EXPECT_TRUE(decision.gives_up);
   EXPECT_TRUE(decision.is_exported);
-  EXPECT_FALSE(to_coordinator(LadderDecision{}).gives_up);
+  EXPECT_FALSE(to_coordinator(RestartDecision{}).gives_up);
 
   const NodeFailed failed = to_coordinator(NodeFailed{.code = 3, .message = "no data", .for_good = true});
   EXPECT_EQ(failed.code, 3);
@@ -201,13 +204,11 @@ TEST(Coordination, keeps_a_placement) {
   placement.first_rank = 4;
   placement.world_size = 6;
   placement.nnodes = 3;
-  placement.cause = "NodeLost";
   const Placement back = to_member(placement);
   EXPECT_EQ(back.generation, kGeneration);
   EXPECT_EQ(back.first_rank, 4);
   EXPECT_EQ(back.world_size, 6);
   EXPECT_EQ(back.nnodes, 3);
-  EXPECT_EQ(back.cause, "NodeLost");
 }
 
 TEST(Coordination, keeps_what_a_coordinator_orders) {

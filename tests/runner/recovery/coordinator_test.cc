@@ -118,6 +118,15 @@ template <typename T>
 size_t count(const Outputs& outputs) {
   return sent<T>(outputs).size();
 }
+template <typename T>
+std::vector<T> news(const Outputs& outputs) {
+  std::vector<T> found;
+  for (const CoordinatorOutput& output : outputs) {
+    const auto* any = std::get_if<GroupNews>(&output);
+    if (const T* one = any == nullptr ? nullptr : std::get_if<T>(any)) found.push_back(*one);
+  }
+  return found;
+}
 bool closes(const Outputs& outputs, ConnectionId connection) {
   for (const CoordinatorOutput& output : outputs) {
     const auto* close = std::get_if<Close>(&output);
@@ -575,7 +584,6 @@ TEST(Coordinator, places_all_when_all_are_ready_after_it_began_the_generation) {
     EXPECT_EQ(placement.generation, generation(1));
     EXPECT_EQ(placement.world_size, 8);
     EXPECT_EQ(placement.nnodes, 2);
-    EXPECT_EQ(placement.cause, "");
   }
   size_t begin = outputs.size();
   size_t first_placement = outputs.size();
@@ -771,7 +779,7 @@ TEST(Coordinator, the_next_group_is_placed_when_the_last_member_is_ready_and_say
   const Outputs outputs = job.ready(1);
   ASSERT_EQ(count<Placement>(outputs), 2U);
   EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(2));
-  EXPECT_EQ(sent<Placement>(outputs)[0].second.cause, "SignalKILL");
+  EXPECT_EQ(job.state.cause, "SignalKILL");
 }
 
 TEST(Coordinator, readiness_from_before_a_placement_does_not_count_after_it) {
@@ -800,7 +808,8 @@ TEST(Coordinator, the_cause_is_taken_from_a_report_that_comes_after_those_of_los
   job.say(0, Broken{generation(1), -1, "PeerLost", ""});
   EXPECT_THAT(notes(job.say(1, Broken{generation(1), 1, "SignalSEGV", ""})), HasSubstr("SignalSEGV"));
   job.say(2, Broken{generation(1), 2, "OutOfMemory", ""});
-  EXPECT_EQ(sent<Placement>(job.all_ready(3))[0].second.cause, "SignalSEGV");
+  EXPECT_EQ(count<Placement>(job.all_ready(3)), 3U);
+  EXPECT_EQ(job.state.cause, "SignalSEGV");
 }
 
 TEST(Coordinator, a_lost_node_is_the_cause_of_a_lost_peer) {
@@ -856,6 +865,8 @@ TEST(Coordinator, silence_breaks_the_group) {
   EXPECT_TRUE(closes(outputs, job.connections[1]));
   ASSERT_EQ(count<CutGroup>(outputs), 1U);
   EXPECT_THAT(sent<CutGroup>(outputs)[0].second.message, HasSubstr("nothing heard for 5 s"));
+  ASSERT_EQ(news<GroupBroke>(outputs).size(), 1U);
+  EXPECT_GE(news<GroupBroke>(outputs)[0].detection_seconds, 5.0);
 }
 
 TEST(Coordinator, a_member_that_joins_again_breaks_the_group) {
@@ -945,7 +956,7 @@ TEST(Coordinator, goes_on_with_fewer_after_rejoin_timeout) {
   ASSERT_EQ(count<Placement>(outputs), 2U);
   EXPECT_EQ(sent<Placement>(outputs)[1].second.first_rank, 1);
   EXPECT_THAT(job.state.members, ElementsAre(0, 2));
-  EXPECT_EQ(sent<Placement>(outputs)[0].second.cause, "NodeLost");
+  EXPECT_EQ(job.state.cause, "NodeLost");
 }
 
 TEST(Coordinator, a_lost_node_that_comes_back_in_time_has_its_old_rank) {
@@ -1140,7 +1151,11 @@ TEST(Coordinator, a_group_that_can_grow_leaves_together_and_is_placed_with_all) 
   EXPECT_EQ(count<CutGroup>(job.ready(0)), 0U);
   const Outputs placed = job.ready(1);
   ASSERT_EQ(count<Placement>(placed), 3U);
-  EXPECT_EQ(sent<Placement>(placed)[0].second.cause, "Join");
+  ASSERT_EQ(news<GroupBroke>(placed).size(), 1U);
+  EXPECT_EQ(news<GroupBroke>(placed)[0].cause, "Join");
+  EXPECT_FALSE(news<GroupBroke>(placed)[0].step_in_flight) << "all have left together";
+  ASSERT_EQ(news<GroupPlaced>(placed).size(), 1U);
+  EXPECT_EQ(news<GroupPlaced>(placed)[0].nnodes, 3);
   EXPECT_EQ(count<CutGroup>(placed), 0U);
 }
 
@@ -1204,7 +1219,8 @@ TEST(Coordinator, a_group_that_breaks_while_it_leaves_is_cut) {
   job.pass(30s);
   job.join(1, true);
   EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
-  EXPECT_EQ(sent<Placement>(job.ready(0))[0].second.cause, "SignalKILL");
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(job.state.cause, "SignalKILL");
 }
 
 TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
@@ -1224,7 +1240,7 @@ TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
   job.ready(0);
   const Outputs placed = job.ready(1);
   ASSERT_EQ(count<Placement>(placed), 2U);
-  EXPECT_EQ(sent<Placement>(placed)[0].second.cause, "Leave");
+  EXPECT_EQ(job.state.cause, "Leave");
 }
 
 TEST(Coordinator, with_fewer_than_min_nodes_the_others_wait_for_a_replacement) {
