@@ -48,7 +48,9 @@ class Launch(Running):
         return next(worker["pid"] for worker in self.status()["workers"] if worker["rank"] == rank)
 
     def wait_for_step(self, step):
-        return self.wait_for_status(lambda status: all(w["step"] >= step for w in status["workers"]), f"step {step}")
+        def is_there(status):
+            return status["workers"] and all(worker["step"] >= step for worker in status["workers"])
+        return self.wait_for_status(is_there, f"step {step}")
 
 
 def losses_of(folder):

@@ -62,7 +62,8 @@ def test_a_loss_in_a_validation_costs_no_step_and_no_validation(lockstep, tmp_pa
     job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags)
     job.wait_for_progress(20)
     job.inject(0, "slow_evaluation", 3600.0)
-    job.wait_for_status(lambda status: all(worker["activity"] == "evaluating" for worker in status["workers"]), "a validation")
+    job.wait_for_status(lambda status: status["workers"] and all(
+        worker["activity"] == "evaluating" for worker in status["workers"]), "a validation")
     job.kill_rank(3)
     job.wait_for_recovery(1)
     finish(job, tmp_path / "run", undisturbed)

@@ -132,7 +132,8 @@ def test_a_rank_killed_in_an_evaluation_and_a_killed_agent_cost_neither_a_step_n
     job = WorkloadJob(lockstep, "sasrec", tmp_path / "run", tmp_path, "--dataset", timed_dataset, *SHAPE_AND_RATE, *flags)
     job.wait_for_progress(30)
     job.inject(1, "slow_evaluation", 3600.0)
-    job.wait_for_status(lambda status: all(worker["activity"] == "evaluating" for worker in status["workers"]), "an evaluation")
+    job.wait_for_status(lambda status: status["workers"] and all(
+        worker["activity"] == "evaluating" for worker in status["workers"]), "an evaluation")
     job.kill_rank(3)
     job.wait_for_recovery(1)
     os.kill(job.agents()[1], signal.SIGKILL)

@@ -115,7 +115,8 @@ def test_a_rank_that_is_killed_in_an_evaluation_costs_neither_a_step_nor_the_eva
     job = start(lockstep, toy, tmp_path)
     job.wait_for_progress(20)
     job.inject(1, "slow_evaluation", 3600.0)
-    job.wait_for_status(lambda status: all(worker["activity"] == "evaluating" for worker in status["workers"]), "an evaluation")
+    job.wait_for_status(lambda status: status["workers"] and all(
+        worker["activity"] == "evaluating" for worker in status["workers"]), "an evaluation")
     job.kill_rank(rank)
     job.wait_for_recovery(1)
     finish(job, undisturbed)
