@@ -26,6 +26,7 @@ MODELS = {
     "jit": [*PICTURES, "--data_path", "generated:60:3", "--model", "3x64/4", "--batch_size", "12", "--warmup_epochs", "1",
             "--dropout", "0.1", "--ema_decay", "0.9,0.99", "--sample_images", "4", "--sample_steps", "4"],
     "jit of tokens": [*PICTURES, "--data_path", "DATA", "--model", "2x64/4", "--batch_size", "6", "--warmup_epochs", "0"]}
+KILLS = 4
 EACH = [pytest.param(name, marks=[pytest.mark.long] if name == "mpnn by tokens" else []) for name in MODELS]
 
 
@@ -59,13 +60,15 @@ def averages(folder):
 
 
 def assert_near(found, expected, rel):
-    """Of the evaluations; weights that differ by rounding may swap two scores, or change the likeliest amino acid."""
+    """Of the evaluations; weights that differ by rounding may swap two scores, each of one user of 300, or change the likeliest amino
+    acid. A perplexity is the exponential of a loss, so it differs by more."""
     assert len(found) == len(expected) > 0
     for one, other in zip(found, expected, strict=True):
         assert one.keys() == other.keys()
         for name, value in other.items():
-            counts = any(word in name for word in ("ndcg", "hr@", "recovery"))
-            assert one[name] == pytest.approx(value, abs=0.007) if counts else one[name] == pytest.approx(value, rel=rel), name
+            limit = ({"abs": 0.007} if "ndcg" in name or "hr@" in name else {"abs": 0.005} if "recovery" in name
+                     else {"rel": max(rel, 1e-4) if "perplexity" in name else rel})
+            assert one[name] == pytest.approx(value, **limit), name
 
 
 @pytest.mark.parametrize("model", EACH)
@@ -78,16 +81,17 @@ def test_every_steps_loss_and_the_evaluations_are_the_same_for_every_world_size(
     for folder in (tmp_path / "w2", tmp_path / "w4"):
         assert losses(folder) == pytest.approx(losses(alone), rel=1e-5 if model != "mdm" else 1e-4), folder
         assert records(folder)[0]["grad_norm"] == pytest.approx(records(alone)[0]["grad_norm"], rel=1e-4)
-        assert_near(evaluations(folder), evaluations(alone), 1e-4)
+        assert_near(evaluations(folder), evaluations(alone), 1e-5 if model.startswith("mpnn") else 1e-4)
 
 
 @pytest.mark.parametrize("model", EACH)
-def test_a_resume_and_a_killed_worker_cost_no_step(train, tmp_path, model):
+def test_a_resume_and_killed_workers_cost_no_step(train, tmp_path, model):
     train(model, "undisturbed", 120, 2)
     train(model, "run", 10, 2)
     running = train(model, "run", 120, 2, wait=False)
-    running.wait_for_step(tmp_path / "run", 20)
-    subprocess.run(["kill", "-KILL", str(running.worker_pids()[1])], check=True)
+    for kill in range(KILLS):
+        running.wait_for_step(tmp_path / "run", 20 + 20 * kill)
+        subprocess.run(["kill", "-KILL", str(running.worker_pids()[kill % 2])], check=True)
     assert running.end() == 0, running.output()
     assert "going on at step" in running.output(), running.output()
     found, expected = tmp_path / "run", tmp_path / "undisturbed"
@@ -107,7 +111,7 @@ def test_a_resume_with_another_number_of_ranks_changes_nothing_but_rounding(trai
     assert "resumed from" in train(model, "run", 20, then)
     found, expected = tmp_path / "run", tmp_path / "undisturbed"
     assert sorted(losses(found)) == list(range(1, 21))
-    assert losses(found) == pytest.approx(losses(expected), rel=1e-4)
+    assert losses(found) == pytest.approx(losses(expected), rel=1e-5 if "tisasrec" in model else 1e-4)
     for name, average in averages(found).items():
         for tensor, values in average.items():
             torch.testing.assert_close(values, averages(expected)[name][tensor], rtol=1e-3, atol=1e-5, msg=lambda m, t=tensor: f"{t}: {m}")

@@ -365,6 +365,34 @@ def test_what_cannot_be_recommended_is_said(run, lockstep, trained, flags, code,
     assert message in recommend(run, lockstep, trained, *flags, code=code)
 
 
+# --- bad input
+
+
+@pytest.mark.parametrize("spoil,message", [
+    (lambda folder: (folder / "movies.dat").unlink(), "movies.dat is missing; this model reads what users and films are"),
+    (lambda folder: (folder / "ratings.dat").write_text("1::999::5::1\n"), "ratings.dat:1: film 999 is not in"),
+    (lambda folder: (folder / "users.dat").write_text("1;F;1;1;1\n"), "users.dat:1: it has 1 field; found"),
+    (lambda folder: (folder / "ratings.dat").write_text(""), "ratings.dat is empty: expected at least two users' interactions"),
+    (shutil.rmtree, "there is no such file or folder")])
+def test_a_bad_data_set_ends_the_run_with_a_sentence(run, lockstep, tmp_path, spoil, message):
+    write_1m(tmp_path / "data")
+    spoil(tmp_path / "data")
+    done = run([lockstep, "run", "gpt2rec", "--data_path", tmp_path / "data", "--train_dir", tmp_path / "run", *QUICK])
+    assert done.returncode == 3, text(done)
+    assert message in text(done)
+
+
+@pytest.mark.parametrize("flags,message", [
+    ([], "--data_path is required"),
+    (["--data_path", "x", "--epochs", "3", "--phase1_epochs", "2"], "give --phase1_epochs and --phase2_epochs instead"),
+    (["--data_path", "x", "--split_ratio", "0.8,0.1,0.2"], "expected three numbers that sum to 1"),
+    (["--data_path", "x", "--split_ratio", "0.9,0,0.1"], "sum to 1, the first two above 0, as 0.8,0.1,0.1")])
+def test_contradicting_flags_are_refused_before_anything_starts(run, lockstep, flags, message):
+    done = run([lockstep, "run", "gpt2rec", *flags])
+    assert done.returncode == 2, text(done)
+    assert message in text(done)
+
+
 def test_without_a_test_share_no_test_figure_is_said(run, lockstep, small_1m, tmp_path):
     done = train(run, lockstep, tmp_path / "run", *SMALL, "--split_ratio", "0.9,0.1,0", "--max_steps", "2", data=small_1m)
     assert re.search(r"Epoch \d+: valid \(NDCG@10: 0\.\d{4}, HR@10: 0\.\d{4}\)$", done.stdout, re.MULTILINE), text(done)

@@ -1,5 +1,7 @@
 """JiT as a user trains it, and its network beside the twin."""
+import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -9,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from jit_twin import JiT
 from programs import program, tools_folder
-from runs import checkpoints, losses, records, weights
+from runs import Running, checkpoints, losses, records, weights
 
 SHAPE = (16, 4, 3, 6, 128, 2, 32, 2)  # of tests/tools/jit_dump.cc
 SMALL = ["--model", "3x64/4", "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "1", "--lr",
@@ -225,3 +227,23 @@ def test_the_base_rate_is_scaled_by_the_batch(run, lockstep, tmp_path):
                 "--max_steps", "1", "--warmup_epochs", "0", "--nproc", "2", "--batch_scope", "per_device", "--grad_accum_steps", "3"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert records(tmp_path / "ranks")[0]["lr"] == pytest.approx(0.064 * 12 * 2 * 3 / 256)
+
+
+def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
+    """What was ready is kept, and images and losses are those of an undisturbed run. Pictures of 9 megapixels take their time."""
+    Image.linear_gradient("L").resize((3000, 3000)).convert("RGB").save(tmp_path / "large.png")
+    for name in ("reference", "hurt"):
+        for number in range(90):
+            (tmp_path / name / f"class{number % 3}").mkdir(parents=True, exist_ok=True)
+            os.link(tmp_path / "large.png", tmp_path / name / f"class{number % 3}/{number}.png")
+    flags = ["--max_steps", "2", "--nproc", "2", "--valid_images", "0", "--eval_every", "0"]
+    whole = Running(command(lockstep, tmp_path / "first", *flags, data=tmp_path / "reference"), tmp_path)
+    assert whole.end() == 0, whole.output()
+    running = Running(command(lockstep, tmp_path / "second", *flags, data=tmp_path / "hurt"), tmp_path)
+    running.wait_for(lambda: len(list((tmp_path / "hurt/.lockstep").glob("*.parts/*"))) >= 2, "two parts")
+    os.kill(running.worker_pids()[0], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    assert "90 train" in running.output(), running.output()
+    caches = [next((tmp_path / name / ".lockstep").glob("*.cache")).read_bytes() for name in ("reference", "hurt")]
+    assert caches[0] == caches[1]
+    assert losses(tmp_path / "second") == losses(tmp_path / "first")

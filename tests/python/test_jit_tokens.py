@@ -295,3 +295,23 @@ def test_samples_of_tokens_are_refused(run, lockstep, texts, tmp_path):
 def test_flags_of_images_have_no_effect_on_tokens_and_a_remark_says_so(run, lockstep, texts, tmp_path):
     out = " ".join(train(run, lockstep, tmp_path / "run", texts[0], "--data_format", "tokens", "--max_steps", "1", "--noise_scale", "2").split())
     assert "--noise_scale" in out and "--data_format images" in out, out
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    from PIL import Image
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(3):
+        Image.new("RGB", (16, 16), (i, 0, 0)).save(folder / f"{i}.png")
+    return folder
+
+
+def test_data_of_the_other_kind_are_refused(run, lockstep, texts, pictures, tmp_path):
+    line = [lockstep, "run", "jit", "--output_dir", tmp_path / "run", *SMALL]
+    done = run([*line, "--data_path", texts[0], "--data_format", "images"])
+    assert done.returncode == 3, text(done)
+    assert f"--data_format images: {texts[0]} holds 2 text files" in text(done) and "give --data_format tokens" in text(done)
+    done = run([*line, "--data_path", pictures, "--data_format", "tokens"])
+    assert done.returncode == 3, text(done)
+    assert f"--data_format tokens: {pictures} holds 3 images" in text(done) and "give --data_format images" in text(done)

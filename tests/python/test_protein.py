@@ -347,3 +347,22 @@ def test_a_preparation_that_outlasts_the_deadlines_does_not_end_the_run_and_a_ki
     assert done.returncode == 0, done.stdout + done.stderr
     assert kept, "nothing was kept"
     assert re.search(r"structures +300 from ", done.stdout), done.stdout
+
+
+def test_a_training_set_without_a_list_of_who_validates_is_no_predefined_split(run, lockstep, tmp_path):
+    data = write_training_set(tmp_path / "set", {11: 2, 12: 1})
+    done = run([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", tmp_path / "run", "--use_predefined_split",
+                *SMALL_MODEL])
+    assert done.returncode == 3 and "--use_predefined_split" in done.stderr, (done.returncode, done.stderr)
+    said = " ".join(done.stderr.split())
+    assert "valid_clusters.txt is missing" in said and "--val_split draws clusters" in said, said
+
+
+def test_broken_files_are_named_and_left_out(run, lockstep, structures, tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(structures, folder, ignore=shutil.ignore_patterns(".lockstep"))
+    (folder / "broken.pdb").write_text("ATOM      1  N   ALA A   1      nonsense\n")
+    (folder / "water.pdb").write_text("HETATM    1  O   HOH A   1       1.000   2.000   3.000  1.00  0.00           O\nEND\n")
+    said = train(run, lockstep, folder, tmp_path / "run", "--max_steps", "1")
+    assert "6 from" in said and "2 files skipped" in said, said
+    assert re.search(r"skipped +broken.pdb: ", said) and re.search(r"skipped +water.pdb: ", said), said

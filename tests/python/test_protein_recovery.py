@@ -3,14 +3,15 @@ middle of a validation, a loss that is no number. Two nodes of two ranks each, o
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 
 import pytest
 
 from jobs import WorkloadJob, fresh_starts, max_step
-from programs import bin_folder, clean_environment, program
-from runs import equal_weights, evaluations, losses, weights
+from programs import bin_folder, clean_environment, fetched, program
+from runs import Running, equal_weights, evaluations, losses, weights
 
 STEPS = 110
 COMMON = ["--threads", "1", "--log_every", "1", "--max_steps", STEPS, "--checkpoint_every", "50", "--eval_every", "3",
@@ -87,3 +88,27 @@ def test_a_loss_that_is_no_number_ends_all_ranks_where_no_step_may_be_skipped(lo
     job.inject(1, "not_finite")
     assert job.end() == 5, job.output()
     assert "--max_skipped_steps 0" in job.output() and fresh_starts(job.output()) == 1, "nobody tried it again"
+
+
+def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
+    """The parts that were finished are kept, and the cache is that of an undisturbed preparation."""
+    source = fetched("get_structures") / "1ake.pdb"
+    for name in ("reference", "hurt"):
+        (tmp_path / name).mkdir()
+        for copy in range(250):
+            shutil.copy2(source, tmp_path / name / f"{copy}.pdb")
+    line = ["run", "protein", *VARIANTS["mpnn"][:2], *VARIANTS["mpnn"][4:], "--max_steps", "1", "--eval_every", "0", "--nproc", "2",
+            "--num_examples_per_epoch", "4", "--val_split", "0.01", "--status_port", "0"]
+    whole = subprocess.run([str(word) for word in [lockstep, *line, "--pdb_path", tmp_path / "reference", "--train_dir",
+                                                   tmp_path / "first"]], env=clean_environment(), capture_output=True, text=True,
+                           check=False, timeout=300)
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    running = Running([lockstep, *line, "--pdb_path", tmp_path / "hurt", "--train_dir", tmp_path / "second"], tmp_path)
+    parts = tmp_path / "hurt/.lockstep"
+    running.wait_for(lambda: len(list(parts.glob("*.parts/*"))) >= 2, "two parts")
+    os.kill(running.worker_pids()[0], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    assert re.search(r"structures +250 from ", running.output()), running.output()
+    caches = [next((tmp_path / name / ".lockstep").glob("*.cache")).read_bytes() for name in ("reference", "hurt")]
+    assert len(caches[0]) == len(caches[1])
+    assert losses(tmp_path / "second") == losses(tmp_path / "first")
