@@ -18,8 +18,6 @@
 #define REQUIRES(...) LOCKSTEP_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define ACQUIRE(...) LOCKSTEP_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) LOCKSTEP_THREAD_SAFETY(release_capability(__VA_ARGS__))
-// For a function whose locks clang cannot follow; say why beside it.
-#define NO_THREAD_SAFETY_ANALYSIS LOCKSTEP_THREAD_SAFETY(no_thread_safety_analysis)
 
 namespace lockstep {
 
