@@ -1,15 +1,13 @@
 // JobRecord: node 0's agent keeps in it how the job's time was spent (goodput), and each break of the group with the
 // recovery from it. The agent outlives its workers, so the record does, too. Pure.
 //
-// The time is spent in four ways:
+// The time is spent in four ways, which add up to the wall clock:
 //   startup   waiting, until the first commit
-//   waiting   under the cause of a break, from the break to the first commit after it, or until the group goes on from
-//   a
-//             step before its newest commit
+//   waiting   under the cause of a break: from the break to the first commit after it, or until the group goes on from
+//             a step before its newest commit; and rank 0's own waits, under "data" and "checkpoint"
 //   redone    under the cause of a break: the step that it interrupted, and the steps that are committed again
-//   work      all the rest, so that everything adds up to the wall clock; without rank 0's own waits inside of it,
-//   which
-//             are waiting under "data" and "checkpoint"
+//   work      all the rest
+//
 // What a break has cost is booked when its recovery ends, because the cause may become known late.
 // Threads: none. Time is an argument; nanoseconds are CLOCK_MONOTONIC's, as steady_clock's are.
 #pragma once
