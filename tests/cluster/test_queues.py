@@ -158,9 +158,10 @@ def test_a_job_waits_until_it_is_admitted_and_makes_room_when_it_ends(api, kubel
     jobs.wait_for_pods("second-0-0", "second-1-0", job="second")
 
 
-def test_a_part_of_the_nodes_is_admitted(api, jobs, queues):
+@pytest.mark.parametrize("trainer", [{}, {"command": ["python", "train.py"]}], ids=["own model", "program of the user's"])
+def test_a_part_of_the_nodes_is_admitted(api, jobs, queues, trainer):
     queues.make(2)
-    jobs.create(nodes=4, elastic={"minNodes": 2, "maxNodes": 4})
+    jobs.create(nodes=4, elastic={"minNodes": 2, "maxNodes": 4}, trainer=trainer)
     jobs.wait_for_words("2 of 4 pods")
     jobs.wait_for_pods("job-0-0", "job-1-0")
     jobs.wait_for_condition("PodsReady")
