@@ -10,7 +10,6 @@
 #include "runner/dist/collectives.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
 #include "runner/loop/joint_work.h"
 #include "runner/telemetry/phase_clock.h"
@@ -89,11 +88,7 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
        .world_size = group.world_size(),
        .seed = parts.seed,
        .phase = parts.phase,
-       .goes_on =
-           [&] {
-             parts.faults.work_here(Fault::kSlowEvaluation, [&] { return work.goes_on(); });
-             return work.goes_on();
-           },
+       .goes_on = [&] { return work.goes_on(); },
        .device = parts.device,
        .samples_at_once = parts.samples_at_once,
        .loss = loss,

@@ -17,7 +17,6 @@
 
 namespace lockstep {
 
-class InjectedFaults;
 class PhaseClock;
 class ProcessGroup;
 
@@ -38,7 +37,6 @@ struct EvaluationParts {
   Precision precision = Precision::kFp32;
   const StopToken& stop;
   PhaseClock& clock;
-  InjectedFaults& faults;
 };
 
 EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, const EvaluationParts& parts);

@@ -419,10 +419,9 @@ struct Transfer {
   std::vector<bool> receives;       // by rank
   bool rank_zero_receives = false;  // then only a cut ends the transfer; a stop has to wait for it
 };
-void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOptions& options) {
+void send_tensors(const SyncParts& parts, const Transfer& transfer) {
   transfer_state(parts.group, parts.stream, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
     parts.clock.progress();
-    options.on_message();
     const bool leaves = transfer.rank_zero_receives ? parts.stop.is_cut() : parts.stop.is_stopped();
     if (leaves) leave_group("the group was cut, or a stop was requested, during the transfer of the state");
   });
@@ -452,7 +451,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
   std::vector<bool> all_others(static_cast<size_t>(world.world_size), true);
   all_others[0] = false;
-  send_tensors(parts, {.source = 0, .receives = std::move(all_others)}, options);
+  send_tensors(parts, {.source = 0, .receives = std::move(all_others)});
   if (receives) {
     const Status taken = take_description(std::move(*description), parts.state, parts.workload);
     if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
@@ -490,8 +489,7 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
       description = std::move(*parsed);
     }
     send_tensors(parts,
-                 {.source = *choice.source, .receives = choice.receives, .rank_zero_receives = choice.receives[0]},
-                 options);
+                 {.source = *choice.source, .receives = choice.receives, .rank_zero_receives = choice.receives[0]});
     if (description) {
       const Status taken = take_description(std::move(*description), parts.state, parts.workload);
       if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};

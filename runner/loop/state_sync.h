@@ -47,7 +47,6 @@ struct SyncOptions {
   // Called when the state comes from a live rank. It may be in no checkpoint, so from now on a signal must not end the
   // process at once (TrainerParts::defer_stops).
   std::function<void()> on_live_state = [] {};
-  std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
 // What sync_state works on; all outlive the call.

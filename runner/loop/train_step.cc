@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -20,7 +19,6 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
 #include "runner/loop/upload.h"
 #include "runner/optim/grad_clip.h"
@@ -116,7 +114,6 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   PhaseClock& clock = parts_.clock;
 
   clock.enter(Phase::kDataWait);
-  parts_.faults.stall_here(Fault::kStallData);
   if (next_ == nullptr) next_ = std::make_unique<Fetched>(fetch_next());
   const std::unique_ptr<Fetched> batch = std::move(next_);
   const Planned& planned = batch->planned;
@@ -135,13 +132,11 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 
   // ---- the training section ----
   clock.enter(Phase::kForward);
-  parts_.faults.stall_here(Fault::kStallCompute);
   append_requests(requests, next_weights);
   HostSums sums(parts_.group, std::move(next_weights));
   zero_gradients();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
-  const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
-  const std::vector<double> scale_by_term = scales(totals_, loss_scale * poison);
+  const std::vector<double> scale_by_term = scales(totals_, loss_scale);
   const at::Tensor& probe = parts_.state.loss_probe();
   at::Tensor regularization;
   std::vector<at::Tensor> roots;  // of the graphs that are checked
@@ -168,9 +163,6 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     const Fetched* const following = is_last ? next_.get() : batch.get();
     if (following != nullptr) begin_upload(*following, is_last ? 0 : i + 1);
     if (is_last) {
-      clock.enter(Phase::kWaiting);
-      parts_.faults.stall_here(Fault::kStallCollective);
-      clock.enter(Phase::kForward);
       regularization = parts_.workload.regularization();
       if (regularization.defined()) loss = loss + regularization * loss_scale;
       if (!roots.empty()) {
@@ -352,7 +344,6 @@ std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
 
 void TrainStep::report_oldest() {
   const PhaseScope device(parts_.clock, Phase::kDevice);
-  parts_.faults.stall_here(Fault::kStallDevice);
   const Pending& oldest = pending_.front();
   StepReport report = oldest.report;
   const at::Tensor read = oldest.figures();

@@ -41,7 +41,6 @@ namespace lockstep {
 class CommitGate;
 class DeviceStream;
 class GradReducer;
-class InjectedFaults;
 class ProcessGroup;
 class Upload;
 
@@ -65,7 +64,6 @@ class TrainStep {
     Upload& upload;
     CommitGate& gate;
     DeviceStream& stream;
-    InjectedFaults& faults;
     at::Device device;
     Precision precision;
     PhaseSteps steps;

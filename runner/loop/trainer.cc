@@ -134,7 +134,6 @@ Outcome Trainer::prepare(Generation& g) {
   phases_ = phases_of(parts_.workload.info(), training);
   parts_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
-  parts_.faults.stall_here(Fault::kStallRestoring);
   // A run that starts before all nodes have come has the batch and the learning rate of all of them.
   const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
   const SyncOptions options{.folder = parts_.folder,
@@ -142,8 +141,7 @@ Outcome Trainer::prepare(Generation& g) {
                             .generation = g.formed.generation,
                             .first_batch = batch_shape(training, declared_world_size),
                             .on_start = [this](const SyncResult& start) { unreported_start_ = start; },
-                            .on_live_state = [this] { parts_.defer_stops(); },
-                            .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
+                            .on_live_state = [this] { parts_.defer_stops(); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   writer_.before_change();
@@ -246,7 +244,6 @@ void Trainer::begin_steps(Generation& g) {
                                                         .upload = upload_,
                                                         .gate = gate_,
                                                         .stream = parts_.stream,
-                                                        .faults = parts_.faults,
                                                         .device = parts_.device,
                                                         .precision = parts_.precision.precision,
                                                         .steps = g.steps,
@@ -266,7 +263,6 @@ StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
   // A rank that kept its state through a recovery has prepared the phase already.
   if (entered_phase_ != phase) {
     entered_phase_ = -1;
-    parts_.faults.stall_here(Fault::kStallRestoring);
     const torch::NoGradGuard no_grad;
     const Status entered = parts_.workload.enter_phase(phase, [&] { return work.goes_on(); });
     if (!entered.ok()) throw RunFault(ExitCode::kData, entered.error().message);
@@ -452,7 +448,6 @@ StepRequests Trainer::evaluate(Generation& g) {
   if (g.step) take(g.step->flush());
   Counters& counters = state_.counters;
   parts_.reporter.beat(counters.step, Activity::kEvaluating);
-  parts_.faults.stall_here(Fault::kStallEvaluation);
   EvaluationOutcome outcome;
   {
     writer_.before_change();
@@ -464,8 +459,7 @@ StepRequests Trainer::evaluate(Generation& g) {
                                      .device = parts_.device,
                                      .precision = parts_.precision.precision,
                                      .stop = g.stop,
-                                     .clock = parts_.clock,
-                                     .faults = parts_.faults});
+                                     .clock = parts_.clock});
     if (outcome.is_complete) {
       EvaluationNote note{.report = {.step = counters.step,
                                      .epoch = counters.place.epoch,

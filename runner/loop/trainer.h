@@ -19,7 +19,6 @@
 #include "runner/dist/store_handle.h"
 #include "runner/kernels/commit_gate.h"
 #include "runner/link/agent_link.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/batch_queue.h"
 #include "runner/loop/device.h"
 #include "runner/loop/phases.h"

@@ -12,7 +12,6 @@
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/exit_code.h"
 #include "runner/link/agent_link.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
 #include "runner/loop/reporter.h"
 #include "runner/models/workload.h"
@@ -29,7 +28,6 @@ struct TrainerParts {
   FileSystem& fs;
   PhaseClock& clock;
   Reporter& reporter;
-  InjectedFaults& faults;
   BeatPage& page;
   // The exit code that a signal asked for: 130 (Ctrl-C), 143 (SIGTERM), or 0 without a signal.
   std::function<int()> stop_code;

@@ -13,7 +13,6 @@
 #include "runner/dist/fault.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/train_step.h"
 #include "runner/loop/upload.h"
 #include "tests/runner/loop/toy_workload.h"
@@ -53,7 +52,6 @@ struct Rank {
               .upload = upload,
               .gate = gate,
               .stream = stream,
-              .faults = faults,
               .device = at::kCPU,
               .precision = precision,
               .steps = {.end = 100, .total = 100}}) {}
@@ -74,7 +72,6 @@ struct Rank {
   PhaseClock clock{Phase::kStartup, TimePoint{}};
   Upload upload{workload, at::kCPU};
   CommitGate gate{at::kCPU};
-  InjectedFaults faults;
   GradReducer reducer;
   TrainStep step;
 };
@@ -230,7 +227,6 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
                        .upload = rank.upload,
                        .gate = rank.gate,
                        .stream = device,
-                       .faults = rank.faults,
                        .device = at::kCPU,
                        .precision = Precision::kFp32,
                        .steps = {.end = 100, .total = 100},

@@ -12,7 +12,6 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/train_step.h"
 #include "runner/loop/upload.h"
 
@@ -49,7 +48,6 @@ struct TestStep {
               .upload = upload,
               .gate = gate,
               .stream = *stream,
-              .faults = faults,
               .device = at::kCPU,
               .precision = options.precision,
               .steps = {.end = options.steps, .total = options.steps}}) {}
@@ -57,7 +55,6 @@ struct TestStep {
   PhaseClock clock;
   CommitGate gate{at::kCPU};
   std::unique_ptr<DeviceStream> stream = make_device_stream(at::kCPU);
-  InjectedFaults faults;
   GradReducer reducer;
   BatchQueue queue;
   Upload upload;
