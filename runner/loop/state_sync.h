@@ -11,19 +11,15 @@
 #include <variant>
 #include <vector>
 
-#include "runner/base/file_system.h"
-#include "runner/config/run_config.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/exit_code.h"
 #include "runner/dist/process_group.h"
 #include "runner/dist/store_handle.h"
+#include "runner/loop/rank_context.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 
 namespace lockstep {
-
-class DeviceStream;
-class PhaseClock;
 
 struct SyncResult {
   std::string origin;                // for messages: "initialised from seed 42", "resumed from …"
@@ -51,14 +47,10 @@ struct SyncOptions {
 
 // What sync_state works on; all outlive the call.
 struct SyncParts {
-  const RunConfig& config;
-  Workload& workload;
+  const RankContext& rank;
   TrainingState& state;
   ProcessGroup& group;
-  DeviceStream& stream;
   const StoreHandle& store;
-  FileSystem& fs;
-  PhaseClock& clock;
   StopToken stop = {};
 };
 

@@ -101,6 +101,7 @@ class Trainer {
   Outcome check_drift(Generation& generation);
 
   Parts parts_;
+  const RankContext& rank_;  // parts_.rank
   std::vector<TrainingPhase> phases_;
   TrainingState state_;
   Upload upload_;

@@ -41,19 +41,21 @@ struct Rank {
         state(workload, config.training),
         sampler({.seed = config.training.seed, .num_samples = kSamples, .global_batch = kBatch}),
         reducer(state.reduced(), group_in),
-        step({.training = config.training,
-              .workload = workload,
+        rank{.config = config,
+             .workload = workload,
+             .fs = fs,
+             .clock = clock,
+             .stream = stream,
+             .precision = {.precision = precision}},
+        step({.rank = rank,
+              .training = config.training,
               .state = prepared(),
               .group = group_in,
               .reducer = reducer,
               .source = sampler,
               .queue = queue,
-              .clock = clock,
               .upload = upload,
               .gate = gate,
-              .stream = stream,
-              .device = at::kCPU,
-              .precision = precision,
               .steps = {.end = 100, .total = 100}}) {}
 
   TrainingState& prepared() {
@@ -73,6 +75,8 @@ struct Rank {
   Upload upload{workload, at::kCPU};
   CommitGate gate{at::kCPU};
   GradReducer reducer;
+  PosixFileSystem fs;
+  RankContext rank;
   TrainStep step;
 };
 
@@ -216,19 +220,15 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
   on_device_ranks(1, HostWaits::kForNothing, [](ProcessGroup& group, AsynchronousDevice& device) {
     Rank rank(group, device, Precision::kFp32);
     std::vector<at::Tensor> seen;
-    TrainStep watched({.training = rank.config.training,
-                       .workload = rank.workload,
+    TrainStep watched({.rank = rank.rank,
+                       .training = rank.config.training,
                        .state = rank.state,
                        .group = group,
                        .reducer = rank.reducer,
                        .source = rank.sampler,
                        .queue = rank.queue,
-                       .clock = rank.clock,
                        .upload = rank.upload,
                        .gate = rank.gate,
-                       .stream = device,
-                       .device = at::kCPU,
-                       .precision = Precision::kFp32,
                        .steps = {.end = 100, .total = 100},
                        .before_change = [&] { seen.push_back(rank.weights()); }});
     for (size_t step = 1; step <= 2; ++step) {

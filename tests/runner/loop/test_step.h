@@ -37,19 +37,21 @@ struct TestStep {
         reducer(options.state.reduced(), options.group, options.on_last_gradient),
         queue(options.workload, options.fetch_threads, at::kCPU),
         upload(options.workload, at::kCPU),
-        step({.training = options.training,
-              .workload = options.workload,
+        rank{.config = config,
+             .workload = options.workload,
+             .fs = fs,
+             .clock = clock,
+             .stream = *stream,
+             .precision = {.precision = options.precision}},
+        step({.rank = rank,
+              .training = options.training,
               .state = options.state,
               .group = options.group,
               .reducer = reducer,
               .source = options.source,
               .queue = queue,
-              .clock = clock,
               .upload = upload,
               .gate = gate,
-              .stream = *stream,
-              .device = at::kCPU,
-              .precision = options.precision,
               .steps = {.end = options.steps, .total = options.steps}}) {}
 
   PhaseClock clock;
@@ -58,6 +60,9 @@ struct TestStep {
   GradReducer reducer;
   BatchQueue queue;
   Upload upload;
+  RunConfig config;
+  PosixFileSystem fs;
+  RankContext rank;
   TrainStep step;
 };
 

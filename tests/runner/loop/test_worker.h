@@ -47,18 +47,16 @@ class WorkerOf {
     config.training.tensorboard = false;
     reporter_ = std::make_unique<Reporter>(Reporter::Options{
         .config = &config, .world = world_of(rank, world_size), .clock = &clock_, .page = &page_, .folder = folder});
-    trainer_ = std::make_unique<Trainer>(Trainer::Parts{.config = config,
-                                                        .workload = workload,
-                                                        .fs = fs_,
-                                                        .clock = clock_,
+    trainer_ = std::make_unique<Trainer>(Trainer::Parts{.rank = {.config = config,
+                                                                 .workload = workload,
+                                                                 .fs = fs_,
+                                                                 .clock = clock_,
+                                                                 .stream = device != nullptr ? *device : *cpu_},
                                                         .reporter = *reporter_,
                                                         .page = page_,
                                                         .stop_code = [this] { return signals_.requested(); },
                                                         .defer_stops = [this] { signals_.defer_from_now_on(); },
                                                         .agent = agent != nullptr ? agent : session_.get(),
-                                                        .device = at::kCPU,
-                                                        .stream = device != nullptr ? *device : *cpu_,
-                                                        .precision = {},
                                                         .folder = folder,
                                                         .locks_folder = false,
                                                         .job = job_,
