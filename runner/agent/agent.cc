@@ -190,8 +190,7 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
     look_at_worker(local_rank, *beats, now_ns, false);
     // The time of the failure: for a worker that was killed because it hung its last progress, for one that died its
     // last sign of life.
-    int64_t last_ns = worker_end.killed_by_us ? beats->changed_ns : last_sign_of_life_ns(*beats);
-    if (seen.killed_ns > 0) last_ns = seen.killed_ns;
+    const int64_t last_ns = worker_end.killed_by_us ? beats->changed_ns : last_sign_of_life_ns(*beats);
     seen.detection_seconds.reset();
     if (last_ns > 0) seen.detection_seconds = std::max(0.0, seconds_of_ns(now_ns - last_ns));
   }

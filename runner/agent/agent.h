@@ -210,17 +210,8 @@ class Agent {
   void open_control_socket();
   void on_control(const ControlRequest& request, const ControlSocket::Answer& answer);
   void control(const GetStatus& request, const ControlSocket::Answer& answer);
-  void control(const KillRank& request, const ControlSocket::Answer& answer);
-  void control(const StopRank& request, const ControlSocket::Answer& answer);
-  void control(const InjectIntoRank& request, const ControlSocket::Answer& answer);
-  void control(const KillAgent& request, const ControlSocket::Answer& answer);
   void control(const WaitForRecoveries& request, const ControlSocket::Answer& answer);
   void control(const ReportDecision& request, const ControlSocket::Answer& answer);
-  // The local rank of `rank`; -1, after answering with an error, if it does not run here.
-  int local_rank_for(int rank, const ControlSocket::Answer& answer);
-  OrderedJson answer_about(int local_rank);
-  // Kills this process when the clients have received their answers, at `latest` in any case.
-  void kill_self(TimePoint latest);
   void answer_recoveries();
 
   struct RecoveriesWaiter {
@@ -259,7 +250,6 @@ class Agent {
     int64_t changed_ns = 0;
     bool said_silent = false;
     std::optional<double> detection_seconds;  // from its last sign of life to the detection of its end
-    int64_t killed_ns = 0;                    // when `lockstep chaos` killed it; 0: it did not
   };
   std::vector<Seen> seen_;
   std::optional<Commit> newest_commit_;
@@ -279,7 +269,6 @@ class Agent {
   std::optional<TimePoint> armed_deadline_;
   std::optional<TimePoint> send_deadline_;
   std::list<RecoveriesWaiter> recoveries_waiters_;
-  std::list<boost::asio::steady_timer> continue_timers_;  // SIGCONT after a stop-rank
   int interrupts_ = 0;
   std::optional<int> exit_code_;
 };

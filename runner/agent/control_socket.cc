@@ -58,14 +58,6 @@ int connect_to(const std::string& path) {
 
 // ---- requests ----
 
-Result<int> rank_in(const Json& object) {
-  const auto it = object.find("rank");
-  if (it == object.end() || !it->is_number_unsigned() || it->get<uint64_t>() > 1'000'000) {
-    return invalid("field \"rank\" must be a rank: an integer of at least 0");
-  }
-  return it->get<int>();
-}
-
 Result<double> seconds_in(const Json& object) {
   const auto it = object.find("seconds");
   if (it == object.end()) return 0.0;
@@ -74,17 +66,6 @@ Result<double> seconds_in(const Json& object) {
     return invalid("field \"seconds\" must be a number from 0 to 86400");
   }
   return seconds;
-}
-
-Result<ControlRequest> parse_inject(const Json& object) {
-  InjectIntoRank request;
-  TRY_ASSIGN(request.rank, rank_in(object));
-  TRY_ASSIGN(const double seconds, seconds_in(object));
-  Json message = {{"type", "inject_fault"}, {"seconds", seconds}};
-  if (object.contains("fault")) message["fault"] = object["fault"];
-  TRY_ASSIGN(const AgentMessage decoded, decode_agent_message(dump_line(message)));
-  request.fault = std::get<InjectFault>(decoded);
-  return ControlRequest(request);
 }
 
 Result<ControlRequest> parse_recoveries(const Json& object) {
@@ -113,21 +94,9 @@ Result<ControlRequest> parse_control_request(std::string_view line) {
   if (it == object.end() || !it->is_string()) return invalid("field \"command\" must be a string");
   const std::string command = it->get<std::string>();
   if (command == "status") return ControlRequest(GetStatus{});
-  if (command == "kill-agent") return ControlRequest(KillAgent{});
-  if (command == "inject") return parse_inject(object);
   if (command == "recoveries") return parse_recoveries(object);
   if (command == "decision") return parse_decision(object);
-  if (command == "kill-rank") {
-    TRY_ASSIGN(const int rank, rank_in(object));
-    return ControlRequest(KillRank{rank});
-  }
-  if (command == "stop-rank") {
-    TRY_ASSIGN(const int rank, rank_in(object));
-    TRY_ASSIGN(const double seconds, seconds_in(object));
-    return ControlRequest(StopRank{rank, seconds});
-  }
-  return invalid("unknown command \"" + command.substr(0, 64) +
-                 "\": expected status, kill-rank, stop-rank, kill-agent, inject, recoveries or decision");
+  return invalid("unknown command \"" + command.substr(0, 64) + "\": expected status, recoveries or decision");
 }
 
 std::string decision_request(const RestartDecision& decision) {

@@ -1,12 +1,8 @@
-// ControlSocket: a Unix socket in the run's folder through which the owner of the run queries the agent and injects
-// faults (`lockstep chaos`, tests).
+// ControlSocket: a Unix socket in the run's folder through which the owner of the run asks the agent (`lockstep
+// chaos`, tests), and the launcher of several agents tells it what it decided.
 //
 // Protocol: one JSON object per line, {"command": "…", …}; one line back, {"ok": true, …} or {"error": "…"}. Commands:
 //   status
-//   kill-rank   rank             SIGKILL
-//   stop-rank   rank, seconds    SIGSTOP, SIGCONT after `seconds` (0: never)
-//   inject      rank, fault, seconds   (contract/messages.h, InjectFault)
-//   kill-agent                   SIGKILL to the agent itself, after the answer
 //   recoveries  after, seconds   node 0: answers when there were more than `after` recoveries, or after `seconds`
 //   decision    a restart decision of the launcher that started this agent, for /status and /metrics: the fields of
 //               RestartDecision (contract/coordination.h)
@@ -40,18 +36,6 @@ inline constexpr double kControlSecondsMax = 86'400;
 inline constexpr std::chrono::seconds kControlConnectTimeout{1};
 
 struct GetStatus {};
-struct KillRank {
-  int rank = 0;
-};
-struct StopRank {
-  int rank = 0;
-  double seconds = 0.0;  // 0: it is never continued
-};
-struct InjectIntoRank {
-  int rank = 0;
-  InjectFault fault;
-};
-struct KillAgent {};
 struct WaitForRecoveries {
   int64_t after = 0;
   double seconds = 0.0;  // longest time to wait for them
@@ -59,8 +43,7 @@ struct WaitForRecoveries {
 struct ReportDecision {
   RestartDecision decision;
 };
-using ControlRequest =
-    std::variant<GetStatus, KillRank, StopRank, InjectIntoRank, KillAgent, WaitForRecoveries, ReportDecision>;
+using ControlRequest = std::variant<GetStatus, WaitForRecoveries, ReportDecision>;
 
 // kInvalid: names the wrong command or field and what was expected. Pure.
 Result<ControlRequest> parse_control_request(std::string_view line);

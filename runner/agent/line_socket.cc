@@ -66,6 +66,11 @@ bool LineSocket::read_some() {
   return take_lines();
 }
 
+void LineSocket::drain() {
+  error_code ignored;
+  while (socket_.is_open() && socket_.available(ignored) > 0 && read_some()) continue;
+}
+
 bool LineSocket::take_lines() {
   while (socket_.is_open() && !closing_) {
     const Result<std::optional<std::string>> line = splitter_.next_line();
@@ -98,7 +103,10 @@ void LineSocket::write_more() {
   asio::async_write(socket_, asio::buffer(queue_.front()), [self = shared_from_this()](error_code error, size_t) {
     self->writing_ = false;
     if (!self->socket_.is_open()) return;
-    if (error) return self->fail(why_closed(error));
+    if (error) {
+      self->drain();  // the peer's last words
+      return self->fail(why_closed(error));
+    }
     self->queued_bytes_ -= self->queue_.front().size();
     self->queue_.pop_front();
     if (!self->queue_.empty()) return self->write_more();

@@ -1,4 +1,5 @@
-// LineSocket: one stream connection of the agent (TCP or Unix), line by line, on its event loop.
+// LineSocket: one stream connection of the agent (to a worker, another node, a client), line by line, on its event
+// loop.
 //
 // Role: passes incoming lines to `on_line`; queues outgoing lines, so that the agent never blocks. Both directions have
 // a limit: a longer line or a longer queue ends the connection. Threads: the event loop's only. Ownership: shared with
@@ -41,6 +42,8 @@ class LineSocket : public std::enable_shared_from_this<LineSocket> {
   // Takes effect for lines after the one that is being handled.
   void set_line_bytes_max(size_t bytes);
   void send(const std::string& line);
+  // Handles what the peer has sent so far. For a peer that has ended, before close().
+  void drain();
   void close();
   // Stops reading, sends what is queued for at most kFlushTimeout, and closes.
   void close_after_sending();

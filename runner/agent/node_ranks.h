@@ -57,8 +57,6 @@ class NodeRanks {
   virtual void signal_all(int signal) = 0;
   // From now on a request to stop is this signal and not SIGTERM, for programs that know nothing of Lockstep.
   virtual void stop_with(int /*signal*/) {}
-  // Does nothing when the process is not alive.
-  virtual void signal(int local_rank, int signal) = 0;
   // Prints the kernel's view of the process's threads and asks it to print its stack. A later kill() waits for that.
   virtual void dump_stacks(int local_rank, int rank) = 0;
   virtual void kill(int local_rank) = 0;

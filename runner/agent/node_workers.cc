@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <csignal>
+#include <limits>
 #include <utility>
 
 #include "runner/agent/thread_states.h"
@@ -29,13 +31,14 @@ Status NodeWorkers::start(int local_rank) {
   auto worker =
       std::make_unique<Worker>(Worker{.local_rank = local_rank, .pid = spawned.pid, .beats = std::move(beats)});
   Worker* const w = worker.get();  // lives until its successor starts, so longer than its link calls handlers
-  w->link = std::make_shared<LocalLink>(
-      loop_, spawned.link_fd,
-      LocalLink::Handlers{.on_message = [this, w](const WorkerMessage& message) { on_message(*w, message); },
-                          .on_bad_line = [this, w](const Error& error) { on_bad_line(*w, error); }});
+  // Its queue needs no limit: a worker that does not read its replies cannot make further requests.
+  w->link = std::make_shared<LineSocket>(
+      loop_, LineSocket::Socket(loop_, boost::asio::local::stream_protocol(), spawned.link_fd),
+      LineSocket::Limits{.line_bytes_max = kLineBytesMax, .queue_bytes_max = std::numeric_limits<size_t>::max()});
   w->out = relay(spawned.stdout_fd, local_rank, false);
   w->err = relay(spawned.stderr_fd, local_rank, true);
-  w->link->start();
+  w->link->start({.on_line = [this, w](const std::string& line) { on_line(*w, line); },
+                  .on_closed = [](const std::string&) {}});  // its end is noticed by reaping it
   w->out->start();
   w->err->start();
   workers_[static_cast<size_t>(local_rank)] = std::move(worker);
@@ -51,22 +54,24 @@ std::shared_ptr<OutputRelay> NodeWorkers::relay(int fd, int local_rank, bool to_
 
 // ---- what they say ----
 
-void NodeWorkers::on_message(Worker& worker, const WorkerMessage& message) {
-  if (const auto* const failing = std::get_if<Failing>(&message)) worker.last_words = failing->message;
-  if (const auto* const request = std::get_if<StoreRequest>(&message)) {
+void NodeWorkers::on_line(Worker& worker, const std::string& line) {
+  const Result<WorkerMessage> message = decode_worker_message(line);
+  if (!message.ok()) {
+    worker.link->close();
+    worker.last_words = "it sent a message that the agent cannot read: " + message.error().message;
+    if (worker.alive) ::kill(-worker.pid, SIGKILL);
+    return;
+  }
+  if (const auto* const failing = std::get_if<Failing>(&*message)) worker.last_words = failing->message;
+  if (const auto* const request = std::get_if<StoreRequest>(&*message)) {
     worker.open_requests.insert(request->id);
     if (shared_gets_.joins(worker.local_rank, *request)) return;
   }
-  handlers_.on_message(worker.local_rank, message);
-}
-
-void NodeWorkers::on_bad_line(Worker& worker, const Error& error) {
-  worker.last_words = "it sent a message that the agent cannot read: " + error.message;
-  if (worker.alive) ::kill(-worker.pid, SIGKILL);
+  handlers_.on_message(worker.local_rank, *message);
 }
 
 void NodeWorkers::send(int local_rank, const AgentMessage& message) {
-  if (is_alive(local_rank)) at(local_rank)->link->send(message);
+  if (is_alive(local_rank)) at(local_rank)->link->send(encode(message));
 }
 
 void NodeWorkers::answer_store(int local_rank, const StoreReply& reply) {
@@ -128,10 +133,6 @@ void NodeWorkers::signal_all(int signal) {
   for (const auto& worker : workers_) {
     if (worker != nullptr && worker->alive) ::kill(worker->pid, signal);
   }
-}
-
-void NodeWorkers::signal(int local_rank, int signal) {
-  if (is_alive(local_rank)) ::kill(at(local_rank)->pid, signal);
 }
 
 void NodeWorkers::dump_stacks(int local_rank, int rank) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runner/agent/beat_page_mapping.h"
-#include "runner/agent/local_link.h"
+#include "runner/agent/line_socket.h"
 #include "runner/agent/node_ranks.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/worker_process.h"
@@ -36,7 +36,6 @@ class NodeWorkers final : public NodeRanks {
   // Also answers other workers that have asked for the same keys meanwhile.
   void answer_store(int local_rank, const StoreReply& reply) override;
   void signal_all(int signal) override;
-  void signal(int local_rank, int signal) override;
   // The signal that asks for the stack is SIGUSR1.
   void dump_stacks(int local_rank, int rank) override;
   void kill(int local_rank) override;
@@ -53,7 +52,7 @@ class NodeWorkers final : public NodeRanks {
     int local_rank = 0;
     pid_t pid = 0;
     bool alive = true;
-    std::shared_ptr<LocalLink> link;
+    std::shared_ptr<LineSocket> link;
     std::shared_ptr<OutputRelay> out;
     std::shared_ptr<OutputRelay> err;
     BeatPageMapping beats;
@@ -65,8 +64,7 @@ class NodeWorkers final : public NodeRanks {
   };
 
   [[nodiscard]] Worker* at(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].get(); }
-  void on_message(Worker& worker, const WorkerMessage& message);
-  void on_bad_line(Worker& worker, const Error& error);
+  void on_line(Worker& worker, const std::string& line);
   void on_end(Worker& worker, int wait_status);
   void on_stack_end(int local_rank);
   void kill_now(Worker& worker);

@@ -737,10 +737,6 @@ void ProgramRanks::signal_all(int signal) {
   }
 }
 
-void ProgramRanks::signal(int local_rank, int signal) {
-  if (at(local_rank).state == State::kRunning && !at(local_rank).wait_status) ::kill(at(local_rank).pid, signal);
-}
-
 // Which rank of a program the others wait for cannot be seen from outside: their stacks show it. So those of all ranks
 // are printed as soon as one makes no step.
 void ProgramRanks::dump_stacks(int /*local_rank*/, int /*rank*/) {

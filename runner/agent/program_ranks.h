@@ -54,7 +54,6 @@ class ProgramRanks final : public NodeRanks {
   void answer_store(int local_rank, const StoreReply& reply) override;
   void signal_all(int signal) override;
   void stop_with(int signal) override { stop_signal_ = signal; }
-  void signal(int local_rank, int signal) override;
   void dump_stacks(int local_rank, int rank) override;
   void kill(int local_rank) override;
   void kill_all() override;

@@ -57,9 +57,4 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-void kill_this_process() {
-  ::kill(::getpid(), SIGKILL);
-  ::_exit(128 + SIGKILL);
-}
-
 }  // namespace lockstep

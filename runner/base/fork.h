@@ -27,8 +27,4 @@ bool ignores_hangup();
 // ignored.
 void reset_signals();
 
-// Ends this process by SIGKILL, without any clean-up. The first process of a container (PID 1) ignores a SIGKILL of its
-// own; it leaves with the exit code that the signal would have given.
-[[noreturn]] void kill_this_process();
-
 }  // namespace lockstep

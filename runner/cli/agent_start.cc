@@ -415,7 +415,6 @@ Result<LocalNodesOptions> prepare_local_nodes(AgentRequest request) {
   nodes.max_restarts = launch.max_restarts;
   nodes.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
   nodes.stop_timeout = first.agent.supervisor.stop_timeout;
-  nodes.network_namespaces = launch.network_namespaces;
   nodes.termination_log = first.agent.termination_log;
   nodes.control_folder = first.agent.control_folder;
   nodes.terminal = first.agent.terminal;

@@ -1,13 +1,13 @@
 #include "runner/cli/chaos_command.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -16,9 +16,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/plural.h"
 #include "runner/cli/control_client.h"
-#include "runner/cli/network_namespaces.h"
 #include "runner/cli/parse_command.h"
-#include "runner/cli/run_program.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -26,8 +24,7 @@ namespace {
 
 constexpr double kNanosecondsPerSecond = 1e9;
 constexpr std::chrono::milliseconds kPollInterval{50};
-constexpr double kPartitionSeconds = 10;
-constexpr double kFillDiskSeconds = 10;
+constexpr double kContinuedSeconds = 10;  // a rank that was continued breaks its group within this time, or not at all
 constexpr int kRankMax = 1'000'000;
 constexpr int kCountMax = 1'000'000;
 
@@ -81,22 +78,33 @@ Result<std::vector<RunningAgent>> find_agents(const std::string& folder) {
   return agents;
 }
 
-// `rank` and the node on which it runs; without a rank, those of the last rank.
-Result<std::pair<int, int>> find_rank(const std::vector<RunningAgent>& agents, std::optional<int> rank) {
-  int last = -1;
-  int node_of_last = -1;
+// A worker of the run.
+struct RunningRank {
+  int rank = -1;
+  int node = 0;
+  pid_t pid = 0;
+  int64_t step = 0;
+};
+
+// Without a rank: the last one.
+Result<RunningRank> find_rank(const std::vector<RunningAgent>& agents, std::optional<int> rank) {
+  RunningRank last;
   for (const RunningAgent& agent : agents) {
     for (const Json& worker : agent.status.at("workers")) {
       if (worker.at("node") != agent.node) continue;  // node 0 also lists the workers of other nodes
-      const int candidate = worker.at("rank");
-      if (rank && candidate == *rank) return std::pair(candidate, agent.node);
-      if (candidate > last) std::tie(last, node_of_last) = std::pair(candidate, agent.node);
+      const RunningRank found{
+          .rank = worker.at("rank"), .node = agent.node, .pid = worker.at("pid"), .step = worker.at("step")};
+      const bool is_alive = found.pid > 0 && worker.at("state") != "ended" && worker.at("state") != "done";
+      if (rank && found.rank == *rank && !is_alive) return invalid("rank " + std::to_string(*rank) + " is not running");
+      if (rank && found.rank == *rank) return found;
+      if (is_alive && found.rank > last.rank) last = found;
     }
   }
-  if (rank)
-    return invalid("no rank " + std::to_string(*rank) + " in this run; the last one is " + std::to_string(last));
-  if (last < 0) return invalid("this run has no ranks yet");
-  return std::pair(last, node_of_last);
+  if (rank) {
+    return invalid("no rank " + std::to_string(*rank) + " in this run; the last one is " + std::to_string(last.rank));
+  }
+  if (last.rank < 0) return invalid("this run has no ranks yet");
+  return last;
 }
 
 Result<RunningAgent> find_node(const std::vector<RunningAgent>& agents, std::optional<int> node) {
@@ -228,35 +236,44 @@ Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int6
 
 // ---- the faults ----
 
+// When the signal was sent.
+Result<int64_t> send_signal(int64_t pid, int signal) {
+  const int64_t now_ns = monotonic_ns();
+  if (::kill(static_cast<pid_t>(pid), signal) == 0) return now_ns;
+  return invalid("process " + std::to_string(pid) + " cannot be signalled: " + std::strerror(errno));
+}
+
+std::string describe(const RunningRank& rank) {
+  return "rank " + std::to_string(rank.rank) + " (pid " + std::to_string(rank.pid) + ", node " +
+         std::to_string(rank.node) + ") at step " + std::to_string(rank.step);
+}
+
 Status kill_rank(const ChaosOptions& options, std::ostream& out) {
   TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
-  TRY_ASSIGN(const auto found, find_rank(agents, options.rank));
+  TRY_ASSIGN(const RunningRank target, find_rank(agents, options.rank));
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
-  TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second, {{"command", "kill-rank"}, {"rank", found.first}}));
-  out << "killed rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
-      << hit.at("step") << std::endl;
-  return report_recovery(
-      options, {.before = before, .hit_ns = hit.at("nanoseconds"), .had_no_group = has_no_group(agents)}, out);
+  TRY_ASSIGN(const int64_t hit_ns, send_signal(target.pid, SIGKILL));
+  out << "killed " << describe(target) << std::endl;
+  return report_recovery(options, {.before = before, .hit_ns = hit_ns, .had_no_group = has_no_group(agents)}, out);
 }
 
 Status stop_rank(const ChaosOptions& options, std::ostream& out) {
   TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
-  TRY_ASSIGN(const auto found, find_rank(agents, options.rank));
+  TRY_ASSIGN(const RunningRank target, find_rank(agents, options.rank));
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
   const double seconds = options.seconds.value_or(0.0);
-  TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second,
-                                      {{"command", "stop-rank"}, {"rank", found.first}, {"seconds", seconds}}));
-  out << "stopped rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
-      << hit.at("step") << (seconds > 0 ? " for " + exact_seconds(seconds) : " for good") << std::endl;
-  // A process that is continued before it was declared lost breaks nothing, so the wait is shorter.
-  ChaosOptions shorter = options;
-  if (seconds > 0) shorter.patience = std::min(options.patience, seconds + kPartitionSeconds);
-  return report_recovery(shorter,
-                         {.before = before,
-                          .hit_ns = hit.at("nanoseconds"),
-                          .is_certain = seconds == 0,
-                          .had_no_group = has_no_group(agents)},
-                         out);
+  TRY_ASSIGN(const int64_t hit_ns, send_signal(target.pid, SIGSTOP));
+  out << "stopped " << describe(target) << (seconds > 0 ? " for " + exact_seconds(seconds) : " for good") << std::endl;
+  ChaosOptions patience = options;
+  if (seconds > 0) {
+    wait_seconds(seconds);
+    static_cast<void>(send_signal(target.pid, SIGCONT));  // its agent may have ended it meanwhile
+    // A process that is continued before it was declared lost breaks nothing, so the wait is shorter.
+    patience.patience = std::min(options.patience, kContinuedSeconds);
+  }
+  return report_recovery(
+      patience, {.before = before, .hit_ns = hit_ns, .is_certain = seconds == 0, .had_no_group = has_no_group(agents)},
+      out);
 }
 
 Status kill_agent(const ChaosOptions& options, std::ostream& out) {
@@ -264,67 +281,10 @@ Status kill_agent(const ChaosOptions& options, std::ostream& out) {
   TRY_ASSIGN(const RunningAgent target, find_node(agents, options.node));
   if (agents.size() == 1) return invalid("this run has only one agent, and nothing would restart it");
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
-  TRY_ASSIGN(const Json hit, ask_node(options.folder, target.node, {{"command", "kill-agent"}}));
-  const int64_t hit_ns = hit.at("nanoseconds");
-  out << "killed the agent of node " << target.node << " (pid " << target.pid << ") with its workers at step "
-      << hit.at("step") << std::endl;
+  TRY_ASSIGN(const int64_t hit_ns, send_signal(target.pid, SIGKILL));
+  out << "killed the agent of node " << target.node << " (pid " << target.pid << ") with its workers" << std::endl;
   if (target.node == 0) return report_new_coordinator(options, target.pid, hit_ns, out);
   return report_recovery(options, {.before = before, .hit_ns = hit_ns, .had_no_group = has_no_group(agents)}, out);
-}
-
-// The network namespace of another process; its descriptor, or -1 when it shares ours.
-Result<int> open_namespace_of(int64_t pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/ns/net";
-  struct stat theirs {};
-  struct stat ours {};
-  if (::stat(path.c_str(), &theirs) != 0 || ::stat("/proc/self/ns/net", &ours) != 0) {
-    return invalid(path + " cannot be read: partition needs root");
-  }
-  if (theirs.st_ino == ours.st_ino) return -1;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return invalid(path + " cannot be opened: partition needs root");
-  return fd;
-}
-
-Status set_link(int namespace_fd, const char* state) {
-  return run_program({.command = {"ip", "link", "set", kLinkInNamespace, state}, .network_namespace_fd = namespace_fd});
-}
-
-Status partition(const ChaosOptions& options, std::ostream& out) {
-  if (::geteuid() != 0) return invalid("partition needs root: it takes a network link down");
-  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
-  TRY_ASSIGN(const RunningAgent target, find_node(agents, options.node));
-  TRY_ASSIGN(const int namespace_fd, open_namespace_of(target.pid));
-  if (namespace_fd < 0) {
-    return invalid("node " + std::to_string(target.node) +
-                   " shares this machine's network: start the run with --local_nodes N --network_namespaces");
-  }
-  TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
-  const double seconds = options.seconds.value_or(kPartitionSeconds);
-  const int64_t hit_ns = monotonic_ns();
-  Status down = set_link(namespace_fd, "down");
-  if (down.ok()) {
-    out << "cut node " << target.node << " off the network for " << exact_seconds(seconds) << std::endl;
-    wait_seconds(seconds);
-    down = set_link(namespace_fd, "up");
-  }
-  ::close(namespace_fd);
-  TRY(down);
-  out << "  it is back" << std::endl;
-  return report_recovery(
-      options, {.before = before, .hit_ns = hit_ns, .is_certain = false, .had_no_group = has_no_group(agents)}, out);
-}
-
-Status fill_disk(const ChaosOptions& options, std::ostream& out) {
-  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
-  TRY_ASSIGN(const auto found, find_rank(agents, options.rank.value_or(0)));
-  const double seconds = options.seconds.value_or(kFillDiskSeconds);
-  TRY_ASSIGN(const Json hit,
-             ask_node(options.folder, found.second,
-                      {{"command", "inject"}, {"rank", found.first}, {"fault", "disk_full"}, {"seconds", seconds}}));
-  out << "from step " << hit.at("step") << " on, every write of rank " << found.first << " finds the disk full, for "
-      << exact_seconds(seconds) << std::endl;
-  return {};
 }
 
 // ---- the command line ----
@@ -341,9 +301,6 @@ constexpr FaultCommand kFaultCommands[] = {
     {"stop-rank", "stop a worker (SIGSTOP): the last rank, or --rank; for --seconds, or for good", stop_rank, true,
      true},
     {"kill-agent", "kill an agent with its workers: of the last node, or --node", kill_agent, false, false},
-    {"partition", "take a node's network away for --seconds (10): of the last node, or --node", partition, false, true},
-    {"fill-disk", "make the writes of rank 0, or --rank, fail for --seconds (10), as on a full disk", fill_disk, true,
-     true},
 };
 
 std::vector<std::string> fault_names() {
@@ -447,7 +404,8 @@ int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::
     return code_of(ExitCode::kUsage);
   }
   ChaosOptions options;
-  CLI::App app("inject a fault into a run on this machine, and measure how long it takes to recover", "lockstep chaos");
+  CLI::App app("kill or stop a part of a run on this machine, and measure how long it takes to recover",
+               "lockstep chaos");
   declare(app, options);
   if (const std::optional<int> code = parse_command(app, args, "see lockstep chaos " + word + " --help", out, err))
     return *code;

@@ -1,6 +1,6 @@
-// `lockstep chaos kill-rank|stop-rank|kill-agent|partition|fill-disk [FOLDER]`: injects a fault into a run on this
-// machine, and prints how long the recovery took. Exit codes: 0, 2 (usage; no such run, rank or node), 11 (the run did
-// not recover in time, or ended with another code than 0).
+// `lockstep chaos kill-rank|stop-rank|kill-agent [FOLDER]`: kills or stops a worker or an agent of a run on this
+// machine, by its pid in the agents' status, and prints how long the recovery took. Exit codes: 0, 2 (usage; no such
+// run, rank or node), 11 (the run did not recover in time, or ended with another code than 0).
 #pragma once
 
 #include <ostream>

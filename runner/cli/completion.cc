@@ -57,7 +57,7 @@ constexpr Command kCommands[] = {
     {"validate", "say what is wrong with a TrainJob's file", validate_shape},
     {"render", "print the pods that the operator would make of a TrainJob's file", render_shape},
     {"ckpt", "look at, check, convert and remove old checkpoints", ckpt_shape},
-    {"chaos", "inject a fault into a run on this machine", chaos_shape},
+    {"chaos", "kill or stop a part of a run on this machine", chaos_shape},
     {"completion", "completion for bash, zsh or fish", completion_shape},
     {"version", "say which version this is", nothing},
     {"help", "list the commands", nothing},

@@ -30,7 +30,7 @@ Result<WorkloadList> known_workloads(const std::vector<std::string>& arguments, 
     words.emplace_back("run");
     words.insert(words.end(), arguments.begin(), arguments.end());
   }
-  TRY_ASSIGN(const ProgramEnd end, end_of_program({.command = std::move(words)}));
+  TRY_ASSIGN(const ProgramEnd end, end_of_program(std::move(words)));
   const std::string line = last_line(end.said);
   if (end.code == code_of(ExitCode::kUsage)) return Error{ErrorCode::kInvalid, line};
   if (end.code != 0) {

@@ -1,7 +1,6 @@
 #include "runner/cli/local_nodes.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -31,7 +30,6 @@
 #include "runner/base/fork.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
-#include "runner/cli/network_namespaces.h"
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
@@ -77,7 +75,6 @@ std::string random_token() {
 [[noreturn]] void run_child(char* const* arguments, char* const* environment, const AgentDescriptors& fds) {
   if (fds.stdout_fd >= 0) ::dup2(fds.stdout_fd, STDOUT_FILENO);
   if (fds.stderr_fd >= 0) ::dup2(fds.stderr_fd, STDERR_FILENO);
-  if (fds.namespace_fd >= 0 && ::setns(fds.namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
   reset_signals();
   ::execve(arguments[0], arguments, environment);
   ::_exit(1);
@@ -110,11 +107,9 @@ RestartDecision restart_decision(const NodeDecision& decision) {
 
 class LocalNodes {
  public:
-  LocalNodes(const LocalNodesOptions& options, LocalNetwork network, const NetworkNamespaces* namespaces,
-             std::string program)
+  LocalNodes(const LocalNodesOptions& options, LocalNetwork network, std::string program)
       : options_(options),
         network_(std::move(network)),
-        namespaces_(namespaces),
         program_(std::move(program)),
         stop_signals_(loop_, SIGINT, SIGTERM),
         child_signals_(loop_, SIGCHLD),
@@ -292,9 +287,7 @@ class LocalNodes {
     if (node != 0 && (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)) {
       return unavailable("no pipe");
     }
-    const int namespace_fd = namespaces_ == nullptr ? -1 : namespaces_->fd(node);
-    agent.pid = start_agent(program_, launch,
-                            AgentDescriptors{.stdout_fd = out[1], .stderr_fd = err[1], .namespace_fd = namespace_fd});
+    agent.pid = start_agent(program_, launch, AgentDescriptors{.stdout_fd = out[1], .stderr_fd = err[1]});
     const Status forked = agent.pid > 0 ? Status() : unavailable("no process");
     for (const int fd : {out[1], err[1]}) {
       if (fd >= 0) ::close(fd);
@@ -357,7 +350,6 @@ class LocalNodes {
 
   const LocalNodesOptions& options_;  // outlives this object: owned by run_local_nodes
   LocalNetwork network_;
-  const NetworkNamespaces* namespaces_;  // outlives this object, too; null: --network_namespaces was not given
   // The agents write the step of the newest checkpoint into it. If it cannot be made (no memory), a new checkpoint does
   // not reset the count of restarts.
   int checkpoint_mark_fd_ = ::memfd_create("lockstep-checkpoint-mark", MFD_CLOEXEC);
@@ -393,7 +385,6 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   const bool has_status = node == 0 ? options.status_port_given : true;
   const int status_port = node == 0 ? options.status_port : 0;
   add("local_nodes", "auto");
-  add("network_namespaces", "false");
   add("nnodes", std::to_string(options.min_nodes) + ":" + std::to_string(options.nodes));
   add("node_rank", std::to_string(node));
   add("coordinator", network.coordinator_host + ":" + std::to_string(network.coordinator_port));
@@ -444,18 +435,10 @@ int run_local_nodes(const LocalNodesOptions& options) {
   const Result<int> port = free_port();
   if (!port.ok()) return fail(port.error());
   LocalNetwork network{.coordinator_host = kLoopback, .coordinator_port = *port, .token = random_token()};
-  std::unique_ptr<NetworkNamespaces> namespaces;
-  if (options.network_namespaces) {
-    Result<std::unique_ptr<NetworkNamespaces>> made = NetworkNamespaces::create(options.nodes);
-    if (!made.ok()) return fail(made.error());
-    namespaces = std::move(*made);
-    network.coordinator_host = namespaces->address(0);
-    std::printf("each node has a network of its own; node 0 is %s\n", network.coordinator_host.c_str());
-  }
   if (!options.warning.empty()) std::fprintf(stderr, "%s\n", options.warning.c_str());
   std::printf("starting %d nodes with %s each on this machine\n", options.nodes, plural(options.nproc, "rank").c_str());
   std::fflush(nullptr);
-  return LocalNodes(options, std::move(network), namespaces.get(), program.string()).run();
+  return LocalNodes(options, std::move(network), program.string()).run();
 }
 
 }  // namespace lockstep

@@ -33,9 +33,8 @@ struct LocalNodesOptions {
   int max_restarts = 10;
   std::chrono::milliseconds heartbeat_timeout{5000};
   std::chrono::seconds stop_timeout{60};  // how long each agent waits for its workers to stop
-  bool network_namespaces = false;
-  std::string termination_log;  // path for the termination message of the whole run; empty = none
-  std::string control_folder;   // folder of the agents' control sockets; empty = none
+  std::string termination_log;            // path for the termination message of the whole run; empty = none
+  std::string control_folder;             // folder of the agents' control sockets; empty = none
   TerminalOptions terminal;
 };
 
@@ -58,9 +57,8 @@ std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int 
 
 // Starts an agent in a process group of its own; it is killed when its parent ends. Returns its pid, or -1 and errno.
 struct AgentDescriptors {
-  int stdout_fd = -1;     // -1: the caller's
-  int stderr_fd = -1;     // -1: the caller's
-  int namespace_fd = -1;  // its network namespace; -1: the caller's
+  int stdout_fd = -1;  // -1: the caller's
+  int stderr_fd = -1;  // -1: the caller's
 };
 pid_t start_agent(const std::string& program, const NodeLaunch& launch, const AgentDescriptors& descriptors);
 

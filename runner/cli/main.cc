@@ -43,13 +43,13 @@ Usage:
   lockstep doctor                          check whether this machine can train, and say what to fix
   lockstep bench scaling WORKLOAD [flags]  the speed-up by more ranks
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and remove old checkpoints
-  lockstep chaos kill-rank|kill-agent|…    inject a fault into a run on this machine, and measure its recovery
+  lockstep chaos kill-rank|kill-agent|…    kill or stop a part of a run on this machine, and measure its recovery
   lockstep completion bash|zsh|fish        completion of commands and flags in your shell
   lockstep version                         say which version this is
   lockstep run WORKLOAD --help             all flags of a workload
   lockstep WORKLOAD --help                 what can be done with a trained model
   lockstep ckpt --help                     all about checkpoints
-  lockstep chaos --help                    all about injected faults
+  lockstep chaos --help                    what it can kill and stop
 
 )";
 

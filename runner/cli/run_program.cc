@@ -1,7 +1,6 @@
 #include "runner/cli/run_program.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,12 +19,9 @@ namespace {
 constexpr int kNotFoundCode = 127;  // a shell's exit code for a program that is not found
 constexpr size_t kOutputBytesMax = 1024 * 1024;
 
-std::string line_of(const ProgramRun& run) { return joined(run.command, " "); }
-
-[[noreturn]] void run_child(const ProgramRun& run, char* const* argv, int output_fd) {
+[[noreturn]] void run_child(char* const* argv, int output_fd) {
   ::dup2(output_fd, STDOUT_FILENO);
   ::dup2(output_fd, STDERR_FILENO);
-  if (run.network_namespace_fd >= 0 && ::setns(run.network_namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
   ::execvp(argv[0], argv);
   ::_exit(kNotFoundCode);
 }
@@ -42,38 +38,32 @@ std::string read_all(int fd) {
 
 }  // namespace
 
-Result<ProgramEnd> end_of_program(const ProgramRun& run) {
-  std::vector<std::string> words = run.command;
-  const std::vector<char*> argv = pointers_to(words);
+Result<ProgramEnd> end_of_program(std::vector<std::string> command) {
+  const std::string line = joined(command, " ");
+  const std::vector<char*> argv = pointers_to(command);
   std::array<int, 2> output{};
   if (::pipe2(output.data(), O_CLOEXEC) != 0) {
-    return Error{ErrorCode::kUnavailable, line_of(run) + ": no pipe: " + std::strerror(errno)};
+    return Error{ErrorCode::kUnavailable, line + ": no pipe: " + std::strerror(errno)};
   }
   const pid_t pid = ::fork();
-  if (pid == 0) run_child(run, argv.data(), output[1]);
+  if (pid == 0) run_child(argv.data(), output[1]);
   const int fork_error = errno;
   ::close(output[1]);
   ProgramEnd end{.said = read_all(output[0]), .code = 0};
   ::close(output[0]);
   int status = 0;
   while (pid > 0 && ::waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) return Error{ErrorCode::kUnavailable, line_of(run) + ": waitpid: " + std::strerror(errno)};
+    if (errno != EINTR) return Error{ErrorCode::kUnavailable, line + ": waitpid: " + std::strerror(errno)};
   }
   if (pid < 0) {
-    return Error{ErrorCode::kUnavailable, line_of(run) + ": cannot be started: " + std::strerror(fork_error)};
+    return Error{ErrorCode::kUnavailable, line + ": cannot be started: " + std::strerror(fork_error)};
   }
   end.code = exit_code_of_wait_status(status);
   if (end.code == kNotFoundCode) {
-    const bool is_path = run.command.front().find('/') != std::string::npos;
-    return Error{ErrorCode::kNotFound, "no program " + run.command.front() + (is_path ? "" : " on PATH")};
+    const bool is_path = command.front().find('/') != std::string::npos;
+    return Error{ErrorCode::kNotFound, "no program " + command.front() + (is_path ? "" : " on PATH")};
   }
   return end;
-}
-
-Status run_program(const ProgramRun& run) {
-  TRY_ASSIGN(const ProgramEnd end, end_of_program(run));
-  if (end.code == 0) return {};
-  return Error{ErrorCode::kUnavailable, line_of(run) + ": " + (end.said.empty() ? "it failed" : end.said)};
 }
 
 }  // namespace lockstep

@@ -250,8 +250,6 @@ void add_launch_flags(FlagTableBuilder& table) {
   add_coordinator_flag(table);
   table.optional_integer("local_nodes", kThisProcess, 1, 64, IN(launch.local_nodes),
                          "start this many nodes on this machine, each with its own agent, as on a cluster");
-  table.boolean("network_namespaces", kThisProcess, IN(launch.network_namespaces),
-                "with --local_nodes, as root: each node in a network of its own, so that it can be cut off");
   table.text("master_addr", kThisProcess, "a host", IN(launch.master_addr), "host of rank 0; wins over MASTER_ADDR");
   table.optional_integer("master_port", kThisProcess, 1, 65535, IN(launch.master_port),
                          "port of rank 0's store; wins over MASTER_PORT (29500)");

@@ -309,10 +309,7 @@ RunConfig default_task_config(const WorkloadFlags& workload, const WorkloadTask&
 }
 
 Status check_local_nodes(const LaunchOptions& launch) {
-  if (!launch.local_nodes) {
-    if (!launch.network_namespaces) return {};
-    return invalid("--network_namespaces needs --local_nodes N: it gives each of those nodes a network of its own");
-  }
+  if (!launch.local_nodes) return {};
   const std::string given = "--local_nodes " + std::to_string(*launch.local_nodes);
   if (launch.node_rank || !launch.coordinator.empty()) {
     return invalid(given + " starts all nodes itself: leave out " +

@@ -111,11 +111,6 @@ void fields(V& v, typename V::template Ref<LeaveTogether> m) {
   v("generation", m.generation);
   v("leaving_code", m.leaving_code);
 }
-template <typename V>
-void fields(V& v, typename V::template Ref<InjectFault> m) {
-  v("fault", m.fault);
-  v("seconds", m.seconds);
-}
 
 // ---- names of types and of enumerators ----
 
@@ -125,14 +120,10 @@ constexpr auto kTypeNames<WorkerMessage> = std::to_array<const char*>({"hello", 
                                                                        "left", "resumed"});
 template <>
 constexpr auto kTypeNames<AgentMessage> = std::to_array<const char*>({"assignment", "store_reply", "cut",
-                                                                      "leave_together", "inject_fault"});
+                                                                      "leave_together"});
 
 template <>
 constexpr std::array<const char*, 3> kEnumNames<MetricType>{"counter", "gauge", "histogram"};
-template <>
-constexpr std::array<const char*, kFaultCount> kEnumNames<Fault>{
-    "disk_full",       "not_finite",       "stall_data",  "stall_compute", "stall_collective", "stall_forming",
-    "stall_restoring", "stall_evaluation", "stall_write", "stall_device",  "stall_transfer",   "slow_evaluation"};
 
 std::string encode(const WorkerMessage& message) { return encode_line(message); }
 std::string encode(const AgentMessage& message) { return encode_line(message); }

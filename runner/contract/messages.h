@@ -191,30 +191,7 @@ struct LeaveTogether {
   int leaving_code = 0;
 };
 
-// A fault that is caused on purpose (lockstep chaos, tests).
-enum class Fault {
-  kDiskFull,   // from now on every write to the volume answers ENOSPC, for `seconds`
-  kNotFinite,  // the next step's loss is NaN on this rank
-  // The next time that the rank comes to this place it stops there for `seconds`.
-  kStallData,
-  kStallCompute,
-  kStallCollective,  // it does not join the one that its peers wait in
-  kStallForming,
-  kStallRestoring,
-  kStallEvaluation,
-  kStallWrite,     // the writer's thread, in the middle of a checkpoint
-  kStallDevice,    // as a device that does not answer
-  kStallTransfer,  // in the middle of sending or receiving the state
-  // The next evaluation takes `seconds` longer on this rank. It shows progress and can be stopped, as a long one does.
-  kSlowEvaluation,
-};
-inline constexpr size_t kFaultCount = 12;
-struct InjectFault {
-  Fault fault = Fault::kDiskFull;
-  double seconds = 0.0;
-};
-
-using AgentMessage = std::variant<Assignment, StoreReply, Cut, LeaveTogether, InjectFault>;
+using AgentMessage = std::variant<Assignment, StoreReply, Cut, LeaveTogether>;
 
 // ---- lines ----
 

@@ -11,18 +11,17 @@ enum class DeviceChoice { kAuto, kCuda, kCpu };
 enum class BackendChoice { kAuto, kNccl, kGloo };
 
 struct LaunchOptions {
-  std::optional<int> nproc;         // --nproc, --nproc_per_node; unset = GPUs visible, else 1
-  std::optional<bool> multi_gpu;    // --multi_gpu; explicit false = one rank
-  std::optional<int> nnodes;        // --nnodes N, or the MAX of --nnodes MIN:MAX
-  std::optional<int> min_nodes;     // the MIN of --nnodes MIN:MAX
-  std::optional<int> node_rank;     // --node_rank
-  std::string coordinator;          // --coordinator HOST:PORT
-  std::optional<int> local_nodes;   // --local_nodes: number of nodes on this machine, each with its own agent
-  bool network_namespaces = false;  // --network_namespaces: each of them in a network of its own
-  std::string master_addr;          // --master_addr
-  std::optional<int> master_port;   // --master_port
-  std::optional<int> local_rank;    // --local_rank, must agree with LOCAL_RANK
-  bool ddp = false;                 // --ddp: an error when nothing says how many ranks there are
+  std::optional<int> nproc;        // --nproc, --nproc_per_node; unset = GPUs visible, else 1
+  std::optional<bool> multi_gpu;   // --multi_gpu; explicit false = one rank
+  std::optional<int> nnodes;       // --nnodes N, or the MAX of --nnodes MIN:MAX
+  std::optional<int> min_nodes;    // the MIN of --nnodes MIN:MAX
+  std::optional<int> node_rank;    // --node_rank
+  std::string coordinator;         // --coordinator HOST:PORT
+  std::optional<int> local_nodes;  // --local_nodes: number of nodes on this machine, each with its own agent
+  std::string master_addr;         // --master_addr
+  std::optional<int> master_port;  // --master_port
+  std::optional<int> local_rank;   // --local_rank, must agree with LOCAL_RANK
+  bool ddp = false;                // --ddp: an error when nothing says how many ranks there are
   BackendChoice backend = BackendChoice::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
   int status_port = 8080;  // --status_port; 0 = no HTTP server

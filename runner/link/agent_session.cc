@@ -18,13 +18,8 @@ constexpr std::chrono::milliseconds kStopPollInterval{20};
 
 }  // namespace
 
-AgentSession::AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults,
-                           std::function<bool()> is_asked_to_stop)
-    : local_rank_(local_rank),
-      page_(page),
-      faults_(faults),
-      is_asked_to_stop_(std::move(is_asked_to_stop)),
-      channel_(fd) {
+AgentSession::AgentSession(int fd, int local_rank, BeatPage& page, std::function<bool()> is_asked_to_stop)
+    : local_rank_(local_rank), page_(page), is_asked_to_stop_(std::move(is_asked_to_stop)), channel_(fd) {
   reader_ = std::thread([this] { read_loop(); });
 }
 
@@ -160,8 +155,6 @@ std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
     if (cut_generation_ >= watched_generation_) return abort_;
   } else if (auto* leave = std::get_if<LeaveTogether>(&message)) {
     leave_together_ = *leave;
-  } else if (auto* fault = std::get_if<InjectFault>(&message)) {
-    faults_.add(*fault);
   }
   return nullptr;
 }

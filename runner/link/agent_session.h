@@ -21,7 +21,6 @@
 #include "runner/contract/messages.h"
 #include "runner/link/agent_link.h"
 #include "runner/link/group_abort.h"
-#include "runner/link/injected_faults.h"
 #include "runner/link/store_transport.h"
 
 namespace lockstep {
@@ -31,9 +30,9 @@ inline constexpr std::chrono::milliseconds kAliveInterval{500};
 
 class AgentSession final : public AgentLink, public StoreTransport {
  public:
-  // Takes ownership of the descriptor. `page` and `faults` outlive the session. `is_asked_to_stop` is polled while a
+  // Takes ownership of the descriptor. `page` outlives the session. `is_asked_to_stop` is polled while a
   // function waits, on whichever thread called it, because a signal handler cannot notify a condition variable.
-  AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults, std::function<bool()> is_asked_to_stop);
+  AgentSession(int fd, int local_rank, BeatPage& page, std::function<bool()> is_asked_to_stop);
   ~AgentSession() override;
   AgentSession(const AgentSession&) = delete;
   AgentSession& operator=(const AgentSession&) = delete;
@@ -68,7 +67,6 @@ class AgentSession final : public AgentLink, public StoreTransport {
 
   const int local_rank_;
   BeatPage& page_;
-  InjectedFaults& faults_;
   const std::function<bool()> is_asked_to_stop_;
   LineChannel channel_;
   mutable Mutex mutex_;

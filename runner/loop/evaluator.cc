@@ -10,10 +10,8 @@
 #include "runner/dist/collectives.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
 #include "runner/loop/joint_work.h"
-#include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
 namespace {
@@ -76,25 +74,22 @@ std::vector<MetricSum> totals_of(std::vector<MetricSum> mine, ProcessGroup& grou
 
 }  // namespace
 
-EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, const EvaluationParts& parts) {
-  JointWork work(group, parts.stop, parts.clock, "during an evaluation");
+EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationParts& parts) {
+  const RankContext& rank = parts.rank;
+  JointWork work(group, parts.stop, rank.clock, "during an evaluation");
   const auto loss = [&](const DeviceBatch& batch) {
-    const AutocastScope autocast(parts.precision, parts.device);
-    return workload.loss(batch);
+    const AutocastScope autocast(rank.precision.precision, rank.device);
+    return rank.workload.loss(batch);
   };
   Parts my_parts;
   const torch::NoGradGuard no_grad;
-  Result<std::vector<MetricSum>> mine = workload.evaluate(
+  Result<std::vector<MetricSum>> mine = rank.workload.evaluate(
       {.rank = group.rank(),
        .world_size = group.world_size(),
-       .seed = parts.seed,
+       .seed = rank.config.training.seed,
        .phase = parts.phase,
-       .goes_on =
-           [&] {
-             parts.faults.work_here(Fault::kSlowEvaluation, [&] { return work.goes_on(); });
-             return work.goes_on();
-           },
-       .device = parts.device,
+       .goes_on = [&] { return work.goes_on(); },
+       .device = rank.device,
        .samples_at_once = parts.samples_at_once,
        .loss = loss,
        .give_part = [&](const std::string& name, const std::string& bytes) { my_parts[name] += bytes; }});
@@ -107,10 +102,10 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
   const JointEnd end = work.end();
   EvaluationOutcome outcome{.is_complete = end.is_complete, .metrics = {}, .requests = end.requests, .parts = {}};
   if (!end.is_complete) return outcome;
-  const PhaseScope waiting(parts.clock, Phase::kWaiting);
+  const PhaseScope waiting(rank.clock, Phase::kWaiting);
   bool has_parts = !my_parts.empty();
-  outcome.metrics = workload.figures(totals_of(std::move(*mine), group, has_parts));
-  if (has_parts) outcome.parts = parts_of_all(std::move(my_parts), group, parts.clock);
+  outcome.metrics = rank.workload.figures(totals_of(std::move(*mine), group, has_parts));
+  if (has_parts) outcome.parts = parts_of_all(std::move(my_parts), group, rank.clock);
   return outcome;
 }
 

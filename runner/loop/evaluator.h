@@ -11,14 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "runner/config/run_config.h"
+#include "runner/loop/rank_context.h"
 #include "runner/loop/stop_token.h"
-#include "runner/models/workload.h"
 
 namespace lockstep {
 
-class InjectedFaults;
-class PhaseClock;
 class ProcessGroup;
 
 struct EvaluationOutcome {
@@ -31,16 +28,12 @@ struct EvaluationOutcome {
 
 // What an evaluation works with; all outlive the call.
 struct EvaluationParts {
-  uint64_t seed = 0;
+  const RankContext& rank;
   int64_t phase = 0;            // as EvaluationShard's
   int64_t samples_at_once = 1;  // as EvaluationShard's
-  at::Device device = at::Device(at::kCPU);
-  Precision precision = Precision::kFp32;
   const StopToken& stop;
-  PhaseClock& clock;
-  InjectedFaults& faults;
 };
 
-EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, const EvaluationParts& parts);
+EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationParts& parts);
 
 }  // namespace lockstep

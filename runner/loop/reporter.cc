@@ -67,14 +67,14 @@ void Reporter::use_folder(RunFolder folder) {
 }
 
 void Reporter::write(Line line) {
-  const auto* const step = std::get_if<StepRecord>(&line.record);
+  const auto* const step = std::get_if<StepReport>(&line.record);
   const auto* const evaluation = std::get_if<EvaluationRecord>(&line.record);
   if (folder_) {
     if (step != nullptr) return warn_if_any(folder_->record(*step));
     for (const std::string& sentence : folder_->record(*evaluation, line.log_line)) warn_if_any(sentence);
     return;
   }
-  if (step != nullptr) kept_.step = step->step;
+  if (step != nullptr) kept_.step = step->steps_done();
   if (evaluation != nullptr) kept_.evaluation_step = evaluation->step;
   kept_.lines.push_back(std::move(line));
   if (kept_.lines.size() > KeptLines::kLinesMax) kept_.lines.pop_front();
@@ -136,7 +136,7 @@ void Reporter::on_step_done(StepFigures done) {
 }
 
 void Reporter::on_report(const StepReport& report) {
-  const int64_t steps_done = report.step + 1;
+  const int64_t steps_done = report.steps_done();
   const bool is_new = report.step > reported_step_;  // otherwise the journal holds it again
   if (!is_new && !misses_step(steps_done)) return;
   if (is_new) {
@@ -150,31 +150,16 @@ void Reporter::on_report(const StepReport& report) {
   const int64_t log_every = std::max<int64_t>(1, options_.config->training.log_every);
   const bool last = steps_done == plan_.total_steps;
   if (steps_done % log_every == 0 || steps_done == 1 || last) {
-    const double rate = timer_.samples_per_second().value_or(0.0);
-    const auto remaining = timer_.remaining_seconds(plan_.total_steps - steps_done);
-    const FlopsFigures flops =
-        flops_figures(plan_.flops_per_sample, rate, device_peak_flops(options_.device, options_.precision),
-                      options_.world.world_size);
-    metrics_.on_log({.loss = report.loss,
-                     .lr = report.lr,
-                     .grad_norm = report.grad_norm,
-                     .samples_per_second = rate,
-                     .remaining_seconds = remaining,
-                     .model_flops_per_second = flops.model_flops_per_second,
-                     .peak_flops_per_second = flops.peak_flops_per_second,
-                     .mfu = flops.mfu,
-                     .loss_scale = report.loss_scale});
+    StepReport logged = report;
+    logged.samples_per_second = timer_.samples_per_second().value_or(0.0);
+    logged.remaining_seconds = timer_.remaining_seconds(plan_.total_steps - steps_done);
+    logged.flops = flops_figures(plan_.flops_per_sample, logged.samples_per_second,
+                                 device_peak_flops(options_.device, options_.precision), options_.world.world_size);
+    logged.time = unix_now();
+    metrics_.on_log(logged);
     if (misses_step(steps_done)) {
-      write({.record = StepRecord{.step = steps_done,
-                                  .epoch = report.epoch,
-                                  .loss = report.loss,
-                                  .terms = report.terms,
-                                  .lr = report.lr,
-                                  .grad_norm = report.grad_norm,
-                                  .samples_per_second = rate,
-                                  .samples = std::exchange(unlogged_samples_, 0),
-                                  .time = unix_now()},
-             .log_line = {}});
+      logged.samples_since = std::exchange(unlogged_samples_, 0);
+      write({.record = std::move(logged), .log_line = {}});
     }
   }
   if (is_new) report_progress(report);
@@ -183,7 +168,7 @@ void Reporter::on_report(const StepReport& report) {
 void Reporter::report_progress(const StepReport& report) {
   if (!is_rank_zero()) return;
   const auto now = Clock::now();
-  const int64_t steps_done = report.step + 1;
+  const int64_t steps_done = report.steps_done();
   const bool last = steps_done == plan_.total_steps;
   const auto interval =
       options_.agent != nullptr ? Clock::duration(kProgressInterval) : Clock::duration(kPlainLineInterval);

@@ -114,7 +114,7 @@ class Reporter {
 
   // One line of metrics.jsonl, and what belongs to it in the other files.
   struct Line {
-    std::variant<StepRecord, EvaluationRecord> record;
+    std::variant<StepReport, EvaluationRecord> record;
     std::string log_line;  // of an evaluation
   };
   // The lines that rank 0 could not write because it had no folder, in their order.

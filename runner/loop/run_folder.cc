@@ -85,8 +85,8 @@ std::string RunFolder::remark() const {
   return text;
 }
 
-std::string RunFolder::record(const StepRecord& r) {
-  if (log_.has_step(r.step)) return {};
+std::string RunFolder::record(const StepReport& r) {
+  if (log_.has_step(r.steps_done())) return {};
   std::string problem = sentence(log_.append(r));
   if (wandb_) problem = first_problem(problem, sentence(wandb_->append(r)));
   if (!events_) return problem;
@@ -95,7 +95,7 @@ std::string RunFolder::record(const StepRecord& r) {
   scalars.insert(
       scalars.end(),
       {{"train/lr", r.lr}, {"train/grad_norm", r.grad_norm}, {"speed/samples_per_second", r.samples_per_second}});
-  return first_problem(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
+  return first_problem(problem, sentence(events_->add_scalars(r.steps_done(), r.time, scalars)));
 }
 
 std::vector<std::string> RunFolder::record(const EvaluationRecord& r, const std::string& log_line) {

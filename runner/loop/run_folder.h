@@ -34,7 +34,7 @@ class RunFolder {
   static Result<RunFolder> open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options);
 
   // A sentence when something could not be written; empty otherwise.
-  std::string record(const StepRecord& record);
+  std::string record(const StepReport& report);
   // `log_line`: of log.txt; empty: none. A sentence for each file that could not be written. As the other, it writes
   // nothing when metrics.jsonl has the line already.
   std::vector<std::string> record(const EvaluationRecord& record, const std::string& log_line);

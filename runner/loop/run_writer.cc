@@ -13,13 +13,14 @@ namespace lockstep {
 
 using Writes = CheckpointWriter::Writes;
 
-RunWriter::RunWriter(const TrainerParts& parts, TrainingState& state) : parts_(parts), state_(state) {}
+RunWriter::RunWriter(const TrainerParts& parts, TrainingState& state)
+    : parts_(parts), rank_(parts.rank), state_(state) {}
 RunWriter::~RunWriter() = default;
 
 RunIdentity RunWriter::identity() const {
-  const WorkloadInfo& info = parts_.workload.info();
+  const WorkloadInfo& info = rank_.workload.info();
   return {.job = parts_.job,
-          .config_hash = parts_.config.config_hash(),
+          .config_hash = rank_.config.config_hash(),
           .workload = info.name,
           .workload_version = info.version};
 }
@@ -46,7 +47,7 @@ Status RunWriter::open() {
 
 // Does nothing while the folder cannot be made: open_folder then returns the error, with what to do.
 Status RunWriter::lock_folder() {
-  if (lock_ || !parts_.locks_folder || !make_directories(parts_.fs, parts_.folder).ok()) return {};
+  if (lock_ || !parts_.locks_folder || !make_directories(rank_.fs, parts_.folder).ok()) return {};
   TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
   lock_.emplace(std::move(taken));
   return {};
@@ -55,25 +56,25 @@ Status RunWriter::lock_folder() {
 // Checks that the folder can be written, and opens the run's files. A rank 0 that keeps its state through a recovery
 // has done so already, and its writes of the group before go on.
 Status RunWriter::open_folder() {
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-  const TrainingOptions& training = parts_.config.training;
+  const PhaseScope scope(rank_.clock, Phase::kCheckpointStall);
+  const TrainingOptions& training = rank_.config.training;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(
-        parts_.fs, CheckpointWriterOptions{.folder = parts_.folder,
-                                           .run = identity(),
-                                           .retention = {.keep_last = training.keep_last,
-                                                         .keep_every = training.keep_every,
-                                                         .keep_best = training.keep_best},
-                                           .device = parts_.device,
-                                           .on_progress = [&clock = parts_.clock] { clock.progress(); }});
+        rank_.fs, CheckpointWriterOptions{.folder = parts_.folder,
+                                          .run = identity(),
+                                          .retention = {.keep_last = training.keep_last,
+                                                        .keep_every = training.keep_every,
+                                                        .keep_best = training.keep_best},
+                                          .device = rank_.device,
+                                          .on_progress = [&clock = rank_.clock] { clock.progress(); }});
     writer_->make_buffers(checkpoint_tensors());
   }
   report();
-  if (opened_at_step_ < 0) TRY(prepare_checkpoint_folder(parts_.fs, parts_.folder, stamp()));
+  if (opened_at_step_ < 0) TRY(prepare_checkpoint_folder(rank_.fs, parts_.folder, stamp()));
   if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
   // Opening replaces the files, and an old rank 0 that was cut off must not do that to its successor's.
-  TRY(check_none_is_newer(parts_.fs, parts_.folder, identity(), stamp()));
-  TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
+  TRY(check_none_is_newer(rank_.fs, parts_.folder, identity(), stamp()));
+  TRY_ASSIGN(RunFolder folder, RunFolder::open(rank_.fs, rank_.config, rank_.workload,
                                                {.path = parts_.folder,
                                                 .host_name = parts_.host_name,
                                                 .stamp = stamp(),
@@ -101,7 +102,7 @@ bool RunWriter::has_folder(const StopToken& stop) {
 
 void RunWriter::close(const StopToken& stop) {
   if (writer_) {
-    const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+    const PhaseScope scope(rank_.clock, Phase::kCheckpointStall);
     wait_for(stop);
     report();
   }
@@ -127,7 +128,7 @@ void RunWriter::write_what_was_missed(const StopToken& stop) {
   };
   report_steps(/*after_evaluation=*/false);
   if (note && parts_.reporter.misses_evaluation(note->report.step)) {
-    parts_.reporter.on_evaluation(note->report, parts_.workload);
+    parts_.reporter.on_evaluation(note->report, rank_.workload);
   }
   report_steps(/*after_evaluation=*/true);
   if (!note) return;
@@ -149,7 +150,7 @@ void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, 
   if (!writer_) return;
   unstaged_ = Unstaged{.note = note, .parts = parts};
   if (lacks_folder_) return;
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const PhaseScope scope(rank_.clock, Phase::kCheckpointStall);
   const Workload::OutputState state{.step = note.report.step,
                                     .epoch = note.report.epoch,
                                     .metrics = note.report.metrics,
@@ -159,7 +160,7 @@ void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, 
                                     .parts = std::move(parts)};
   for (const std::string& name : note.outputs) {
     wait_for(stop, Writes::kOutput);
-    OutputContent content = parts_.workload.output(name, state);
+    OutputContent content = rank_.workload.output(name, state);
     const auto* const text = std::get_if<std::string>(&content);
     if (text == nullptr || !text->empty()) writer_->stage_output(name, std::move(content), stamp());
   }
@@ -184,19 +185,19 @@ CheckpointState RunWriter::checkpoint_state(bool is_best) const {
   s.generation = generation_;
   s.step = state_.counters.step;
   s.global_batch = state_.counters.batch.global_batch;
-  s.seed = parts_.config.training.seed;
-  s.config = parts_.config.maths_flags();
-  s.config_hash = parts_.config.config_hash();
+  s.seed = rank_.config.training.seed;
+  s.config = rank_.config.maths_flags();
+  s.config_hash = rank_.config.config_hash();
   s.world_size = world_size_;
   s.threads = parts_.threads;
-  s.deterministic = parts_.config.training.deterministic;
-  s.workload = parts_.workload.info().name;
-  s.workload_version = parts_.workload.info().version;
+  s.deterministic = rank_.config.training.deterministic;
+  s.workload = rank_.workload.info().name;
+  s.workload_version = rank_.workload.info().version;
   s.build = build_version();
   s.unix_time = std::time(nullptr);
   s.is_best = is_best;
-  s.progress = {{"counters", to_json(state_.counters)}, {"workload", parts_.workload.progress_state()}};
-  for (const FrozenInput& frozen : parts_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
+  s.progress = {{"counters", to_json(state_.counters)}, {"workload", rank_.workload.progress_state()}};
+  for (const FrozenInput& frozen : rank_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
   return s;
 }
 
@@ -205,7 +206,7 @@ void RunWriter::stage_checkpoint(bool is_best, const StopToken& stop) {
 }
 
 void RunWriter::write_state(bool is_best, const StopToken& stop) {
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const PhaseScope scope(rank_.clock, Phase::kCheckpointStall);
   const auto began = std::chrono::steady_clock::now();
   wait_for(stop, Writes::kCheckpoint);
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
@@ -239,7 +240,7 @@ void RunWriter::report() {
 
 void RunWriter::make_durable(const StopToken& stop) {
   if (!writer_) return;
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const PhaseScope scope(rank_.clock, Phase::kCheckpointStall);
   parts_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
   wait_for(stop);
   report();

@@ -79,6 +79,7 @@ class RunWriter {
   void wait_for(const StopToken& stop, CheckpointWriter::Writes writes = CheckpointWriter::Writes::kAll);
 
   const TrainerParts& parts_;
+  const RankContext& rank_;  // parts_.rank
   TrainingState& state_;
   std::unique_ptr<CheckpointWriter> writer_;
   std::optional<FileLock> lock_;  // of the folder

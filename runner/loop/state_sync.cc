@@ -13,7 +13,6 @@
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/loop/phases.h"
 #include "runner/models/adam_state_dict.h"
-#include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
 namespace {
@@ -25,8 +24,8 @@ Failure failure_of(const Error& error) {
 }
 
 Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, const BatchShape& batch) {
-  return parts.workload.batches(
-      {.split = Split::kTrain, .seed = parts.config.training.seed, .global_batch = batch.global_batch});
+  return parts.rank.workload.batches(
+      {.split = Split::kTrain, .seed = parts.rank.config.training.seed, .global_batch = batch.global_batch});
 }
 
 Json document_of(const Failure& failure) {
@@ -106,7 +105,7 @@ Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& 
 Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, const SyncOptions& options,
                        SyncResult& result) {
   TrainingState& state = parts.state;
-  TRY(check_frozen(loaded.state.progress, parts.workload, loaded.path));
+  TRY(check_frozen(loaded.state.progress, parts.rank.workload, loaded.path));
   TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
   TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
   for (auto& [name, ema] : state.emas()) {
@@ -119,14 +118,14 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, c
     }
   }
   TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
-  TRY(check_phase(phases_of(parts.workload.info(), parts.config.training), state.counters, loaded.path));
+  TRY(check_phase(phases_of(parts.rank.workload.info(), parts.rank.config.training), state.counters, loaded.path));
   BatchShape batch = state.counters.batch;
   if (loaded.state.config_hash != options.identity.config_hash) {
     TRY(options.first_batch);
     batch = *options.first_batch;
   }
   TRY(keep_place(state.counters, batch, parts, result));
-  const Status restored = parts.workload.restore_progress(loaded.state.progress.at("workload"));
+  const Status restored = parts.rank.workload.restore_progress(loaded.state.progress.at("workload"));
   if (!restored.ok()) return restored.error().with_context(loaded.path);
   return {};
 }
@@ -299,21 +298,21 @@ Status resume_from_training_file(const SyncParts& parts, FileSystem& fs, const s
   const auto unusable = [&](const Error& error) { return Error{error.code, what + ": " + error.message}; };
   const Result<TrainingFile> read = load_training_file(fs, path);
   if (!read.ok()) return Error{read.error().code, "--resume " + read.error().message};  // which names the file
-  const Result<NamedTensors> weights = parts.workload.weights_of_file(read->model);
+  const Result<NamedTensors> weights = parts.rank.workload.weights_of_file(read->model);
   if (!weights.ok()) return unusable(weights.error());
   TRY(copy_tensors(*weights, state.model_tensors(), what));
   const Result<NamedTensors> adam = adam_tensors(read->optimizer, read->model, state.optimizer_tensors());
   if (!adam.ok()) return unusable(adam.error());
   TRY(copy_tensors(*adam, state.optimizer_tensors(), "the optimizer's state of " + what));
   for (auto& [name, ema] : state.emas()) ema.reset();
-  const Result<Workload::TrainingSoFar> past = parts.workload.restore_from_file(read->fields);
+  const Result<Workload::TrainingSoFar> past = parts.rank.workload.restore_from_file(read->fields);
   if (!past.ok()) return unusable(past.error());
   result.origin = "resumed from " + path;
   start_after_epochs(past->epochs, source, state.counters, result);
   result.resumed_step = state.counters.step;
-  const WorkloadInfo& info = parts.workload.info();
+  const WorkloadInfo& info = parts.rank.workload.info();
   for (const double figure : past->figures) {
-    count_evaluation(state.counters, info, parts.config.training, {{info.best.name, figure}});
+    count_evaluation(state.counters, info, parts.rank.config.training, {{info.best.name, figure}});
     state.counters.evaluated_step = state.counters.step;
   }
   return {};
@@ -346,12 +345,12 @@ std::optional<Result<ResumeResult>> find_newer(const RunConfig& config, FileSyst
 Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncOptions& options,
                              std::optional<Result<ResumeResult>> newer, SyncResult& result) {
   TrainingState& state = parts.state;
-  const TrainingOptions& training = parts.config.training;
+  const TrainingOptions& training = parts.rank.config.training;
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
-    TRY(move_other_jobs_aside(parts.config, fs, options, result));
-    newer = find_checkpoint(parts.config, fs, options);
+    TRY(move_other_jobs_aside(parts.rank.config, fs, options, result));
+    newer = find_checkpoint(parts.rank.config, fs, options);
   }
   TRY_ASSIGN(const ResumeResult found, std::move(*newer));
   std::optional<CheckpointStamp> read;
@@ -372,7 +371,7 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
     if (is_training_file(training.resume)) {
       TRY(resume_from_training_file(parts, fs, training.resume, *source, result));
     } else {
-      TRY(initialise(parts.config, parts.workload, state, fs, result));
+      TRY(initialise(parts.rank.config, parts.rank.workload, state, fs, result));
       start_after_epochs(training.weights_epochs, *source, state.counters, result);
     }
   }
@@ -390,7 +389,7 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
 class Reading {
  public:
   explicit Reading(const SyncParts& parts)
-      : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [this, &parts] { return check_stop(parts); }) {}
+      : phase_(parts.rank.clock, Phase::kStartup), fs_(parts.rank.fs, [this, &parts] { return check_stop(parts); }) {}
   FileSystem& fs() { return fs_; }
   // True: an error was caused by the cut or the stop, and says nothing about the volume.
   [[nodiscard]] bool was_stopped() const { return was_stopped_; }
@@ -398,7 +397,7 @@ class Reading {
  private:
   // Called after each read.
   Status check_stop(const SyncParts& parts) {
-    parts.clock.progress();
+    parts.rank.clock.progress();
     was_stopped_ = was_stopped_ || parts.stop.is_stopped();
     if (was_stopped_) return Error{ErrorCode::kCancelled, "the reading was stopped"};
     return {};
@@ -419,10 +418,9 @@ struct Transfer {
   std::vector<bool> receives;       // by rank
   bool rank_zero_receives = false;  // then only a cut ends the transfer; a stop has to wait for it
 };
-void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOptions& options) {
-  transfer_state(parts.group, parts.stream, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
-    parts.clock.progress();
-    options.on_message();
+void send_tensors(const SyncParts& parts, const Transfer& transfer) {
+  transfer_state(parts.group, parts.rank.stream, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
+    parts.rank.clock.progress();
     const bool leaves = transfer.rank_zero_receives ? parts.stop.is_cut() : parts.stop.is_stopped();
     if (leaves) leave_group("the group was cut, or a stop was requested, during the transfer of the state");
   });
@@ -439,8 +437,8 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
     const Status status = restore_or_initialise(parts, reading.fs(), options, std::move(newer), result);
     if (!status.ok() && reading.was_stopped()) return reading_stopped();
     if (status.ok()) options.on_start(result);
-    document =
-        status.ok() ? describe_state(parts.state, parts.workload, result) : document_of(failure_of(status.error()));
+    document = status.ok() ? describe_state(parts.state, parts.rank.workload, result)
+                           : document_of(failure_of(status.error()));
   }
   Result<std::string> text = broadcast_from_rank_zero(parts.store, world, "sync", dump_line(document));
   if (!text.ok()) return Failure{ExitCode::kPeerLost, text.error().message};
@@ -452,9 +450,9 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
   std::vector<bool> all_others(static_cast<size_t>(world.world_size), true);
   all_others[0] = false;
-  send_tensors(parts, {.source = 0, .receives = std::move(all_others)}, options);
+  send_tensors(parts, {.source = 0, .receives = std::move(all_others)});
   if (receives) {
-    const Status taken = take_description(std::move(*description), parts.state, parts.workload);
+    const Status taken = take_description(std::move(*description), parts.state, parts.rank.workload);
     if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
     result.origin = received->at("origin").get<std::string>();
     result.generation = received->at("generation").get<uint64_t>();
@@ -476,7 +474,7 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
   if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {
     // Counters, journal and progress go through the store; the tensors follow by collectives.
     if (rank == *choice.source) {
-      const Json document = describe_state(parts.state, parts.workload, result);
+      const Json document = describe_state(parts.state, parts.rank.workload, result);
       parts.store.get()->set("counters", dump_line(document));
       if (const std::optional<Failure> failure = failure_in(document)) return *failure;
     }
@@ -490,10 +488,9 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
       description = std::move(*parsed);
     }
     send_tensors(parts,
-                 {.source = *choice.source, .receives = choice.receives, .rank_zero_receives = choice.receives[0]},
-                 options);
+                 {.source = *choice.source, .receives = choice.receives, .rank_zero_receives = choice.receives[0]});
     if (description) {
-      const Status taken = take_description(std::move(*description), parts.state, parts.workload);
+      const Status taken = take_description(std::move(*description), parts.state, parts.rank.workload);
       if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
     }
   }
@@ -507,7 +504,7 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
 }  // namespace
 
 SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
-  const PhaseScope waiting(parts.clock, Phase::kWaiting);
+  const PhaseScope waiting(parts.rank.clock, Phase::kWaiting);
   const Counters& mine = parts.state.counters;
   const std::vector<StateClaim> claims = gather_claims(parts.group, {.lineage = mine.lineage,
                                                                      .step = mine.step,
@@ -523,7 +520,7 @@ SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
     std::optional<Result<ResumeResult>> newer;
     if (world.rank == 0) {
       Reading reading(parts);
-      newer = find_newer(parts.config, reading.fs(), options, best);
+      newer = find_newer(parts.rank.config, reading.fs(), options, best);
       if (reading.was_stopped()) return reading_stopped();
     }
     const Result<std::string> has_newer =

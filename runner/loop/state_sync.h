@@ -11,19 +11,15 @@
 #include <variant>
 #include <vector>
 
-#include "runner/base/file_system.h"
-#include "runner/config/run_config.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/exit_code.h"
 #include "runner/dist/process_group.h"
 #include "runner/dist/store_handle.h"
+#include "runner/loop/rank_context.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 
 namespace lockstep {
-
-class DeviceStream;
-class PhaseClock;
 
 struct SyncResult {
   std::string origin;                // for messages: "initialised from seed 42", "resumed from …"
@@ -47,19 +43,14 @@ struct SyncOptions {
   // Called when the state comes from a live rank. It may be in no checkpoint, so from now on a signal must not end the
   // process at once (TrainerParts::defer_stops).
   std::function<void()> on_live_state = [] {};
-  std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
 // What sync_state works on; all outlive the call.
 struct SyncParts {
-  const RunConfig& config;
-  Workload& workload;
+  const RankContext& rank;
   TrainingState& state;
   ProcessGroup& group;
-  DeviceStream& stream;
   const StoreHandle& store;
-  FileSystem& fs;
-  PhaseClock& clock;
   StopToken stop = {};
 };
 

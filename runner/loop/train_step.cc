@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -20,7 +19,6 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/device.h"
 #include "runner/loop/upload.h"
 #include "runner/optim/grad_clip.h"
@@ -99,7 +97,7 @@ struct TrainStep::Pending {
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
-      terms_(parts.workload.info().loss_terms),
+      terms_(parts.rank.workload.info().loss_terms),
       first_step_(parts.state.counters.step),
       first_place_(parts.state.counters.place),
       gate_at_first_(parts.gate.committed()),
@@ -113,10 +111,9 @@ TrainStep::~TrainStep() = default;
 StepOutcome TrainStep::run(const StepRequests& requests) {
   Counters& counters = parts_.state.counters;
   const TrainingOptions& training = parts_.training;
-  PhaseClock& clock = parts_.clock;
+  PhaseClock& clock = parts_.rank.clock;
 
   clock.enter(Phase::kDataWait);
-  parts_.faults.stall_here(Fault::kStallData);
   if (next_ == nullptr) next_ = std::make_unique<Fetched>(fetch_next());
   const std::unique_ptr<Fetched> batch = std::move(next_);
   const Planned& planned = batch->planned;
@@ -135,13 +132,11 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 
   // ---- the training section ----
   clock.enter(Phase::kForward);
-  parts_.faults.stall_here(Fault::kStallCompute);
   append_requests(requests, next_weights);
   HostSums sums(parts_.group, std::move(next_weights));
   zero_gradients();
-  const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
-  const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
-  const std::vector<double> scale_by_term = scales(totals_, loss_scale * poison);
+  const double loss_scale = parts_.rank.precision.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
+  const std::vector<double> scale_by_term = scales(totals_, loss_scale);
   const at::Tensor& probe = parts_.state.loss_probe();
   at::Tensor regularization;
   std::vector<at::Tensor> roots;  // of the graphs that are checked
@@ -168,10 +163,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     const Fetched* const following = is_last ? next_.get() : batch.get();
     if (following != nullptr) begin_upload(*following, is_last ? 0 : i + 1);
     if (is_last) {
-      clock.enter(Phase::kWaiting);
-      parts_.faults.stall_here(Fault::kStallCollective);
-      clock.enter(Phase::kForward);
-      regularization = parts_.workload.regularization();
+      regularization = parts_.rank.workload.regularization();
       if (regularization.defined()) loss = loss + regularization * loss_scale;
       if (!roots.empty()) {
         roots.push_back(regularization);
@@ -206,7 +198,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
       {.report = {.step = step, .epoch = planned.place.epoch, .samples = planned.samples, .terms = {}, .lr = lr},
        .loss_scale = loss_scale,
        .totals = std::move(totals_),
-       .figures = parts_.stream.read_later(torch::cat(
+       .figures = parts_.rank.stream.read_later(torch::cat(
            {probe.grad().to(torch::kFloat64),
             torch::stack({reg.to(torch::kFloat64), clip.norm.reshape({}).to(torch::kFloat64),
                           clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})})}))});
@@ -217,14 +209,14 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   totals_ = sums.wait();
   clock.enter(Phase::kOther);
   outcome.requests = take_requests(totals_);
-  outcome.reports = report_up_to(step - parts_.stream.lag());
+  outcome.reports = report_up_to(step - parts_.rank.stream.lag());
   return outcome;
 }
 
 std::vector<StepReport> TrainStep::flush() {
   // If a peer is dead, this barrier on the host fails. Without it, this rank's device would wait for the peer for ever.
   if (!pending_.empty()) {
-    const PhaseScope waiting(parts_.clock, Phase::kWaiting);
+    const PhaseScope waiting(parts_.rank.clock, Phase::kWaiting);
     barrier(parts_.group);
   }
   return report_up_to(parts_.state.counters.step);
@@ -316,8 +308,8 @@ std::vector<double> TrainStep::scales(const std::vector<double>& totals, double 
 }
 
 std::vector<at::Tensor> TrainStep::forward(const DeviceBatch& batch) {
-  const AutocastScope autocast(parts_.precision, parts_.device);
-  std::vector<at::Tensor> sums = parts_.workload.loss(batch);
+  const AutocastScope autocast(parts_.rank.precision.precision, parts_.rank.device);
+  std::vector<at::Tensor> sums = parts_.rank.workload.loss(batch);
   LOCKSTEP_CHECK(sums.size() == terms_.size(), "a loss has a sum for each loss term");
   return sums;
 }
@@ -325,7 +317,7 @@ std::vector<at::Tensor> TrainStep::forward(const DeviceBatch& batch) {
 // A loss of 0 whose graph reaches every parameter. A rank without samples needs it: without a gradient for every
 // parameter its buckets would never be complete, and the other ranks would wait in the all-reduce.
 at::Tensor TrainStep::reach_every_parameter() const {
-  at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(parts_.device));
+  at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(parts_.rank.device));
   for (const NamedTensor& p : parts_.state.reduced()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
   return loss;
 }
@@ -351,8 +343,7 @@ std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
 }
 
 void TrainStep::report_oldest() {
-  const PhaseScope device(parts_.clock, Phase::kDevice);
-  parts_.faults.stall_here(Fault::kStallDevice);
+  const PhaseScope device(parts_.rank.clock, Phase::kDevice);
   const Pending& oldest = pending_.front();
   StepReport report = oldest.report;
   const at::Tensor read = oldest.figures();
@@ -372,7 +363,7 @@ void TrainStep::report_oldest() {
   }
   report.grad_norm = figures[kGradNorm];
   report.skipped = figures[kFoundInf] != 0.0;
-  if (parts_.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
+  if (parts_.rank.precision.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
   count_figures(parts_.state.counters, report);
   known_.push_back(report);
   pending_.pop_front();

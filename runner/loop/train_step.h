@@ -31,17 +31,14 @@
 #include "runner/data/batch_source.h"
 #include "runner/loop/batch_queue.h"
 #include "runner/loop/phases.h"
+#include "runner/loop/rank_context.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
-#include "runner/models/workload.h"
-#include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
 
 class CommitGate;
-class DeviceStream;
 class GradReducer;
-class InjectedFaults;
 class ProcessGroup;
 class Upload;
 
@@ -54,20 +51,15 @@ struct StepOutcome {
 class TrainStep {
  public:
   struct Parts {
+    const RankContext& rank;
     const TrainingOptions& training;  // the flags of the present phase (options_in)
-    Workload& workload;
     TrainingState& state;
     ProcessGroup& group;
     GradReducer& reducer;
     BatchSource& source;  // of the training split
     BatchQueue& queue;
-    PhaseClock& clock;
     Upload& upload;
     CommitGate& gate;
-    DeviceStream& stream;
-    InjectedFaults& faults;
-    at::Device device;
-    Precision precision;
     PhaseSteps steps;
     std::function<bool()> is_cut = [] { return false; };  // has the agent cut this group?
     // Called before the commit, which changes the state's tensors.

@@ -49,11 +49,12 @@ struct Trainer::Generation {
 
 Trainer::Trainer(const Parts& parts)
     : parts_(parts),
-      state_(parts.workload, parts.config.training),
-      upload_(parts.workload, parts.device),
-      gate_(parts.device),
+      rank_(parts_.rank),
+      state_(rank_.workload, rank_.config.training),
+      upload_(rank_.workload, rank_.device),
+      gate_(rank_.device),
       writer_(parts_, state_),
-      queue_(parts.workload, parts.config.training.num_workers, parts.device) {}
+      queue_(rank_.workload, rank_.config.training.num_workers, rank_.device) {}
 
 Trainer::~Trainer() = default;
 
@@ -85,7 +86,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
   const bool group_is_lost = fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout || was_cut;
   if (parts_.agent == nullptr || !group_is_lost || !device_is_usable) return {fault.code, message, {}};
-  parts_.clock.enter(Phase::kWaiting);
+  rank_.clock.enter(Phase::kWaiting);
   try {
     // NCCL's kernels may still run. With the gate shut, updates that are queued behind them change nothing.
     gate_.shut();
@@ -102,24 +103,24 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
 
 // Frees the reducer's buckets, then tries smaller batches until one fits.
 std::string Trainer::advice_on_memory(Generation& g) {
-  const bool is_entering = !parts_.workload.info().phases.empty() && entered_phase_ < 0;
+  const bool is_entering = !rank_.workload.info().phases.empty() && entered_phase_ < 0;
   if (is_entering || !g.step) {  // no batch was at fault
-    const std::string advice = parts_.workload.memory_advice();
+    const std::string advice = rank_.workload.memory_advice();
     return advice.empty() ? "" : "; " + advice;
   }
   g.step.reset();
   g.reducer.reset();
   const std::optional<int64_t> fits = micro_batch_that_fits(
-      parts_.workload, state_, *g.source, parts_.config.training.seed, parts_.device, parts_.precision.precision);
-  return memory_advice(state_.counters.batch, parts_.config.training, fits, parts_.workload.info().batch_flag,
-                       parts_.workload.memory_advice());
+      rank_.workload, state_, *g.source, rank_.config.training.seed, rank_.device, rank_.precision.precision);
+  return memory_advice(state_.counters.batch, rank_.config.training, fits, rank_.workload.info().batch_flag,
+                       rank_.workload.memory_advice());
 }
 
 Outcome Trainer::run_generation_or_throw(Generation& g) {
   Outcome outcome = prepare(g);
   if (outcome.code != ExitCode::kDone) return outcome;
   StepRequests asked = enter_phase(g, state_.counters.phase);
-  const bool inference_only = parts_.config.training.inference_only;
+  const bool inference_only = rank_.config.training.inference_only;
   if (inference_only && !asked.any()) asked = evaluate(g);
   if (asked.leave_together && asked.stop_code == 0) return leave_together(g);
   if (!inference_only) return train(g, asked);
@@ -130,11 +131,10 @@ Outcome Trainer::run_generation_or_throw(Generation& g) {
 // Prepares the first step: brings all ranks to one state, makes the source of batches, and opens the run's folder on
 // rank 0.
 Outcome Trainer::prepare(Generation& g) {
-  const TrainingOptions& training = parts_.config.training;
-  phases_ = phases_of(parts_.workload.info(), training);
-  parts_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
+  const TrainingOptions& training = rank_.config.training;
+  phases_ = phases_of(rank_.workload.info(), training);
+  rank_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
-  parts_.faults.stall_here(Fault::kStallRestoring);
   // A run that starts before all nodes have come has the batch and the learning rate of all of them.
   const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
   const SyncOptions options{.folder = parts_.folder,
@@ -142,27 +142,24 @@ Outcome Trainer::prepare(Generation& g) {
                             .generation = g.formed.generation,
                             .first_batch = batch_shape(training, declared_world_size),
                             .on_start = [this](const SyncResult& start) { unreported_start_ = start; },
-                            .on_live_state = [this] { parts_.defer_stops(); },
-                            .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
-  const double began = parts_.clock.seconds().total();
+                            .on_live_state = [this] { parts_.defer_stops(); }};
+  const double began = rank_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   writer_.before_change();
-  SyncOutcome synced = sync_state(
-      {parts_.config, parts_.workload, state_, g.group, parts_.stream, g.store, parts_.fs, parts_.clock, g.stop},
-      options);
+  SyncOutcome synced = sync_state({rank_, state_, g.group, g.store, g.stop}, options);
   if (const auto* failure = std::get_if<Failure>(&synced)) return lost_or_failed(g, *failure);
   g.sync = std::move(std::get<SyncResult>(synced));
   is_rank_zero_ = g.is_rank_zero();
   g.number = g.sync.generation;
   g.synced_ns = monotonic_ns();
-  const double restored = parts_.clock.seconds().total();
+  const double restored = rank_.clock.seconds().total();
   if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
   if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
   writer_.begin_generation(g.number, g.group.world_size(), g.sync.from_live_rank);
   parts_.page.step.store(state_.counters.step);
 
   const Counters& counters = state_.counters;
-  Result<std::unique_ptr<BatchSource>> source = parts_.workload.batches(
+  Result<std::unique_ptr<BatchSource>> source = rank_.workload.batches(
       {.split = Split::kTrain, .seed = training.seed, .global_batch = counters.batch.global_batch});
   if (!source.ok()) return usage(source.error());
   g.source = std::move(*source);
@@ -199,12 +196,12 @@ Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) con
 void Trainer::announce(const Generation& g) {
   if (const std::optional<SyncResult> start = std::exchange(unreported_start_, std::nullopt)) {
     for (const std::string& remark : start->remarks) parts_.reporter.warn(remark);
-    parts_.reporter.start_table(start_table_rows({.config = parts_.config,
-                                                  .workload = parts_.workload,
+    parts_.reporter.start_table(start_table_rows({.config = rank_.config,
+                                                  .workload = rank_.workload,
                                                   .group = g.group.options(),
                                                   .solo = g.group.is_solo(),
                                                   .batch = state_.counters.batch,
-                                                  .precision = parts_.precision,
+                                                  .precision = rank_.precision,
                                                   .threads = parts_.threads,
                                                   .phases = phases_,
                                                   .steps_per_epoch = state_.counters.epoch_steps,
@@ -219,7 +216,7 @@ void Trainer::announce(const Generation& g) {
 void Trainer::set_plan(const Generation& g) {
   parts_.reporter.set_plan({.total_steps = g.steps.total,
                             .num_epochs = num_epochs(g),
-                            .flops_per_sample = parts_.workload.flops_per_sample()});
+                            .flops_per_sample = rank_.workload.flops_per_sample()});
 }
 
 // Makes the reducer and the TrainStep of the present phase.
@@ -228,27 +225,22 @@ void Trainer::begin_steps(Generation& g) {
   const TrainingPhase& phase = phases_[static_cast<size_t>(counters.phase)];
   g.step.reset();
   g.reducer.reset();
-  g.training = options_in(phase, parts_.config.training);
+  g.training = options_in(phase, rank_.config.training);
   g.steps = phase_steps(phases_, counters, g.training.max_steps, *g.source);
   state_.freeze(phase.frozen);
   g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &parts_.page] {
     page->phase.store(Phase::kGradSync, std::memory_order_relaxed);
     page->changed_ns.store(monotonic_ns(), std::memory_order_relaxed);
   });
-  g.step = std::make_unique<TrainStep>(TrainStep::Parts{.training = g.training,
-                                                        .workload = parts_.workload,
+  g.step = std::make_unique<TrainStep>(TrainStep::Parts{.rank = rank_,
+                                                        .training = g.training,
                                                         .state = state_,
                                                         .group = g.group,
                                                         .reducer = *g.reducer,
                                                         .source = *g.source,
                                                         .queue = queue_,
-                                                        .clock = parts_.clock,
                                                         .upload = upload_,
                                                         .gate = gate_,
-                                                        .stream = parts_.stream,
-                                                        .faults = parts_.faults,
-                                                        .device = parts_.device,
-                                                        .precision = parts_.precision.precision,
                                                         .steps = g.steps,
                                                         .is_cut = g.stop.is_cut,
                                                         .before_change = [this] { writer_.before_change(); }});
@@ -259,16 +251,15 @@ void Trainer::begin_steps(Generation& g) {
 // or to leave together). With such a request the phase is not entered; the group or run that continues from this state
 // enters it again.
 StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
-  if (parts_.workload.info().phases.empty()) return {};
-  const PhaseScope scope(parts_.clock, Phase::kStartup);
+  if (rank_.workload.info().phases.empty()) return {};
+  const PhaseScope scope(rank_.clock, Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
-  JointWork work(g.group, g.stop, parts_.clock, "while a phase was entered");
+  JointWork work(g.group, g.stop, rank_.clock, "while a phase was entered");
   // A rank that kept its state through a recovery has prepared the phase already.
   if (entered_phase_ != phase) {
     entered_phase_ = -1;
-    parts_.faults.stall_here(Fault::kStallRestoring);
     const torch::NoGradGuard no_grad;
-    const Status entered = parts_.workload.enter_phase(phase, [&] { return work.goes_on(); });
+    const Status entered = rank_.workload.enter_phase(phase, [&] { return work.goes_on(); });
     if (!entered.ok()) throw RunFault(ExitCode::kData, entered.error().message);
     if (work.goes_on()) entered_phase_ = phase;
   }
@@ -336,7 +327,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     Outcome drift = check_drift(g);
     if (drift.code != ExitCode::kDone) return drift;
     if (!asked.any() && is_time_to_evaluate(g)) asked = evaluate(g);
-    const int64_t every = parts_.config.training.checkpoint_every;
+    const int64_t every = rank_.config.training.checkpoint_every;
     // finish() writes the checkpoint of the last step, because it has to include the last evaluation.
     const bool due = every > 0 && counters.step % every == 0 && counters.step < g.steps.total && asked.stop_code == 0;
     if (due || has_unwritten_best()) checkpoint(g, has_unwritten_best());
@@ -374,8 +365,8 @@ void Trainer::report_resumed(Generation& g) {
 Outcome Trainer::leave_together(Generation& g) {
   if (g.step) take(g.step->flush());
   {
-    const PhaseScope scope(parts_.clock, Phase::kWaiting);
-    wait_for_all_devices(g.group, parts_.stream);
+    const PhaseScope scope(rank_.clock, Phase::kWaiting);
+    wait_for_all_devices(g.group, rank_.stream);
   }
   const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
@@ -390,7 +381,7 @@ Outcome Trainer::leave_together(Generation& g) {
 // Records the figures of earlier steps. They are sums over all ranks, so that all ranks come to the same decision about
 // skipped steps.
 void Trainer::take(const std::vector<StepReport>& reports) {
-  const int64_t limit = parts_.config.training.max_skipped_steps;
+  const int64_t limit = rank_.config.training.max_skipped_steps;
   for (const StepReport& report : reports) {
     state_.journal.add(report);
     parts_.reporter.on_report(report);
@@ -408,9 +399,9 @@ void Trainer::take(const std::vector<StepReport>& reports) {
 }
 
 Outcome Trainer::check_drift(Generation& g) {
-  const int64_t every = parts_.config.training.drift_check_every;
+  const int64_t every = rank_.config.training.drift_check_every;
   if (every == 0 || state_.counters.step % every != 0) return {};
-  const std::vector<int> drifted = drifted_ranks(g.group, parts_.stream, state_.parameters());
+  const std::vector<int> drifted = drifted_ranks(g.group, rank_.stream, state_.parameters());
   if (drifted.empty()) return {};
   std::string ranks;
   for (const int rank : drifted) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -430,7 +421,7 @@ int64_t Trainer::num_epochs(const Generation& g) const {
 }
 
 bool Trainer::is_time_to_evaluate(const Generation& g) const {
-  const int64_t every = parts_.config.training.eval_every;
+  const int64_t every = rank_.config.training.eval_every;
   const Counters& counters = state_.counters;
   return every > 0 && counters.step > 0 && counters.place.index == 0 && counters.place.epoch % every == 0 &&
          counters.step < g.steps.total;
@@ -441,31 +432,24 @@ bool Trainer::is_finished(const Generation& g) const {
 }
 
 bool Trainer::is_out_of_patience() const {
-  const int64_t patience = parts_.config.training.early_stop_patience;
+  const int64_t patience = rank_.config.training.early_stop_patience;
   return patience > 0 && state_.counters.evaluations_without_best >= patience;
 }
 
 // Returns what any rank was asked to do meanwhile. A request ends the evaluation, which is then discarded:
 // evaluated_step stays as it was, and the group or run that continues from this step evaluates again.
 StepRequests Trainer::evaluate(Generation& g) {
-  const PhaseScope scope(parts_.clock, Phase::kValidation);
+  const PhaseScope scope(rank_.clock, Phase::kValidation);
   if (g.step) take(g.step->flush());
   Counters& counters = state_.counters;
   parts_.reporter.beat(counters.step, Activity::kEvaluating);
-  parts_.faults.stall_here(Fault::kStallEvaluation);
   EvaluationOutcome outcome;
   {
     writer_.before_change();
     const std::optional<Ema::SwapIn> average = state_.swap_in_average();
-    outcome = evaluate_on_all_ranks(parts_.workload, g.group,
-                                    {.seed = parts_.config.training.seed,
-                                     .phase = counters.phase,
-                                     .samples_at_once = counters.batch.micro_batch_max,
-                                     .device = parts_.device,
-                                     .precision = parts_.precision.precision,
-                                     .stop = g.stop,
-                                     .clock = parts_.clock,
-                                     .faults = parts_.faults});
+    outcome = evaluate_on_all_ranks(
+        g.group,
+        {.rank = rank_, .phase = counters.phase, .samples_at_once = counters.batch.micro_batch_max, .stop = g.stop});
     if (outcome.is_complete) {
       EvaluationNote note{.report = {.step = counters.step,
                                      .epoch = counters.place.epoch,
@@ -475,13 +459,13 @@ StepRequests Trainer::evaluate(Generation& g) {
                           .outputs = {}};
       for (const MetricSum& sum : counters.training) note.report.metrics.emplace_back(sum.name, sum.sum / sum.count);
       // On every rank: what is best so far belongs to the state.
-      note.outputs = parts_.workload.outputs(note.report);
+      note.outputs = rank_.workload.outputs(note.report);
       // From here on the evaluation counts, whatever happens to its files.
       EvaluationNote kept = note;
       std::erase_if(kept.outputs, [&](const std::string& name) { return outcome.parts.contains(name); });
       take_evaluation(g, std::move(kept));
       note.lr = state_.journal.evaluation->lr;
-      parts_.reporter.on_evaluation(note.report, parts_.workload);
+      parts_.reporter.on_evaluation(note.report, rank_.workload);
       writer_.stage_outputs(note, std::move(outcome.parts), g.stop);
     }
   }
@@ -497,7 +481,7 @@ void Trainer::take_evaluation(const Generation& g, EvaluationNote note) {
   Counters& counters = state_.counters;
   counters.evaluated_step = counters.step;
   const std::optional<bool> is_best =
-      count_evaluation(counters, parts_.workload.info(), parts_.config.training, note.report.metrics);
+      count_evaluation(counters, rank_.workload.info(), rank_.config.training, note.report.metrics);
   counters.training.clear();
   note.lr = lr_value(counters.step - g.steps.begin, lr_schedule_in(g.training, counters, g.steps, *g.source),
                      counters.plateau);
@@ -537,8 +521,8 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   {
     // No rank leaves before rank 0's checkpoint is durable: some launchers end all ranks as soon as the first one has
     // left, and all ranks are to know whether the last checkpoint was written.
-    const PhaseScope scope(parts_.clock, Phase::kWaiting);
-    wait_for_device(g.group, parts_.stream);  // the sum is the barrier after which the group may be dropped
+    const PhaseScope scope(rank_.clock, Phase::kWaiting);
+    wait_for_device(g.group, rank_.stream);  // the sum is the barrier after which the group may be dropped
     const double mine = writer_.problem().empty() ? 0.0 : 1.0;
     failed_writes = sum_over_ranks(g.group, {&mine, 1})[0];
   }
@@ -552,13 +536,13 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
 }
 
 std::string Trainer::needed_to_continue() const {
-  return lockstep::needed_to_continue(parts_.workload.info(), parts_.config.training, state_.counters.step);
+  return lockstep::needed_to_continue(rank_.workload.info(), rank_.config.training, state_.counters.step);
 }
 
 void Trainer::report_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!writer_.problem().empty()) how += ", but the last checkpoint could not be written,";
-  const DecidingFigure& best = parts_.workload.info().best;
+  const DecidingFigure& best = rank_.workload.info().best;
   const double score = state_.counters.best_metric;
   parts_.reporter.end_summary({.how = how,
                                .step = state_.counters.step,
@@ -571,7 +555,7 @@ void Trainer::report_end(int stop_code) {
 
 Outcome Trainer::stop_between_groups(int stop_code) {
   // A rank 0 that has got the state in its last group may have left that before it opened the folder.
-  const bool opens = is_rank_zero_ && state_.counters.has_state && !parts_.config.training.inference_only;
+  const bool opens = is_rank_zero_ && state_.counters.has_state && !rank_.config.training.inference_only;
   if (opens && !writer_.is_open()) {
     const Status opened = writer_.open();
     if (!opened.ok()) return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + opened.error().message, {}};

@@ -19,7 +19,6 @@
 #include "runner/dist/store_handle.h"
 #include "runner/kernels/commit_gate.h"
 #include "runner/link/agent_link.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/batch_queue.h"
 #include "runner/loop/device.h"
 #include "runner/loop/phases.h"
@@ -102,6 +101,7 @@ class Trainer {
   Outcome check_drift(Generation& generation);
 
   Parts parts_;
+  const RankContext& rank_;  // parts_.rank
   std::vector<TrainingPhase> phases_;
   TrainingState state_;
   Upload upload_;

@@ -1,35 +1,22 @@
 // The objects that a Trainer works with. The worker makes them; they live as long as the process.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <functional>
 #include <string>
 
-#include "runner/base/file_system.h"
-#include "runner/config/run_config.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/exit_code.h"
 #include "runner/link/agent_link.h"
-#include "runner/link/injected_faults.h"
-#include "runner/loop/device.h"
+#include "runner/loop/rank_context.h"
 #include "runner/loop/reporter.h"
-#include "runner/models/workload.h"
-#include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
 
-class DeviceStream;
-
 // Everything referred to outlives the trainer.
 struct TrainerParts {
-  const RunConfig& config;
-  Workload& workload;
-  FileSystem& fs;
-  PhaseClock& clock;
+  RankContext rank;
   Reporter& reporter;
-  InjectedFaults& faults;
   BeatPage& page;
   // The exit code that a signal asked for: 130 (Ctrl-C), 143 (SIGTERM), or 0 without a signal.
   std::function<int()> stop_code;
@@ -37,9 +24,6 @@ struct TrainerParts {
   // process; it sets stop_code (link/stop_signals.h).
   std::function<void()> defer_stops = [] {};
   AgentLink* agent = nullptr;  // null: no agent, so no second group; a lost peer ends this rank
-  at::Device device;
-  DeviceStream& stream;
-  PrecisionChoice precision;
   int threads = 1;
   std::string folder;        // of the run
   bool locks_folder = true;  // false in a pod: an old rank 0 behind a network partition might hold the lock for ever.

@@ -25,6 +25,7 @@
 #include "runner/optim/fused_adam.h"
 #include "runner/optim/loss_scale.h"
 #include "runner/optim/lr_schedule.h"
+#include "runner/telemetry/step_report.h"
 
 namespace lockstep {
 
@@ -57,19 +58,6 @@ struct Counters {
   // Sums over the steps since the last evaluation, without skipped ones: "train_loss" and, with several loss terms,
   // "train_<term>" for each. The next evaluation reports their means.
   std::vector<MetricSum> training;
-};
-
-// The figures of one step, the same on every rank.
-struct StepReport {
-  int64_t step = 0;  // 0-based
-  int64_t epoch = 0;
-  int64_t samples = 0;                                // of the global batch
-  double loss = 0.0;                                  // over all ranks, with the regularization
-  std::vector<std::pair<std::string, double>> terms;  // of the loss, by name, where there are several
-  double grad_norm = 0.0;                             // before clipping
-  double lr = 0.0;
-  bool skipped = false;              // not finite: no parameter was changed
-  std::optional<double> loss_scale;  // fp16: the loss scale of this step; not part of the journal that is sent
 };
 
 // Updates the counters that depend on a step's figures: skipped steps, the loss scale of fp16, the sums of the losses.

@@ -184,16 +184,17 @@ void RunMetrics::on_step(const StepFigures& figures) {
   if (target > 0) series_->progress.Add({}).Set(static_cast<double>(figures.step) / static_cast<double>(target));
 }
 
-void RunMetrics::on_log(const LogFigures& figures) {
-  series_->loss.Add({{"split", "train"}}).Set(figures.loss);
-  series_->learning_rate.Add({}).Set(figures.lr);
-  series_->gradient_norm.Add({}).Set(figures.grad_norm);
-  series_->samples_per_second.Add({}).Set(figures.samples_per_second);
-  set_when_known(series_->remaining, figures.remaining_seconds);
-  set_when_known(series_->model_flops, figures.model_flops_per_second);
-  set_when_known(series_->peak_flops, figures.peak_flops_per_second);
-  set_when_known(series_->mfu, figures.mfu);
-  set_when_known(series_->loss_scale, figures.loss_scale);
+void RunMetrics::on_log(const StepReport& report) {
+  series_->loss.Add({{"split", "train"}}).Set(report.loss);
+  series_->learning_rate.Add({}).Set(report.lr);
+  series_->gradient_norm.Add({}).Set(report.grad_norm);
+  series_->samples_per_second.Add({}).Set(report.samples_per_second);
+  set_when_known(series_->remaining, report.remaining_seconds);
+  set_when_known(series_->loss_scale, report.loss_scale);
+  if (!report.flops) return;
+  set_when_known(series_->model_flops, report.flops->model_flops_per_second);
+  set_when_known(series_->peak_flops, report.flops->peak_flops_per_second);
+  set_when_known(series_->mfu, report.flops->mfu);
 }
 
 void RunMetrics::on_skipped_step(const std::string& reason) {

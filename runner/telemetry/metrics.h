@@ -16,6 +16,7 @@
 
 #include "runner/contract/messages.h"
 #include "runner/telemetry/phase_clock.h"
+#include "runner/telemetry/step_report.h"
 
 namespace prometheus {
 class Registry;
@@ -30,19 +31,6 @@ struct StepFigures {
   double epoch = 0.0;      // with fraction
   double seconds = 0.0;    // wall clock of the step
   double unix_time = 0.0;  // when it was done
-};
-
-// The figures of a logged step, which the host had to read from the device.
-struct LogFigures {
-  double loss = 0.0;
-  double lr = 0.0;
-  double grad_norm = 0.0;
-  double samples_per_second = 0.0;
-  std::optional<double> remaining_seconds = std::nullopt;
-  std::optional<double> model_flops_per_second = std::nullopt;
-  std::optional<double> peak_flops_per_second = std::nullopt;
-  std::optional<double> mfu = std::nullopt;
-  std::optional<double> loss_scale = std::nullopt;
 };
 
 struct MemoryFigures {
@@ -78,7 +66,7 @@ class RunMetrics {
   void set_rank(int rank);
   void set_target_steps(int64_t steps);
   void on_step(const StepFigures& figures);
-  void on_log(const LogFigures& figures);
+  void on_log(const StepReport& report);
   void on_skipped_step(const std::string& reason);  // "not_finite"
   void on_evaluation(const std::vector<std::pair<std::string, double>>& metrics);
   // Cumulative, from PhaseClock::seconds().

@@ -83,15 +83,15 @@ Result<MetricsLog> MetricsLog::open(FileSystem& fs, const std::string& path, int
   return log;
 }
 
-Status MetricsLog::append(const StepRecord& record) {
-  OrderedJson line{{"epoch", record.epoch}, {"loss", record.loss}};
-  for (const auto& [name, value] : record.terms) line["loss_" + name] = value;
-  line["lr"] = record.lr;
-  line["grad_norm"] = record.grad_norm;
-  line["samples_per_second"] = record.samples_per_second;
-  line["samples"] = record.samples;
-  line["time"] = record.time;
-  return append_line(record.step, Kind::kStep, line);
+Status MetricsLog::append(const StepReport& report) {
+  OrderedJson line{{"epoch", report.epoch}, {"loss", report.loss}};
+  for (const auto& [name, value] : report.terms) line["loss_" + name] = value;
+  line["lr"] = report.lr;
+  line["grad_norm"] = report.grad_norm;
+  line["samples_per_second"] = report.samples_per_second;
+  line["samples"] = report.samples_since;
+  line["time"] = report.time;
+  return append_line(report.steps_done(), Kind::kStep, line);
 }
 
 Status MetricsLog::append(const EvaluationRecord& record) {

@@ -15,20 +15,9 @@
 #include "runner/base/json.h"
 #include "runner/base/result.h"
 #include "runner/telemetry/append_file.h"
+#include "runner/telemetry/step_report.h"
 
 namespace lockstep {
-
-struct StepRecord {
-  int64_t step = 0;  // steps done, from 1
-  int64_t epoch = 0;
-  double loss = 0.0;
-  std::vector<std::pair<std::string, double>> terms;  // of the loss, where there are several: "loss_<name>"
-  double lr = 0.0;
-  double grad_norm = 0.0;
-  double samples_per_second = 0.0;
-  int64_t samples = 0;  // samples trained on since the previous line, or since this process began
-  double time = 0.0;
-};
 
 struct EvaluationRecord {
   int64_t step = 0;
@@ -49,7 +38,7 @@ class MetricsLog {
                                  const std::string& temporary, uint64_t bytes_max = kLineFileBytesMax);
 
   // ok, and writes nothing, when the step already has a line.
-  Status append(const StepRecord& record);
+  Status append(const StepReport& report);
   Status append(const EvaluationRecord& record);
   // The same for a line with these figures.
   enum class Kind { kStep, kEvaluation };

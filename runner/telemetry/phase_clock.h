@@ -45,21 +45,11 @@ class PhaseClock {
   [[nodiscard]] Phase phase() const { return phase_; }
 
   // Ends the running phase and begins `phase`; returns the one that ended.
-  Phase enter(Phase phase) {
-    const TimePoint now = now_();
-    spent_[static_cast<size_t>(phase_)] += now - since_;
-    since_ = now;
-    const Phase ended = std::exchange(phase_, phase);
-    if (page_ != nullptr) {
-      show_spent(ended);
-      show(now);
-    }
-    return ended;
-  }
+  Phase enter(Phase phase);
 
   // To be called during a long phase, each time it has made progress. The agent takes a phase without progress for a
   // hang.
-  void progress() { enter(phase_); }
+  void progress();
 
   // Moves time that was measured in phase `from` to the phase to which it belongs; at most the time that `from` has.
   void move(Phase from, Phase to, std::chrono::steady_clock::duration time) {

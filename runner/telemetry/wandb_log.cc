@@ -78,19 +78,19 @@ Result<WandbLog> WandbLog::open(FileSystem& fs, const RunConfig& config, const O
   return log;
 }
 
-Status WandbLog::append(const StepRecord& record) {
-  if (log_.has_step(record.step)) return {};
-  samples_ += record.samples;
+Status WandbLog::append(const StepReport& report) {
+  if (log_.has_step(report.steps_done())) return {};
+  samples_ += report.samples_since;
   OrderedJson figures = OrderedJson::object();
-  figures["train/loss"] = record.loss;
-  for (const auto& [name, value] : record.terms) figures["train/loss_" + name] = value;
-  figures["train/learning_rate"] = record.lr;
-  figures["train/grad_norm"] = record.grad_norm;
-  figures["train/step"] = record.step;
-  figures["train/samples_per_second"] = record.samples_per_second;
-  figures["train/epoch"] = record.epoch;
-  figures["time"] = record.time;
-  return log_.append_line(record.step, MetricsLog::Kind::kStep, figures);
+  figures["train/loss"] = report.loss;
+  for (const auto& [name, value] : report.terms) figures["train/loss_" + name] = value;
+  figures["train/learning_rate"] = report.lr;
+  figures["train/grad_norm"] = report.grad_norm;
+  figures["train/step"] = report.steps_done();
+  figures["train/samples_per_second"] = report.samples_per_second;
+  figures["train/epoch"] = report.epoch;
+  figures["time"] = report.time;
+  return log_.append_line(report.steps_done(), MetricsLog::Kind::kStep, figures);
 }
 
 Status WandbLog::append(const EvaluationRecord& record) {

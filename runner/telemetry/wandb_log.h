@@ -33,7 +33,7 @@ class WandbLog {
   static Result<WandbLog> open(FileSystem& fs, const RunConfig& config, const Options& options);
 
   // ok, and writes nothing, when the step already has a line.
-  Status append(const StepRecord& record);
+  Status append(const StepReport& report);
   // The epoch's time runs from the end of the previous evaluation, so it includes this one.
   Status append(const EvaluationRecord& record);
 

@@ -27,7 +27,6 @@
 #include "runner/dist/rendezvous.h"
 #include "runner/launch/world.h"
 #include "runner/link/agent_session.h"
-#include "runner/link/injected_faults.h"
 #include "runner/link/map_beat_page.h"
 #include "runner/link/stack_dump.h"
 #include "runner/link/stop_signals.h"
@@ -158,8 +157,8 @@ class Worker {
       page_ = *page;
       clock_.show_on(*page_);
     }
-    session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_,
-                                              [this] { return signals_.requested() != 0; });
+    session_ =
+        std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, [this] { return signals_.requested() != 0; });
     world_.local_rank = *local_rank;
     world_.local_world_size = parse_number<int>(variable(input_.environment, env::kLocalWorldSize)).value_or(1);
     return std::nullopt;
@@ -255,19 +254,18 @@ class Worker {
 
   void make_trainer() {
     trainer_ =
-        std::make_unique<Trainer>(Trainer::Parts{.config = config_,
-                                                 .workload = *workload_,
-                                                 .fs = fs_,
-                                                 .clock = clock_,
+        std::make_unique<Trainer>(Trainer::Parts{.rank = {.config = config_,
+                                                          .workload = *workload_,
+                                                          .fs = fs_,
+                                                          .clock = clock_,
+                                                          .stream = *stream_,
+                                                          .device = device_,
+                                                          .precision = precision_},
                                                  .reporter = *reporter_,
-                                                 .faults = faults_,
                                                  .page = *page_,
                                                  .stop_code = [this] { return signals_.requested(); },
                                                  .defer_stops = [this] { signals_.defer_from_now_on(); },
                                                  .agent = session_.get(),
-                                                 .device = device_,
-                                                 .stream = *stream_,
-                                                 .precision = precision_,
                                                  .threads = threads_,
                                                  .folder = folder_,
                                                  .locks_folder = variable(input_.environment, env::kPodAttempt).empty(),
@@ -374,7 +372,6 @@ class Worker {
 
   Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options) {
     TRY(rendezvous(store, world_, terms(), std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
-    faults_.stall_here(Fault::kStallForming);
     return ProcessGroup::form(store, options);
   }
 
@@ -447,9 +444,7 @@ class Worker {
   double loaded_seconds_ = 0.0;   // seconds from the process's start until the data was read
   bool has_formed_ = false;
   StopSignals signals_;
-  InjectedFaults faults_;
-  PosixFileSystem posix_;
-  FillableFileSystem fs_{posix_, faults_};
+  PosixFileSystem fs_;
   BeatPage own_page_;  // stands in for the agent's page when there is no agent; nobody reads it
   BeatPage* page_ = &own_page_;
   JobIdentity job_;

@@ -39,7 +39,7 @@ def start_operator(plane):
 def start_run(folder):
     dataset = write_interactions(folder / "small.txt")
     return Job(program(bin_folder() / "lockstep"), dataset, folder / "run", folder, "--eval_every", 20,
-               "--checkpoint_every", 25, "--max_restarts", 1, steps=STEPS)
+               "--checkpoint_every", 25, "--max_restarts", 1, steps=STEPS, faulty=True)
 
 
 def failed_checkpoints(run):
@@ -57,13 +57,13 @@ def hurt_run(run):
     run.wait_for_progress(30)
     run.kill_rank(1)
     run.wait_for_recovery(1)
-    run.inject(0, "disk_full", 600.0)
+    run.inject(0, "disk_full")
     run.wait_for(lambda: failed_checkpoints(run), "a checkpoint that was not written")
     for number in (2, 3):
         run.kill_rank(3)
         run.wait_for_recovery(number)
     run.wait_for_status(lambda status: status["ladder"]["rung"] == "pod", "the decision about node 1")
-    run.inject(0, "disk_full", 0.0)
+    run.mend_disk()
 
 
 def hurt_train_jobs(api, kubelet):

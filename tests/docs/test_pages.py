@@ -14,7 +14,7 @@ HELPS = [words.split() for words in (
     "lockstep", "lockstep launch", "lockstep run sasrec", "lockstep sasrec recommend",
     "lockstep run gpt2rec", "lockstep gpt2rec recommend", "lockstep run jit", "lockstep jit sample", "lockstep run protein", "lockstep protein score", "lockstep protein design", "lockstep run -f", "lockstep ckpt", "lockstep ckpt ls", "lockstep ckpt verify",
     "lockstep ckpt export", "lockstep ckpt prune", "lockstep workloads", "lockstep chaos", "lockstep chaos kill-rank",
-    "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
+    "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep validate",
     "lockstep render", "lockstep doctor", "lockstep bench scaling", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
 # Torchrun's, shown beside ours; podman's, helm's, Kubernetes' and ProteinMPNN's; those of examples/plugin.

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 
+from programs import program, tools_folder
 from runs import SMALL_MODEL, Running, select_pause
 
 
@@ -89,13 +90,20 @@ def sasrec_flags(dataset, steps, *flags):
 
 
 class WorkloadJob(Running):
-    """`lockstep run WORKLOAD --local_nodes N --nproc M`; node 0's status page is on self.port."""
+    """`lockstep run WORKLOAD --local_nodes N --nproc M`; node 0's status page is on self.port. faulty: its workers are
+    tests/tools/faulty_worker.cc, for inject()."""
 
-    def __init__(self, lockstep, workload, folder, base, *flags, nodes=2, nproc=2, **environment):
+    def __init__(self, lockstep, workload, folder, base, *flags, nodes=2, nproc=2, faulty=False, **environment):
         self.port = free_port()
         self.nproc = nproc
         self.ranks = nodes * nproc
         self.folder = pathlib.Path(folder)
+        self.faults = None
+        if faulty:
+            self.faults = pathlib.Path(base) / f"faults-{self.port}"
+            self.faults.mkdir()
+            environment |= {"LOCKSTEP_WORKER": str(program(tools_folder() / "faulty-lockstep-worker")),
+                            "LOCKSTEP_FAULTS": str(self.faults)}
         super().__init__([lockstep, "run", workload, "--local_nodes", nodes, "--nproc", nproc, "--status_port", self.port,
                           "--train_dir", folder, *flags], base, **environment)
 
@@ -152,19 +160,29 @@ class WorkloadJob(Running):
             answer = link.makefile().readline()
         return json.loads(answer)
 
-    def inject(self, rank, fault, seconds=0.0):
-        answer = self.control({"command": "inject", "rank": rank, "fault": fault, "seconds": seconds}, node=rank // self.nproc)
-        assert answer.get("ok"), answer
-
-    def kill_rank(self, rank, number=signal.SIGKILL):
+    def pid_of(self, rank):
         found = {}
 
         def is_there():
             found.update(self.workers())
             return rank in found
         self.wait_for(is_there, f"a worker of rank {rank}")
-        os.kill(found[rank], number)
         return found[rank]
+
+    def inject(self, rank, fault, seconds=0.0):
+        """The worker of this rank has the fault when it comes to the fault's place. disk_full lasts until mend_disk()."""
+        path = self.faults / f"{self.pid_of(rank)}.{fault}"
+        path.with_suffix(".tmp").write_text(str(seconds))
+        path.with_suffix(".tmp").rename(path)
+
+    def mend_disk(self):
+        for path in self.faults.glob("*.disk_full"):
+            path.unlink()
+
+    def kill_rank(self, rank, number=signal.SIGKILL):
+        pid = self.pid_of(rank)
+        os.kill(pid, number)
+        return pid
 
 
 class Job(WorkloadJob):

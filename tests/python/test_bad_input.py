@@ -44,21 +44,6 @@ def test_the_first_interface_of_a_list_that_is_there_is_used(run, lockstep, smal
     assert done.returncode == 0, text(done)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take root away")
-def test_networks_of_their_own_need_root_and_say_so(lockstep, tmp_path):
-    # As root without being root: what the user can see is not what is asked here.
-    drop = lambda: os.setresuid(65534, 65534, 65534)  # noqa: E731
-    try:
-        subprocess.run([str(lockstep), "--version"], capture_output=True, check=True, preexec_fn=drop)
-    except OSError as why:
-        pytest.skip(f"nobody may run the program where it lies: {why}")
-    ask = [str(lockstep), "run", *base("data.txt", tmp_path / "run"), "--local_nodes", "2", "--network_namespaces"]
-    done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60, env=clean_environment(),
-                          preexec_fn=drop)
-    assert done.returncode == 2, text(done)
-    assert "--network_namespaces needs root" in text(done) and "leave it out, or run as root" in text(done)
-
-
 def test_a_batch_smaller_than_the_world_names_both(run, lockstep, worker, small_dataset, tmp_path):
     done = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--nproc", "4", "--batch_size", "3"])
     assert done.returncode == 2

@@ -132,7 +132,7 @@ def test_a_worker_killed_during_the_change_of_phase_costs_no_step(run, lockstep,
     whole = losses(tmp_path / "whole")
     end_of_phase_1 = len(whole) // 10 * 8
     job = WorkloadJob(lockstep, "gpt2rec", tmp_path / "run", tmp_path, "--data_path", small_1m, *QUICK[:2], *QUICK[4:], *flags,
-                      "--rejoin_timeout_seconds", "20")
+                      "--rejoin_timeout_seconds", "20", faulty=True)
     job.wait_for_progress(2)
     job.inject(3, "stall_restoring", 3600.0 if killed == 3 else 5.0)
     status = job.wait_for_status(lambda s: all(worker["activity"] == "restoring" for worker in s["workers"]), "the change of phase")

@@ -60,7 +60,7 @@ def test_killed_workers_and_a_killed_agent_cost_no_step(lockstep, tmp_path, flag
 
 
 def test_a_loss_in_a_validation_costs_no_step_and_no_validation(lockstep, tmp_path, flags, undisturbed):
-    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags)
+    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags, faulty=True)
     job.wait_for_progress(20)
     job.inject(0, "slow_evaluation", 3600.0)
     job.wait_for_status(lambda status: status["workers"] and all(
@@ -71,7 +71,7 @@ def test_a_loss_in_a_validation_costs_no_step_and_no_validation(lockstep, tmp_pa
 
 
 def test_a_loss_that_is_no_number_on_one_rank_is_one_skipped_step_for_all(lockstep, tmp_path, flags):
-    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags, "--drift_check_every", "5", nodes=1)
+    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags, "--drift_check_every", "5", nodes=1, faulty=True)
     job.wait_for_progress(20)
     job.inject(1, "not_finite")
     assert job.end() == 0, job.output()
@@ -83,7 +83,7 @@ def test_a_loss_that_is_no_number_on_one_rank_is_one_skipped_step_for_all(lockst
 
 def test_a_loss_that_is_no_number_ends_all_ranks_where_no_step_may_be_skipped(lockstep, tmp_path, flags):
     job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags, "--max_skipped_steps", "0", "--max_steps",
-                      1_000_000, "--num_epochs", 1_000_000, nodes=1)
+                      1_000_000, "--num_epochs", 1_000_000, nodes=1, faulty=True)
     job.wait_for_progress(20)
     job.inject(1, "not_finite")
     assert job.end() == 5, job.output()

@@ -129,7 +129,8 @@ def test_a_rank_killed_in_an_evaluation_and_a_killed_agent_cost_neither_a_step_n
     flags = ["--variant", "tisasrec", "--batch_size", "12", "--log_every", "1", "--eval_every", "1", "--threads", "1",
              "--rejoin_timeout_seconds", "20", "--max_steps", "400"]
     train(run, lockstep, timed_dataset, tmp_path / "reference", *flags, "--nproc", "4")
-    job = WorkloadJob(lockstep, "sasrec", tmp_path / "run", tmp_path, "--dataset", timed_dataset, *SHAPE_AND_RATE, *flags)
+    job = WorkloadJob(lockstep, "sasrec", tmp_path / "run", tmp_path, "--dataset", timed_dataset, *SHAPE_AND_RATE, *flags,
+                      faulty=True)
     job.wait_for_progress(30)
     job.inject(1, "slow_evaluation", 3600.0)
     job.wait_for_status(lambda status: status["workers"] and all(

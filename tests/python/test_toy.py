@@ -56,7 +56,7 @@ def finish(job, undisturbed, lost_texts=0):
 
 
 def start(lockstep, toy, tmp_path, *flags):
-    return WorkloadJob(lockstep, "toy", tmp_path / "run", tmp_path, *toy, "--milliseconds", 20, *flags)
+    return WorkloadJob(lockstep, "toy", tmp_path / "run", tmp_path, *toy, "--milliseconds", 20, *flags, faulty=True)
 
 
 def test_its_task_reads_a_sentence_with_the_averages_and_the_buffer_of_a_checkpoint(lockstep, toy, undisturbed):

@@ -36,8 +36,7 @@ int main(int argc, char** argv) {
   if (argc != 2 || ::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) return 2;
   RunConfig config;
   BeatPage page;
-  InjectedFaults faults;
-  AgentSession agent(fds[0], 0, page, faults, [] { return false; });
+  AgentSession agent(fds[0], 0, page, [] { return false; });
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
   clock.show_on(page);
   Reporter reporter({.config = &config, .agent = &agent, .clock = &clock, .page = &page});

@@ -14,14 +14,12 @@ void set_everything(RunMetrics& metrics) {
   metrics.set_target_steps(100);
   metrics.on_step({.step = 7, .samples = 128, .epoch = 0.7, .seconds = 0.02, .unix_time = 1700000000.5});
   metrics.on_log({.loss = 1.25,
-                  .lr = 1e-3,
                   .grad_norm = 0.5,
+                  .lr = 1e-3,
+                  .loss_scale = 65536.0,
                   .samples_per_second = 6400.0,
                   .remaining_seconds = 12.0,
-                  .model_flops_per_second = 1e9,
-                  .peak_flops_per_second = 1e12,
-                  .mfu = 1e-3,
-                  .loss_scale = 65536.0});
+                  .flops = FlopsFigures{.model_flops_per_second = 1e9, .peak_flops_per_second = 1e12, .mfu = 1e-3}});
   metrics.on_skipped_step("not_finite");
   metrics.on_evaluation({{"valid_ndcg@10", 0.4}});
   PhaseSeconds phases;

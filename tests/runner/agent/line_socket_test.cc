@@ -60,6 +60,19 @@ TEST_F(LineSockets, carry_lines_in_both_directions_and_say_the_end_once) {
   EXPECT_FALSE(ends_[1].socket->is_open());
 }
 
+TEST_F(LineSockets, handle_the_last_words_of_a_peer_that_takes_nothing_any_more) {
+  connect({.line_bytes_max = 100, .queue_bytes_max = 1000});
+  start(ends_[0]);
+  ends_[0].socket->send("last words");
+  ASSERT_TRUE(until([&] { return ends_[0].socket->unsent_bytes() == 0; }));
+  ends_[0].socket->close();
+  start(ends_[1]);
+  ends_[1].socket->send("too late");  // fails before anything was read
+  ASSERT_TRUE(until([&] { return !ends_[1].closed.empty(); }));
+  EXPECT_THAT(ends_[1].lines, ElementsAre("last words"));
+  EXPECT_EQ(ends_[1].closed.size(), 1U);
+}
+
 TEST_F(LineSockets, say_all_before_a_close_that_waits) {
   const std::string large(1 << 18, 'x');  // one is more than a socket's buffer
   const auto lines_of_five = [&] {

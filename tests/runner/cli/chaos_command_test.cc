@@ -29,7 +29,7 @@ Said chaos(const std::vector<std::string>& args) {
 TEST(ChaosCommand, helps) {
   const Said help = chaos({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"kill-rank", "stop-rank", "kill-agent", "partition", "fill-disk", "FOLDER"}) {
+  for (const char* name : {"kill-rank", "stop-rank", "kill-agent", "FOLDER"}) {
     EXPECT_THAT(help.out, HasSubstr(name));
   }
   EXPECT_EQ(chaos({"kill-rank", "--help"}).code, 0);
@@ -46,7 +46,7 @@ TEST(ChaosCommand, names_what_is_wrong) {
   EXPECT_THAT(chaos({"kill-rank", empty}).err, AllOf(HasSubstr(empty), HasSubstr("no run is active")));
 }
 
-TEST(DescribeRecovery, counts_from_the_injected_fault) {
+TEST(DescribeRecovery, counts_from_the_fault) {
   const Recovery recovery{.cause = "SignalKILL",
                           .rank = 1,
                           .respawn_seconds = 0.28,

@@ -116,9 +116,6 @@ class FakeWorker {
     if (!arrived_.wait_for(lock, time, [this] { return !messages_.empty(); })) return std::nullopt;
     AgentMessage message = std::move(messages_.front());
     messages_.pop_front();
-    if (const auto* const fault = std::get_if<InjectFault>(&message)) {
-      std::cout << "injected fault " << static_cast<int>(fault->fault) << " for " << fault->seconds << std::endl;
-    }
     return message;
   }
 

@@ -397,7 +397,6 @@ INSTANTIATE_TEST_SUITE_P(
                 {"--local_nodes", "2", "--nproc", "2", "--batch_size", "3", "--device", "cpu"},
                 {},
                 {"--batch_size 3", "4 ranks"}},
-        Refusal{"namespaces", {"--network_namespaces"}, {}, {"--network_namespaces needs --local_nodes"}},
         Refusal{"torchrun",
                 {},
                 {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"},

@@ -38,8 +38,6 @@ TEST(Messages, have_the_lines_of_the_contract) {
             R"({"cause":"NodeLost","generation":5,"type":"cut"})");
   EXPECT_EQ(encode(AgentMessage(LeaveTogether{.generation = 5, .leaving_code = 143})),
             R"({"generation":5,"leaving_code":143,"type":"leave_together"})");
-  EXPECT_EQ(encode(AgentMessage(InjectFault{.fault = Fault::kStallData, .seconds = 2.5})),
-            R"({"fault":"stall_data","seconds":2.5,"type":"inject_fault"})");
 }
 
 TEST(Messages, keep_the_bytes_of_store_requests) {
@@ -143,13 +141,6 @@ TEST(Messages, keep_an_assignment) {
   EXPECT_EQ(back.address, "10.0.0.2");
 }
 
-TEST(Messages, know_every_fault) {
-  for (int fault = 0; fault < static_cast<int>(kFaultCount); ++fault) {
-    EXPECT_EQ(round_trip_to_worker(InjectFault{.fault = static_cast<Fault>(fault), .seconds = 1.0}).fault,
-              static_cast<Fault>(fault));
-  }
-}
-
 TEST(Messages, keep_all_others) {
   EXPECT_EQ(round_trip(Evaluation{.epoch = 2, .metrics = {{"ndcg@10", 0.5}}}).metrics.at("ndcg@10"), 0.5);
   EXPECT_EQ(round_trip(CheckpointWritten{.step = 9, .path = "/p"}).path, "/p");
@@ -211,7 +202,6 @@ TEST(Messages, name_what_is_wrong_with_the_agents_too) {
       {R"({"type":"hello","local_rank":0,"pid":1})", "unknown type \"hello\""},
       {R"({"type":"cut","generation":1})", "message \"cut\": field \"cause\" is missing"},
       {R"({"type":"leave_together","generation":1,"leaving_code":true})", "\"leaving_code\" must be an integer"},
-      {R"({"type":"inject_fault","fault":"earthquake","seconds":1})", "\"fault\" must be one of disk_full, not_finite"},
   };
   for (const BadLine& c : cases) {
     const Result<AgentMessage> message = decode_agent_message(c.line);

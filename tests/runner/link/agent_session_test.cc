@@ -34,10 +34,9 @@ class AgentSessionTest : public ::testing::Test {
 
   const std::array<int, 2> ends_ = link();
   BeatPage page_{};
-  InjectedFaults faults_;
   LineChannel agent_{ends_[1]};
   std::atomic<bool> is_asked_to_stop_{false};
-  AgentSession session_{ends_[0], 0, page_, faults_, [this] { return is_asked_to_stop_.load(); }};
+  AgentSession session_{ends_[0], 0, page_, [this] { return is_asked_to_stop_.load(); }};
   std::promise<bool> told_;
 };
 

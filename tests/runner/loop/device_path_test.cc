@@ -13,7 +13,6 @@
 #include "runner/dist/fault.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/train_step.h"
 #include "runner/loop/upload.h"
 #include "tests/runner/loop/toy_workload.h"
@@ -42,20 +41,21 @@ struct Rank {
         state(workload, config.training),
         sampler({.seed = config.training.seed, .num_samples = kSamples, .global_batch = kBatch}),
         reducer(state.reduced(), group_in),
-        step({.training = config.training,
-              .workload = workload,
+        rank{.config = config,
+             .workload = workload,
+             .fs = fs,
+             .clock = clock,
+             .stream = stream,
+             .precision = {.precision = precision}},
+        step({.rank = rank,
+              .training = config.training,
               .state = prepared(),
               .group = group_in,
               .reducer = reducer,
               .source = sampler,
               .queue = queue,
-              .clock = clock,
               .upload = upload,
               .gate = gate,
-              .stream = stream,
-              .faults = faults,
-              .device = at::kCPU,
-              .precision = precision,
               .steps = {.end = 100, .total = 100}}) {}
 
   TrainingState& prepared() {
@@ -74,8 +74,9 @@ struct Rank {
   PhaseClock clock{Phase::kStartup, TimePoint{}};
   Upload upload{workload, at::kCPU};
   CommitGate gate{at::kCPU};
-  InjectedFaults faults;
   GradReducer reducer;
+  PosixFileSystem fs;
+  RankContext rank;
   TrainStep step;
 };
 
@@ -219,20 +220,15 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
   on_device_ranks(1, HostWaits::kForNothing, [](ProcessGroup& group, AsynchronousDevice& device) {
     Rank rank(group, device, Precision::kFp32);
     std::vector<at::Tensor> seen;
-    TrainStep watched({.training = rank.config.training,
-                       .workload = rank.workload,
+    TrainStep watched({.rank = rank.rank,
+                       .training = rank.config.training,
                        .state = rank.state,
                        .group = group,
                        .reducer = rank.reducer,
                        .source = rank.sampler,
                        .queue = rank.queue,
-                       .clock = rank.clock,
                        .upload = rank.upload,
                        .gate = rank.gate,
-                       .stream = device,
-                       .faults = rank.faults,
-                       .device = at::kCPU,
-                       .precision = Precision::kFp32,
                        .steps = {.end = 100, .total = 100},
                        .before_change = [&] { seen.push_back(rank.weights()); }});
     for (size_t step = 1; step <= 2; ++step) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "runner/contract/beat_page.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/training_state.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/toy_workload.h"
@@ -51,17 +51,22 @@ class PhasedWorkload final : public ToyWorkload {
   mutable std::vector<int64_t> phases_;
 };
 
+EvaluationOutcome evaluate(Workload& workload, ProcessGroup& group, PhaseClock& clock, const StopToken& stop = {},
+                           int64_t phase = 0) {
+  const RunConfig config;
+  PosixFileSystem fs;
+  const auto stream = make_device_stream(at::kCPU);
+  const RankContext rank{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
+  return evaluate_on_all_ranks(group, {.rank = rank, .phase = phase, .samples_at_once = 8, .stop = stop});
+}
+
 TEST(Evaluator, fetches_the_batches_of_the_phase_that_the_run_is_in) {
   for (const int64_t phase : {0, 1}) {
     PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
     PhasedWorkload workload;
     workload.initialize(1);
-    const StopToken stop;
-    InjectedFaults faults;
     const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
-    evaluate_on_all_ranks(
-        workload, *group,
-        {.seed = 1, .phase = phase, .samples_at_once = 8, .stop = stop, .clock = clock, .faults = faults});
+    evaluate(workload, *group, clock, {}, phase);
     ASSERT_FALSE(workload.phases().empty());
     for (const int64_t fetched : workload.phases()) EXPECT_EQ(fetched, phase);
   }
@@ -95,10 +100,8 @@ TEST(Evaluator, shows_the_progress_of_a_long_evaluation) {
       EXPECT_EQ(page.phase, Phase::kValidation);
     }
   });
-  const StopToken stop;
-  InjectedFaults faults;
   const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
-  evaluate_on_all_ranks(workload, *group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+  evaluate(workload, *group, clock);
   EXPECT_EQ(clock.phase(), Phase::kValidation);
 }
 
@@ -114,10 +117,7 @@ TEST(Evaluator, tells_a_rank_that_waits_from_one_that_evaluates) {
       while (pages[0].phase != Phase::kWaiting) std::this_thread::yield();
       EXPECT_EQ(page.phase, Phase::kValidation);
     });
-    const StopToken stop;
-    InjectedFaults faults;
-    const EvaluationOutcome outcome =
-        evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    const EvaluationOutcome outcome = evaluate(workload, group, clock);
     EXPECT_TRUE(outcome.is_complete);
     EXPECT_FALSE(outcome.requests.any());
     ASSERT_EQ(outcome.metrics.size(), 1U);
@@ -135,10 +135,7 @@ TEST(Evaluator, brings_the_parts_of_all_ranks_to_rank_0_in_their_order) {
       shard.give_part("list.txt", shard.rank == 1 ? std::string() : "b" + rank + "\n");
       shard.give_part("bytes", std::string(static_cast<size_t>(shard.rank) * 1000, '\0'));
     });
-    const StopToken stop;
-    InjectedFaults faults;
-    const EvaluationOutcome outcome =
-        evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    const EvaluationOutcome outcome = evaluate(workload, group, clock);
     ASSERT_EQ(outcome.parts.size(), 2U);
     const bool has_them = group.rank() == 0;
     EXPECT_EQ(outcome.parts.at("list.txt"), has_them ? "a0\nb0\na2\nb2\n" : "");
@@ -168,9 +165,7 @@ TEST(Evaluator, a_rank_that_is_stopped_leaves_and_all_ranks_discard_the_evaluati
         while (shard.goes_on()) std::this_thread::yield();
       });
       const StopToken stop = token_of(is_asked, asked);
-      InjectedFaults faults;
-      const EvaluationOutcome outcome =
-          evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+      const EvaluationOutcome outcome = evaluate(workload, group, clock, stop);
       EXPECT_FALSE(outcome.is_complete);
       EXPECT_TRUE(outcome.metrics.empty());
       EXPECT_EQ(outcome.requests.stop_code, asked.stop_code);
@@ -185,9 +180,7 @@ TEST(Evaluator, a_stop_that_comes_when_the_share_is_done_costs_no_figures) {
     std::atomic<bool> is_asked = false;
     ToldWorkload workload([&](const EvaluationShard& shard) { is_asked = shard.rank == 1; });
     const StopToken stop = token_of(is_asked, {.stop_code = 143});
-    InjectedFaults faults;
-    const EvaluationOutcome outcome =
-        evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    const EvaluationOutcome outcome = evaluate(workload, group, clock, stop);
     EXPECT_TRUE(outcome.is_complete);
     EXPECT_EQ(outcome.requests.stop_code, 143);
     ASSERT_EQ(outcome.metrics.size(), 1U);
@@ -205,39 +198,14 @@ TEST(Evaluator, a_rank_whose_group_is_cut_leaves_at_once_as_from_a_lost_peer) {
   });
   StopToken stop;
   stop.is_cut = [&] { return is_cut.load(); };
-  InjectedFaults faults;
   const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
   try {
-    evaluate_on_all_ranks(workload, *group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    evaluate(workload, *group, clock, stop);
     ADD_FAILURE() << "it did not leave";
   } catch (const c10::Error& e) {
     EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost);
     EXPECT_EQ(classify_fault(e).message, "the group was cut during an evaluation");
   }
-}
-
-// How the tests of whole jobs make an evaluation long.
-TEST(Evaluator, one_that_is_slow_by_injection_shows_progress_and_can_be_stopped) {
-  auto now = std::chrono::steady_clock::now();
-  PhaseClock clock(Phase::kValidation, now, [&now] { return now; });
-  BeatPage page;
-  clock.show_on(page);
-  ToldWorkload workload([&](const EvaluationShard& shard) { EXPECT_FALSE(shard.goes_on()); });
-  int looks = 0;
-  StopToken stop;
-  stop.requests = [&]() -> StepRequests {
-    now += std::chrono::hours(1);
-    if (++looks < 4) return {};
-    EXPECT_EQ(page.changed_ns, std::chrono::nanoseconds((now - std::chrono::hours(1)).time_since_epoch()).count());
-    return {.stop_code = 143};
-  };
-  InjectedFaults faults;
-  faults.add({.fault = Fault::kSlowEvaluation, .seconds = 1e6});
-  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
-  const EvaluationOutcome outcome =
-      evaluate_on_all_ranks(workload, *group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
-  EXPECT_FALSE(outcome.is_complete);
-  EXPECT_GE(looks, 4);
 }
 
 }  // namespace

@@ -52,12 +52,15 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     const auto stream = make_device_stream(at::kCPU);
+    const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
     int messages = 0;
-    const SyncOptions options{
-        .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_message = [&] {
-          ++messages;
-        }};
-    const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
+    StopToken stop;
+    stop.is_cut = [&] {  // looked at after each message; and while rank 0 reads
+      messages += clock.phase() == Phase::kWaiting ? 1 : 0;
+      return false;
+    };
+    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
+    const SyncOutcome outcome = sync_state({context, state, group, store, stop}, options);
     const auto* const result = std::get_if<SyncResult>(&outcome);
     ASSERT_NE(result, nullptr) << std::get<Failure>(outcome).message;
     found[static_cast<size_t>(group.rank())] = {
@@ -147,12 +150,11 @@ std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
     PosixFileSystem fs;
     const auto stream = make_device_stream(at::kCPU);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
-    const SyncOptions options{
-        .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_message = [] {}};
+    const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
+    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
     int64_t& step = steps[static_cast<size_t>(group.rank())];
     try {
-      const SyncOutcome outcome =
-          sync_state({config, workload, state, group, *stream, store, fs, clock, stop}, options);
+      const SyncOutcome outcome = sync_state({context, state, group, store, stop}, options);
       step = std::holds_alternative<SyncResult>(outcome) ? state.counters.step : -1;
     } catch (const std::exception& e) {
       EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
@@ -214,6 +216,7 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
   const auto stream = make_device_stream(at::kCPU);
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+  const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
   const SyncOptions options{
       .folder = folder.path(),
       .identity = {},
@@ -225,13 +228,13 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   asked.requests = [] { return StepRequests{.stop_code = 130}; };
   for (const StopToken& stop : {cut, asked}) {
     TrainingState state(workload, config.training);
-    const SyncOutcome outcome = sync_state({config, workload, state, *group, *stream, store, fs, clock, stop}, options);
+    const SyncOutcome outcome = sync_state({context, state, *group, store, stop}, options);
     ASSERT_TRUE(std::holds_alternative<Failure>(outcome));
     EXPECT_EQ(std::get<Failure>(outcome).code, ExitCode::kPeerLost) << std::get<Failure>(outcome).message;
     EXPECT_FALSE(state.counters.has_state);
   }
   TrainingState state(workload, config.training);
-  const SyncOutcome outcome = sync_state({config, workload, state, *group, *stream, store, fs, clock}, options);
+  const SyncOutcome outcome = sync_state({context, state, *group, store}, options);
   ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
 }
 
@@ -247,14 +250,18 @@ TEST(StateSync, says_that_a_state_comes_from_a_live_rank_before_it_comes) {
     PosixFileSystem fs;
     const auto stream = make_device_stream(at::kCPU);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
     std::vector<std::string> told;
-    const SyncOptions options{.folder = folder.path(),
-                              .identity = {},
-                              .generation = 5,
-                              .first_batch = BatchShape{},
-                              .on_live_state = [&] { told.emplace_back("live"); },
-                              .on_message = [&] { told.emplace_back("message"); }};
-    const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
+    const SyncOptions options{
+        .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_live_state = [&] {
+          told.emplace_back("live");
+        }};
+    StopToken stop;
+    stop.is_cut = [&] {  // looked at after each message; and while rank 0 reads
+      if (clock.phase() == Phase::kWaiting) told.emplace_back("message");
+      return false;
+    };
+    const SyncOutcome outcome = sync_state({context, state, group, store, stop}, options);
     ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
     ASSERT_GT(told.size(), 1U);
     EXPECT_EQ(told[0], "live");
@@ -292,13 +299,14 @@ TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
     PeerWatchingFileSystem fs(posix, pages);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     const auto stream = make_device_stream(at::kCPU);
+    const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
     clock.show_on(pages[static_cast<size_t>(group.rank())]);
     const SyncOptions options{
         .folder = folder.path(),
         .identity = {},
         .generation = 5,
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2}};
-    const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
+    const SyncOutcome outcome = sync_state({context, state, group, store}, options);
     ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
     EXPECT_EQ(fs.has_looked, group.rank() == 0);
     EXPECT_EQ(clock.phase(), Phase::kStartup);
@@ -318,14 +326,19 @@ TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     const auto stream = make_device_stream(at::kCPU);
+    const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
     const SyncOptions options{
         .folder = folder.path(),
         .identity = {},
         .generation = 5,
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2},
-        .on_start = [&](const SyncResult& start) { origins[rank].push_back(start.origin); },
-        .on_message = [] { throw std::runtime_error("the group broke"); }};
-    EXPECT_THROW(sync_state({config, workload, state, group, *stream, store, fs, clock}, options), std::runtime_error);
+        .on_start = [&](const SyncResult& start) { origins[rank].push_back(start.origin); }};
+    StopToken stop;
+    stop.is_cut = [&] {  // looked at after each message; and before that while rank 0 reads
+      if (rank == 1 || !origins[rank].empty()) throw std::runtime_error("the group broke");
+      return false;
+    };
+    EXPECT_THROW(sync_state({context, state, group, store, stop}, options), std::runtime_error);
     EXPECT_EQ(state.counters.has_state, rank == 0);
   });
   EXPECT_EQ(origins[0], std::vector<std::string>{"initialised from seed " + std::to_string(RunConfig{}.training.seed)});
@@ -351,12 +364,13 @@ TEST(StateSync, refuses_a_workload_that_remembers_more_than_can_be_sent_and_name
     TrainingState state(workload, config.training);
     if (holds_a_state) hold(state, 8);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};
     const SyncOptions options{
         .folder = folder.path(),
         .identity = {},
         .generation = 5,
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2}};
-    return sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
+    return sync_state({context, state, group, store}, options);
   };
   for (const bool from_memory : {false, true}) {
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());

@@ -12,7 +12,6 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/link/injected_faults.h"
 #include "runner/loop/train_step.h"
 #include "runner/loop/upload.h"
 
@@ -38,29 +37,32 @@ struct TestStep {
         reducer(options.state.reduced(), options.group, options.on_last_gradient),
         queue(options.workload, options.fetch_threads, at::kCPU),
         upload(options.workload, at::kCPU),
-        step({.training = options.training,
-              .workload = options.workload,
+        rank{.config = config,
+             .workload = options.workload,
+             .fs = fs,
+             .clock = clock,
+             .stream = *stream,
+             .precision = {.precision = options.precision}},
+        step({.rank = rank,
+              .training = options.training,
               .state = options.state,
               .group = options.group,
               .reducer = reducer,
               .source = options.source,
               .queue = queue,
-              .clock = clock,
               .upload = upload,
               .gate = gate,
-              .stream = *stream,
-              .faults = faults,
-              .device = at::kCPU,
-              .precision = options.precision,
               .steps = {.end = options.steps, .total = options.steps}}) {}
 
   PhaseClock clock;
   CommitGate gate{at::kCPU};
   std::unique_ptr<DeviceStream> stream = make_device_stream(at::kCPU);
-  InjectedFaults faults;
   GradReducer reducer;
   BatchQueue queue;
   Upload upload;
+  RunConfig config;
+  PosixFileSystem fs;
+  RankContext rank;
   TrainStep step;
 };
 

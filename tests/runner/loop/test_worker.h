@@ -47,19 +47,16 @@ class WorkerOf {
     config.training.tensorboard = false;
     reporter_ = std::make_unique<Reporter>(Reporter::Options{
         .config = &config, .world = world_of(rank, world_size), .clock = &clock_, .page = &page_, .folder = folder});
-    trainer_ = std::make_unique<Trainer>(Trainer::Parts{.config = config,
-                                                        .workload = workload,
-                                                        .fs = fs_,
-                                                        .clock = clock_,
+    trainer_ = std::make_unique<Trainer>(Trainer::Parts{.rank = {.config = config,
+                                                                 .workload = workload,
+                                                                 .fs = fs_,
+                                                                 .clock = clock_,
+                                                                 .stream = device != nullptr ? *device : *cpu_},
                                                         .reporter = *reporter_,
-                                                        .faults = faults_,
                                                         .page = page_,
                                                         .stop_code = [this] { return signals_.requested(); },
                                                         .defer_stops = [this] { signals_.defer_from_now_on(); },
                                                         .agent = agent != nullptr ? agent : session_.get(),
-                                                        .device = at::kCPU,
-                                                        .stream = device != nullptr ? *device : *cpu_,
-                                                        .precision = {},
                                                         .folder = folder,
                                                         .locks_folder = false,
                                                         .job = job_,
@@ -108,14 +105,13 @@ class WorkerOf {
     std::array<int, 2> ends{};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     agent_ = std::make_unique<LineChannel>(ends[1]);
-    session_ = std::make_unique<AgentSession>(ends[0], 0, page_, faults_, [] { return false; });
+    session_ = std::make_unique<AgentSession>(ends[0], 0, page_, [] { return false; });
   }
 
   const std::unique_ptr<DeviceStream> cpu_ = make_device_stream(at::kCPU);
   FileSystem& fs_;
   JobIdentity job_;
   StopSignals signals_;
-  InjectedFaults faults_;
   BeatPage page_;
   PhaseClock clock_{Phase::kStartup, std::chrono::steady_clock::now()};
   std::unique_ptr<LineChannel> agent_;

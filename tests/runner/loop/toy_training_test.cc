@@ -76,11 +76,7 @@ struct ToyRank {
     }
     for (const StepReport& report : step().flush()) trained.reports.push_back(report);
     const StopToken stop;
-    trained.figures =
-        evaluate_on_all_ranks(
-            workload, group,
-            {.seed = 3, .samples_at_once = 5, .stop = stop, .clock = parts().clock, .faults = parts().faults})
-            .metrics;
+    trained.figures = evaluate_on_all_ranks(group, {.rank = parts().rank, .samples_at_once = 5, .stop = stop}).metrics;
     trained.place = state->counters.place;
     for (const NamedTensor& t : state->all_tensors()) trained.state.push_back({t.name, t.tensor.detach().clone()});
     return trained;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "runner/dist/process_group.h"
-#include "runner/link/injected_faults.h"
 #include "tests/runner/loop/test_step.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
@@ -35,7 +34,6 @@ struct Setup {
   int64_t poisoned_sample = -1;
   int terminated_rank = -1;  // asks to stop at the second step
   int leaving_rank = -1;     // asks to leave together at the second step
-  int rank_with_injected_nan = -1;
   Precision precision = Precision::kFp32;
   int64_t fetch_threads = 2;
 };
@@ -59,7 +57,6 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
                   .fetch_threads = setup.fetch_threads,
                   .precision = setup.precision});
   TrainStep& step = parts.step;
-  if (group.rank() == setup.rank_with_injected_nan) parts.faults.add({.fault = Fault::kNotFinite});
   RankResult result;
   for (int64_t i = 0; i < setup.steps; ++i) {
     const bool asks = i == 1 && group.rank() == setup.terminated_rank;
@@ -127,14 +124,6 @@ TEST(TrainStep, a_nan_on_one_rank_makes_all_ranks_skip_that_step_and_no_other) {
     EXPECT_TRUE(rank.w.isfinite().all().item<bool>());
     EXPECT_TRUE(rank.w.equal(ranks[0].w));
     for (size_t i = 0; i < rank.reports.size(); ++i) EXPECT_EQ(rank.reports[i].skipped, ranks[0].reports[i].skipped);
-  }
-}
-
-TEST(TrainStep, an_injected_nan_of_one_rank_is_a_skipped_step_for_all) {
-  for (const RankResult& rank : run({.world_size = 2, .steps = 3, .rank_with_injected_nan = 1})) {
-    EXPECT_EQ(rank.skipped, 1);
-    EXPECT_TRUE(rank.reports.at(0).skipped);
-    EXPECT_FALSE(rank.reports.at(1).skipped);
   }
 }
 

@@ -1126,8 +1126,7 @@ TEST(Trainer, waits_for_its_device_before_it_leaves_according_to_plan) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   LineChannel agent(ends[1]);
   BeatPage page;
-  InjectedFaults faults;
-  AgentSession session(ends[0], 0, page, faults, [] { return false; });
+  AgentSession session(ends[0], 0, page, [] { return false; });
   ASSERT_TRUE(agent.write_line(encode(AgentMessage(LeaveTogether{.generation = 1, .leaving_code = 0}))).ok());
   while (!session.leave_together(1)) std::this_thread::yield();
 

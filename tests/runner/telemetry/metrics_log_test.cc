@@ -13,14 +13,14 @@
 namespace lockstep {
 namespace {
 
-StepRecord step_record(int64_t step, double loss = 1.0) {
-  return {.step = step,
+StepReport step_report(int64_t steps_done, double loss = 1.0) {
+  return {.step = steps_done - 1,
           .epoch = 0,
           .loss = loss,
-          .lr = 1e-3,
           .grad_norm = 2.0,
+          .lr = 1e-3,
           .samples_per_second = 10.0,
-          .samples = 64,
+          .samples_since = 64,
           .time = 5.5};
 }
 
@@ -54,7 +54,7 @@ std::vector<std::string> steps_in(const std::string& path) {
 TEST(MetricsLog, writes_the_documented_fields) {
   const TemporaryFolder folder;
   MetricsLog log = open_log(folder.file("metrics.jsonl"), 0);
-  ASSERT_TRUE(log.append(step_record(10, 0.5)).ok());
+  ASSERT_TRUE(log.append(step_report(10, 0.5)).ok());
   ASSERT_TRUE(log.append(evaluation_record(10)).ok());
   EXPECT_EQ(contents(log.path()),
             "{\"step\":10,\"epoch\":0,\"loss\":0.5,\"lr\":0.001,\"grad_norm\":2.0,\"samples_per_second\":10.0,"
@@ -72,7 +72,7 @@ TEST(MetricsLog, that_became_too_large_is_put_aside_and_a_new_one_begun) {
   EXPECT_EQ(log->moved_to(), path + ".2");
   EXPECT_EQ(contents(path + ".2"), before);
   EXPECT_EQ(contents(path + ".1"), "older");
-  ASSERT_TRUE(log->append(step_record(3)).ok());
+  ASSERT_TRUE(log->append(step_report(3)).ok());
   EXPECT_EQ(steps_in(path), std::vector<std::string>{"3"});
 
   auto again = try_to_open(path, 3, 1000);
@@ -84,7 +84,7 @@ TEST(MetricsLog, that_became_too_large_is_put_aside_and_a_new_one_begun) {
 TEST(MetricsLog, writes_null_for_a_loss_that_is_not_finite) {
   const TemporaryFolder folder;
   MetricsLog log = open_log(folder.file("metrics.jsonl"), 0);
-  ASSERT_TRUE(log.append(step_record(1, std::numeric_limits<double>::quiet_NaN())).ok());
+  ASSERT_TRUE(log.append(step_report(1, std::numeric_limits<double>::quiet_NaN())).ok());
   const auto line = parse_json(contents(log.path()), "line");
   ASSERT_TRUE(line.ok());
   EXPECT_TRUE((*line)["loss"].is_null());
@@ -93,7 +93,7 @@ TEST(MetricsLog, writes_null_for_a_loss_that_is_not_finite) {
 TEST(MetricsLog, never_has_two_lines_for_one_step) {
   const TemporaryFolder folder;
   MetricsLog log = open_log(folder.file("metrics.jsonl"), 0);
-  for (const int64_t step : {1, 2, 2, 1, 3}) ASSERT_TRUE(log.append(step_record(step)).ok());
+  for (const int64_t step : {1, 2, 2, 1, 3}) ASSERT_TRUE(log.append(step_report(step)).ok());
   for (const int64_t step : {3, 3}) ASSERT_TRUE(log.append(evaluation_record(step)).ok());
   EXPECT_THAT(steps_in(log.path()), testing::ElementsAre("1", "2", "3", "3e"));
 }
@@ -104,13 +104,13 @@ TEST(MetricsLog, cuts_back_to_the_step_it_resumes_from) {
   {
     MetricsLog log = open_log(path, 0);
     for (int64_t step = 1; step <= 5; ++step) {
-      ASSERT_TRUE(log.append(step_record(step)).ok());
+      ASSERT_TRUE(log.append(step_report(step)).ok());
       ASSERT_TRUE(log.append(evaluation_record(step)).ok());
     }
   }
   MetricsLog log = open_log(path, 3);
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "1e", "2", "2e", "3", "3e"));
-  for (int64_t step = 3; step <= 4; ++step) ASSERT_TRUE(log.append(step_record(step, 7.0)).ok());
+  for (int64_t step = 3; step <= 4; ++step) ASSERT_TRUE(log.append(step_report(step, 7.0)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "1e", "2", "2e", "3", "3e", "4"));
 }
 
@@ -132,20 +132,20 @@ TEST(MetricsLog, what_had_its_line_far_before_the_end_gets_no_second_one) {
   const std::string path = folder.file("metrics.jsonl");
   {
     MetricsLog log = open_log(path, 0);
-    for (int64_t step = 1; step <= 3; ++step) ASSERT_TRUE(log.append(step_record(step)).ok());
+    for (int64_t step = 1; step <= 3; ++step) ASSERT_TRUE(log.append(step_report(step)).ok());
     ASSERT_TRUE(log.append(evaluation_record(3)).ok());
-    for (int64_t step = 4; step <= 6; ++step) ASSERT_TRUE(log.append(step_record(step)).ok());
+    for (int64_t step = 4; step <= 6; ++step) ASSERT_TRUE(log.append(step_report(step)).ok());
   }
   MetricsLog log = open_log(path, 6);
   EXPECT_TRUE(log.has_evaluation(3));
   ASSERT_TRUE(log.append(evaluation_record(3)).ok());
-  for (int64_t step = 2; step <= 6; ++step) ASSERT_TRUE(log.append(step_record(step)).ok());
+  for (int64_t step = 2; step <= 6; ++step) ASSERT_TRUE(log.append(step_report(step)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3", "3e", "4", "5", "6"));
   ASSERT_TRUE(log.append(evaluation_record(6)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3", "3e", "4", "5", "6", "6e"));
 
   MetricsLog later = open_log(path, 7);  // step 7 is the first that has no line
-  for (int64_t step = 5; step <= 7; ++step) ASSERT_TRUE(later.append(step_record(step)).ok());
+  for (int64_t step = 5; step <= 7; ++step) ASSERT_TRUE(later.append(step_report(step)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3", "3e", "4", "5", "6", "6e", "7"));
 }
 
@@ -163,7 +163,7 @@ TEST(MetricsLog, drops_a_torn_last_line) {
   const std::string path = folder.file("metrics.jsonl");
   std::ofstream(path) << "{\"step\":1}\n{\"step\":2}\n{\"step\":3,\"lo";
   MetricsLog log = open_log(path, 9);
-  ASSERT_TRUE(log.append(step_record(3)).ok());
+  ASSERT_TRUE(log.append(step_report(3)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3"));
 }
 
@@ -172,7 +172,7 @@ TEST(MetricsLog, drops_a_last_line_without_its_newline) {
   const std::string path = folder.file("metrics.jsonl");
   std::ofstream(path) << "{\"step\":1}\n{\"step\":2}";
   MetricsLog log = open_log(path, 9);
-  ASSERT_TRUE(log.append(step_record(2)).ok());
+  ASSERT_TRUE(log.append(step_report(2)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2"));
 }
 
@@ -188,11 +188,11 @@ TEST(MetricsLog, is_a_new_file_at_each_opening_so_that_an_old_writer_adds_nothin
   const TemporaryFolder folder;
   const std::string path = folder.file("metrics.jsonl");
   MetricsLog old = open_log(path, 0);
-  for (const int64_t step : {1, 2}) ASSERT_TRUE(old.append(step_record(step)).ok());
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(old.append(step_report(step)).ok());
   MetricsLog log = open_log(path, 2);  // nothing to cut
-  ASSERT_TRUE(old.append(step_record(3, 7.0)).ok());
+  ASSERT_TRUE(old.append(step_report(3, 7.0)).ok());
   ASSERT_TRUE(old.append(evaluation_record(3)).ok());
-  ASSERT_TRUE(log.append(step_record(3, 0.5)).ok());
+  ASSERT_TRUE(log.append(step_report(3, 0.5)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3"));
   EXPECT_THAT(contents(path), testing::HasSubstr("\"loss\":0.5"));
 }
@@ -232,10 +232,10 @@ TEST(MetricsLog, says_once_that_a_line_cannot_be_written_and_writes_the_next_one
   FaultFileSystem fs(disk, FaultFileSystem::Fault::kFailOnce, counted.calls() + 1, EIO);
   auto log = MetricsLog::open(fs, path, 0, folder.file(".tmp-lines"));
   ASSERT_TRUE(log.ok()) << log.error().message;
-  const Status lost = log->append(step_record(1));
+  const Status lost = log->append(step_report(1));
   ASSERT_FALSE(lost.ok());
   EXPECT_THAT(lost.error().message, testing::HasSubstr("metrics.jsonl: write"));
-  ASSERT_TRUE(log->append(step_record(2)).ok());
+  ASSERT_TRUE(log->append(step_report(2)).ok());
   EXPECT_THAT(steps_in(path), testing::ElementsAre("2"));
 }
 

@@ -36,7 +36,7 @@ TEST(RunMetrics, counts_steps_and_samples) {
 
 TEST(RunMetrics, says_nothing_of_what_it_does_not_know) {
   RunMetrics metrics(0, 1.0);
-  metrics.on_log({.loss = 1.0, .lr = 1.0, .grad_norm = 1.0, .samples_per_second = 1.0});
+  metrics.on_log({.loss = 1.0, .grad_norm = 1.0, .lr = 1.0, .samples_per_second = 1.0});
   metrics.on_memory({.resident_bytes = 5.0, .device = std::nullopt});
   const auto families = metrics.families();
   EXPECT_NE(family(families, metric::kLoss), nullptr);
@@ -87,7 +87,7 @@ TEST(RunMetrics, histograms_have_cumulative_buckets_up_to_infinity) {
 
 TEST(RunMetrics, families_survive_the_agent_link) {
   RunMetrics metrics(1, 1.0);
-  metrics.on_log({.loss = std::nan(""), .lr = 1.0, .grad_norm = 1.0, .samples_per_second = 1.0});
+  metrics.on_log({.loss = std::nan(""), .grad_norm = 1.0, .lr = 1.0, .samples_per_second = 1.0});
   metrics.on_checkpoint({.step = 5, .stage_seconds = 0.1, .write_seconds = 0.2, .bytes = 7.0, .unix_time = 8.0});
   const auto decoded = decode_worker_message(encode(WorkerMessage(Metrics{metrics.families()})));
   ASSERT_TRUE(decoded.ok()) << decoded.error().message;

@@ -43,8 +43,7 @@ TEST(WandbLog, has_the_guides_names_and_the_time_of_an_epoch) {
   const TemporaryFolder folder;
   WandbLog log = open_log(folder, {});
   EXPECT_TRUE(
-      log.append(StepRecord{.step = 4, .epoch = 1, .loss = 2.0, .terms = {}, .lr = 0.1, .samples = 48, .time = 103.0})
-          .ok());
+      log.append(StepReport{.step = 3, .epoch = 1, .loss = 2.0, .lr = 0.1, .samples_since = 48, .time = 103.0}).ok());
   EXPECT_TRUE(log.append(evaluation(4, 2, 2.5, 104.0)).ok());
   const std::vector<Json> lines = lines_of(folder);
   ASSERT_EQ(lines.size(), 2U);
@@ -82,8 +81,8 @@ TEST(WandbLog, a_resume_keeps_id_and_best_loss_and_a_new_run_does_not) {
 TEST(WandbLog, a_step_has_one_line) {
   const TemporaryFolder folder;
   WandbLog log = open_log(folder, {});
-  EXPECT_TRUE(log.append(StepRecord{.step = 3, .terms = {}}).ok());
-  EXPECT_TRUE(log.append(StepRecord{.step = 3, .terms = {}}).ok());
+  EXPECT_TRUE(log.append(StepReport{.step = 2}).ok());
+  EXPECT_TRUE(log.append(StepReport{.step = 2}).ok());
   EXPECT_TRUE(log.append(evaluation(3, 0, 1.0, 101.0)).ok());
   EXPECT_TRUE(log.append(evaluation(3, 0, 1.0, 101.0)).ok());
   EXPECT_EQ(lines_of(folder).size(), 2U);
