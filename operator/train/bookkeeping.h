@@ -13,6 +13,7 @@
 
 #include "operator/api/object_meta.h"
 #include "runner/base/json.h"
+#include "runner/recovery/restart_policy.h"
 
 namespace lockstep::train {
 
@@ -51,19 +52,14 @@ struct Placement {
 
 inline constexpr int kGang = -1;  // in place of a node rank
 
-struct Bookkeeping {
+// RestartCounts: of restartPolicy.
+struct Bookkeeping : RestartCounts {
   int64_t checked_generation = 0;  // metadata.generation whose first pod the API server has found valid
   std::set<int> created;           // node ranks whose pod of the current attempt has been seen
   std::set<int> done;              // node ranks whose pod ended with 0
   api::UnixSeconds first_done_at = 0;
 
   // restartPolicy
-  // Failures that count, by the beginning of a slice of the window: bounded, however many restarts are allowed.
-  std::map<api::UnixSeconds, int> counted;
-  int out_of_memory = 0;                                // since the newest checkpoint
-  int64_t checkpoint_step = -1;                         // of the newest checkpoint that has cleared the two above
-  int64_t furthest_step = -1;                           // the highest that any attempt is known to have committed
-  std::map<int, int> without_progress;                  // node rank → failures in a row at or before furthest_step
   std::map<int, QuickReplacements> quick_replacements;  // by node rank; kGang: of all pods together
   std::map<std::string, api::UnixSeconds> avoided;      // Kubernetes node → since when
   std::map<std::string, api::UnixSeconds> refusals;     // Kubernetes node → when its kubelet last refused a pod

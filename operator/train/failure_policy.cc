@@ -1,7 +1,6 @@
 #include "operator/train/failure_policy.h"
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include "operator/train/pod_group.h"
@@ -18,8 +17,6 @@ using api::RuleAction;
 
 // The scheduler's reason when it takes a pod away for others of higher priority.
 constexpr std::string_view kPreempted = "PreemptionByScheduler";
-// The window of restartPolicy is kept as this many counts of failures, so that the status does not grow with each one.
-constexpr int kWindowSlices = 60;
 
 RuleAction action_of_scope(const api::TrainJobSpec& spec) {
   switch (spec.restart_policy.scope) {
@@ -118,27 +115,6 @@ std::string hash_of_pods(const api::TrainJobSpec& spec) {
   return sha256_hex(dump_line(shape)).substr(0, kDigits);
 }
 
-int failures_in_window(const Bookkeeping& book) {
-  return std::accumulate(book.counted.begin(), book.counted.end(), 0,
-                         [](int sum, const auto& slice) { return sum + slice.second; });
-}
-
-void count(const api::RestartPolicy& policy, api::UnixSeconds now, Bookkeeping& book) {
-  std::erase_if(book.counted, [&](const auto& slice) { return slice.first + policy.window_seconds < now; });
-  const int width = std::max(1, policy.window_seconds / kWindowSlices);
-  ++book.counted[now - now % width];
-}
-
-// Returns how often in a row this pod has now failed without a step beyond Bookkeeping::furthest_step.
-int note_progress(const PodEnd& end, int64_t known_step, Bookkeeping& book) {
-  const int64_t step = std::max(known_step, end.step.value_or(-1));
-  if (step > book.furthest_step) {
-    book.furthest_step = step;
-    book.without_progress.clear();
-  }
-  return ++book.without_progress[end.node_rank];
-}
-
 void note_node(const std::string& node, api::UnixSeconds now, std::map<std::string, api::UnixSeconds>& nodes) {
   if (node.empty()) return;
   nodes[node] = now;
@@ -155,30 +131,28 @@ bool note_refusal(const PodEnd& end, int window_seconds, api::UnixSeconds now, B
   return was_before;
 }
 
-// Why this end fails the job, if a budget is used up. `no_progress` is what note_progress returned, else 0.
-std::optional<JobFailure> check_budgets(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec,
-                                        int no_progress, const Bookkeeping& book) {
-  const api::RestartPolicy& policy = spec.restart_policy;
-  if (is_out_of_memory(end) && book.out_of_memory >= kOutOfMemoryMax) {
-    return JobFailure{end.reason, describe(end) +
-                                      "; it is out of memory for the second time with no checkpoint between: "
-                                      "ask for more memory, or make the batch smaller"};
-  }
-  if (no_progress > policy.no_progress_restarts) {
-    return JobFailure{
-        "NoProgress",
-        describe(end) + "; " + plural(policy.no_progress_restarts, "time") + " in a row a restart of pod " +
-            std::to_string(end.node_rank) + " came no further than " +
-            (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
-            " (restartPolicy.noProgressRestarts)"};
-  }
-  // Not at an end that does not count: the user may have lowered maxRestarts below the number of earlier failures, and
-  // some of these may be older than the window.
-  if (const int failures = failures_in_window(book); verdict.is_counted && failures > policy.max_restarts) {
-    return JobFailure{"TooManyRestarts", describe(end) + "; that is failure " + std::to_string(failures) + " within " +
-                                             std::to_string(policy.window_seconds) +
-                                             " s without a new checkpoint, and restartPolicy.maxRestarts is " +
-                                             std::to_string(policy.max_restarts)};
+// Why this end fails the job, if a budget is used up.
+std::optional<JobFailure> failure_of(const PodEnd& end, const CountedEnd& counted, const api::RestartPolicy& policy,
+                                     const Bookkeeping& book) {
+  switch (counted.used_up) {
+    case UsedUp::kNothing:
+      break;
+    case UsedUp::kOutOfMemory:
+      return JobFailure{end.reason, describe(end) +
+                                        "; it is out of memory for the second time with no checkpoint between: "
+                                        "ask for more memory, or make the batch smaller"};
+    case UsedUp::kNoProgress:
+      return JobFailure{
+          "NoProgress",
+          describe(end) + "; " + plural(policy.no_progress_restarts, "time") + " in a row a restart of pod " +
+              std::to_string(end.node_rank) + " came no further than " +
+              (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
+              " (restartPolicy.noProgressRestarts)"};
+    case UsedUp::kRestarts:
+      return JobFailure{"TooManyRestarts", describe(end) + "; that is failure " + std::to_string(counted.failures) +
+                                               " within " + std::to_string(policy.window_seconds) +
+                                               " s without a new checkpoint, and restartPolicy.maxRestarts is " +
+                                               std::to_string(policy.max_restarts)};
   }
   return std::nullopt;
 }
@@ -276,21 +250,23 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       outcome.replacements.push_back({std::move(end), std::move(verdict), ""});
       return outcome;
     }
-    int no_progress = 0;
-    if (!is_aftermath && counts_for_no_progress(end, verdict, spec, input)) {
-      no_progress = note_progress(end, input.known_step, book);
+    const api::RestartPolicy& policy = spec.restart_policy;
+    CountedEnd counted;
+    if (!is_aftermath) {
+      counted = count_end({.node = end.node_rank,
+                           .known_step = std::max(input.known_step, end.step.value_or(-1)),
+                           .is_counted = verdict.is_counted,
+                           .is_out_of_memory = is_out_of_memory(end),
+                           .tells_of_progress = counts_for_no_progress(end, verdict, spec, input)},
+                          {.max_restarts = policy.max_restarts,
+                           .window_seconds = policy.window_seconds,
+                           .no_progress_restarts = policy.no_progress_restarts},
+                          input.now, book);
+      outcome.failure = failure_of(end, counted, policy, book);
     }
-    if (!is_aftermath && verdict.is_counted) {
-      count(spec.restart_policy, input.now, book);
-      if (is_out_of_memory(end)) ++book.out_of_memory;
-    }
-    if (!is_aftermath) outcome.failure = check_budgets(end, verdict, spec, no_progress, book);
-    // The last restart that noProgressRestarts allows replaces all pods: the cause may lie in the others.
-    const bool is_last_try = no_progress > 1 && no_progress == spec.restart_policy.no_progress_restarts;
-    if (is_last_try && verdict.action == RuleAction::kReplacePod &&
-        spec.restart_policy.scope == api::FailureScope::kAuto) {
+    if (counted.is_last_try && verdict.action == RuleAction::kReplacePod && policy.scope == api::FailureScope::kAuto) {
       verdict.action = RuleAction::kRestartGang;
-      verdict.because = "replacing it alone came no further " + plural(no_progress - 1, "time") + " in a row";
+      verdict.because = "replacing it alone came no further " + plural(counted.no_progress - 1, "time") + " in a row";
     }
     if (verdict.action == RuleAction::kRestartGang) outcome.is_gang = true;
     std::string message = sentence_of(end, verdict);
@@ -298,13 +274,6 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     if (outcome.failure) return outcome;
   }
   return outcome;
-}
-
-void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book) {
-  if (checkpoint_step <= book.checkpoint_step) return;
-  book.checkpoint_step = checkpoint_step;
-  book.counted.clear();
-  book.out_of_memory = 0;
 }
 
 api::UnixSeconds not_before(int node_rank, const Bookkeeping& book) {
@@ -321,7 +290,7 @@ void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book) {
 void forget_settled(int64_t known_step, api::UnixSeconds now, Bookkeeping& book) {
   forget_quick_replacements(now, book);
   if (book.without_progress.empty() || known_step <= book.furthest_step) return;
-  // As note_progress would at the next failure.
+  // As count_end would at the next failure.
   book.furthest_step = known_step;
   book.without_progress.clear();
 }

@@ -2,9 +2,9 @@
 //
 // The first of `rules` that matches decides; else, for a trainer of launcher Lockstep,
 // runner/recovery/restart_policy.h, whose rule is the agents' as well. The exit codes of other programs mean nothing
-// but success, a stop, or a crash. Then three limits apply: on the counted failures within windowSeconds (a new
-// checkpoint resets the count), on restarts in a row without one new step, and on ends for lack of memory. The outcome:
-// the job stops, with a reason, or one pod or all pods are replaced (scope).
+// but success, a stop, or a crash. Then its three limits apply (count_end): on the counted failures within
+// windowSeconds (a new checkpoint resets the count), on restarts in a row without one new step, and on ends for lack of
+// memory. The outcome: the job stops, with a reason, or one pod or all pods are replaced (scope).
 #pragma once
 
 #include <map>
@@ -19,8 +19,6 @@
 
 namespace lockstep::train {
 
-// The second end of this kind fails the job, unless a new checkpoint came between the two.
-inline constexpr int kOutOfMemoryMax = 2;
 // When a pod is to be replaced that was made less than this long ago, its successor waits: kReplacementWaitFirstSeconds
 // at first, doubling up to kReplacementWaitMaxSeconds. The first replacement never waits.
 inline constexpr api::UnixSeconds kQuickReplacementSeconds = 60;
@@ -76,9 +74,6 @@ struct FailureInput {
 // Counts each end once: the caller raises the attempts of the pods in the same write that keeps `book`.
 FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureInput& input,
                                     Bookkeeping& book);
-
-// A new checkpoint clears the budgets.
-void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
 // Notes that the node rank's pod is replaced now, or with kGang all of them.
 void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book);

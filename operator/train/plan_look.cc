@@ -110,7 +110,7 @@ void copy_figures(PlanState& state, const RunReport& report) {
   if (report.progress && report.progress->step > 0) note_commit(state.spec, state.book);
   copy_progress(report, state.status);
   count_process_failures(report, state.current, state.status);
-  if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, state.book);
+  if (report.checkpoint_step) clear_counts_at(*report.checkpoint_step, state.book);
   if (state.book.process_restarts_pod != report.pod_uid) {
     state.book.process_restarts_before += state.book.process_restarts_now;
     state.book.process_restarts_now = 0;

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <utility>
 
-#include "runner/agent/checkpoint_mark.h"
 #include "runner/agent/run_history.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/cgroup.h"
@@ -160,7 +159,7 @@ NodeRanks::Handlers Agent::worker_handlers() {
           .on_note = [this](const std::string& line) { terminal_.err_line("lockstep: " + line); },
           .on_progress =
               [this](int64_t step) {
-                leave_checkpoint_mark(options_.checkpoint_mark, step);
+                durable_step_ = std::max(durable_step_, step);
                 feed(SupervisorEvent(ProgramProgressed{}));
               }};
 }
@@ -268,7 +267,7 @@ void Agent::on_store_request(int local_rank, const StoreRequest& request) {
 }
 
 void Agent::on_durable(int64_t step) {
-  leave_checkpoint_mark(options_.checkpoint_mark, step);
+  durable_step_ = std::max(durable_step_, step);
   feed(SupervisorEvent(CheckpointNews{step}));
 }
 
@@ -387,7 +386,6 @@ void Agent::note_commit(const BeatSnapshot& beats) {
   const TimePoint at{std::chrono::nanoseconds(beats.committed_ns)};
   const bool is_newer = beats.committed_ns > 0 && (!newest_commit_ || at > newest_commit_->at);
   if (!is_newer) return;
-  if (!newest_commit_) leave_checkpoint_mark(options_.checkpoint_mark, 0);
   newest_commit_ = {.step = beats.step, .at = at};
 }
 

@@ -65,7 +65,6 @@ struct AgentOptions {
   MemberOptions member;
   TerminalOptions terminal;
   std::string termination_log;  // path; empty = none
-  std::string checkpoint_mark;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
   std::string control_folder;   // folder of the control socket; empty = none
   std::string run_folder;       // where the run writes; node 0 shows it on its page
@@ -253,6 +252,7 @@ class Agent {
   };
   std::vector<Seen> seen_;
   std::optional<Commit> newest_commit_;
+  int64_t durable_step_ = -1;  // of the newest checkpoint, or what a program has kept
   int64_t looked_ns_ = 0;
   int64_t heartbeat_ns_ = 0;
   int first_rank_ = 0;

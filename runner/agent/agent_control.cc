@@ -33,7 +33,12 @@ void Agent::on_control(const ControlRequest& request, const ControlSocket::Answe
 
 void Agent::control(const GetStatus&, const ControlSocket::Answer& answer) {
   publish();
-  answer({{"ok", true}, {"pid", ::getpid()}, {"nanoseconds", monotonic_ns()}, {"status", to_json(status_)}});
+  answer({{"ok", true},
+          {"pid", ::getpid()},
+          {"nanoseconds", monotonic_ns()},
+          {"step", newest_commit() ? newest_commit_->step : 0},
+          {"durable_step", durable_step_},
+          {"status", to_json(status_)}});
 }
 
 void Agent::control(const WaitForRecoveries& request, const ControlSocket::Answer& answer) {

@@ -271,7 +271,6 @@ Result<Prepared> prepare(AgentRequest request) {
   TRY(set_membership(p));
   agent.terminal = terminal_of(p.environment);
   agent.termination_log = termination_log_of(p.environment);
-  agent.checkpoint_mark = variable(p.environment, env::kCheckpointMark);
   agent.oom_kill_path = OomKillCounter::path_of_own_cgroup();
   agent.has_page = p.config.launch.status_port != 0;
   agent.started_because = started_because(p.environment);

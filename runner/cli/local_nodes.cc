@@ -23,17 +23,17 @@
 #include <random>
 #include <utility>
 
-#include "runner/agent/checkpoint_mark.h"
 #include "runner/agent/control_socket.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/fork.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
+#include "runner/cli/control_client.h"
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/recovery/node_ladder.h"
+#include "runner/recovery/node_restarts.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +43,8 @@ constexpr const char* kLoopback = "127.0.0.1";
 // lost after one; but an agent that continues later still has its workers' state, which a new one would not have.
 constexpr int kStoppedPatience = 4;
 constexpr std::chrono::milliseconds kStoppedPollInterval{500};
+// Longest wait for an agent's answer. Without it, a restart may count against the limits although there was progress.
+constexpr std::chrono::milliseconds kProgressAnswerTimeout{500};
 
 Error unavailable(const std::string& what) {
   return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
@@ -98,7 +100,7 @@ TerminationMessage read_termination_message(int fd) {
 }
 
 RestartDecision restart_decision(const NodeDecision& decision) {
-  return {.level = decision.rung,
+  return {.level = decision.level,
           .reason = exit_reason(decision.code),
           .line = decision.line,
           .gives_up = decision.gives_up,
@@ -114,16 +116,16 @@ class LocalNodes {
         stop_signals_(loop_, SIGINT, SIGTERM),
         child_signals_(loop_, SIGCHLD),
         deadline_timer_(loop_),
-        ladder_(NodeLadderOptions{.nodes = options.nodes,
-                                  .max_restarts = options.max_restarts,
-                                  .first_attempt = static_cast<uint32_t>(std::time(nullptr)),
-                                  .stop_timeout = options.stop_timeout}),
+        nodes_(NodesOptions{.nodes = options.nodes,
+                            .limits = {.max_restarts = options.max_restarts},
+                            .has_steps = options.program.empty(),
+                            .first_attempt = static_cast<uint32_t>(std::time(nullptr)),
+                            .stop_timeout = options.stop_timeout}),
         agents_(static_cast<size_t>(options.nodes)) {
     if (!ignores_hangup()) stop_signals_.add(SIGHUP);
   }
 
   ~LocalNodes() {
-    if (checkpoint_mark_fd_ >= 0) ::close(checkpoint_mark_fd_);
     for (Agent& agent : agents_) {
       if (agent.termination_fd >= 0) ::close(agent.termination_fd);
     }
@@ -134,7 +136,7 @@ class LocalNodes {
   int run() {
     wait_for_stop_signals();
     wait_for_children();
-    apply(NodeLadderStarted{});
+    apply(NodesStarted{});
     loop_.run();
     return exit_code_;
   }
@@ -190,18 +192,32 @@ class LocalNodes {
     if (agent.out != nullptr) agent.out->finish();
     if (agent.err != nullptr) agent.err->finish();
     const TerminationMessage termination = read_termination_message(agent.termination_fd);
-    apply(NodeEnded{.node = node,
-                    .pid = agent.pid,
-                    .code = exit_code_of_wait_status(status),
-                    .message = termination.message,
-                    .job_ended = termination.job_ended,
-                    .checkpoint_step = read_checkpoint_mark(checkpoint_mark_fd_)});
+    NodeEnded end{.node = node,
+                  .pid = agent.pid,
+                  .code = exit_code_of_wait_status(status),
+                  .message = termination.message,
+                  .job_ended = termination.job_ended};
+    if (end.code != 0) ask_for_progress(end);
+    apply(end);
   }
 
-  // ---- what the ladder decided ----
+  // Asks the agents that are left. One that ended because of a signal cannot have told its own.
+  void ask_for_progress(NodeEnded& end) const {
+    for (size_t node = 0; node < agents_.size(); ++node) {
+      if (!agents_[node].alive || agents_[node].stopped_since || options_.control_folder.empty()) continue;
+      Result<ControlClient> client = ControlClient::connect(options_.control_folder, static_cast<int>(node));
+      if (!client.ok()) continue;
+      const Result<Json> answer = client->ask({{"command", "status"}}, kProgressAnswerTimeout);
+      if (!answer.ok()) continue;
+      end.step = std::max(end.step, answer->value("step", int64_t{-1}));
+      end.checkpoint_step = std::max(end.checkpoint_step, answer->value("durable_step", int64_t{-1}));
+    }
+  }
 
-  void apply(const NodeLadderEvent& event) {
-    for (const NodeLadderOutput& output : step(ladder_, event, now())) {
+  // ---- what was decided ----
+
+  void apply(const NodesEvent& event) {
+    for (const NodesOutput& output : step(nodes_, event, now())) {
       std::visit([this](const auto& o) { perform(o); }, output);
     }
     arm_deadline_timer();
@@ -229,7 +245,7 @@ class LocalNodes {
   void perform(const NodeDecision& output) {
     last_line_ = output.line;
     say("lockstep: " + output.line);
-    if (output.rung.empty()) return;
+    if (output.level.empty()) return;
     if (output.gives_up) return send_to_node_0(restart_decision(output));
     pending_decision_ = output;
   }
@@ -273,14 +289,13 @@ class LocalNodes {
     agent.termination_fd = ::memfd_create("lockstep-termination-message", MFD_CLOEXEC);
     if (agent.termination_fd < 0) return unavailable("no memory for its termination message");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
-    if (pending_decision_ && (pending_decision_->rung == "gang" ? node == 0 : node == pending_decision_->node)) {
+    if (pending_decision_ && (pending_decision_->level == "gang" ? node == 0 : node == pending_decision_->node)) {
       launch.environment[std::string(env::kStartedBecause)] =
           encode(MemberMessage(restart_decision(*pending_decision_)));
       pending_decision_.reset();
     }
     const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };
     launch.environment[std::string(env::kTerminationLog)] = path_of(agent.termination_fd);
-    launch.environment[std::string(env::kCheckpointMark)] = path_of(checkpoint_mark_fd_);
     // Node 0 writes to the terminal itself, because of its progress line.
     std::array<int, 2> out{-1, -1};
     std::array<int, 2> err{-1, -1};
@@ -323,7 +338,7 @@ class LocalNodes {
   // ---- time ----
 
   void arm_deadline_timer() {
-    std::optional<TimePoint> next = ladder_.deadline;
+    std::optional<TimePoint> next = nodes_.deadline;
     for (const Agent& agent : agents_) {
       if (!agent.stopped_since) continue;
       const TimePoint look =
@@ -345,20 +360,17 @@ class LocalNodes {
       apply(NodeSilent{.node = static_cast<int>(node),
                        .since = std::chrono::duration_cast<std::chrono::milliseconds>(now() - *since)});
     }
-    apply(NodeLadderTick{});
+    apply(NodesTick{});
   }
 
   const LocalNodesOptions& options_;  // outlives this object: owned by run_local_nodes
   LocalNetwork network_;
-  // The agents write the step of the newest checkpoint into it. If it cannot be made (no memory), a new checkpoint does
-  // not reset the count of restarts.
-  int checkpoint_mark_fd_ = ::memfd_create("lockstep-checkpoint-mark", MFD_CLOEXEC);
   std::string program_;
   boost::asio::io_context loop_;
   boost::asio::signal_set stop_signals_;
   boost::asio::signal_set child_signals_;
   boost::asio::steady_timer deadline_timer_;
-  NodeLadderState ladder_;
+  NodesState nodes_;
   std::vector<Agent> agents_;  // by node
   std::string last_line_;
   std::optional<NodeDecision> pending_decision_;  // a decision that no agent has received yet
@@ -401,7 +413,7 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   Environment& environment = launch.environment;
   for (const std::string_view name :
        {env::kNodeRank, env::kNumNodes, env::kMinNodes, env::kMaxNodes, env::kNprocPerNode, env::kCoordinator,
-        env::kJobCompletionIndex, env::kStartedBecause, env::kCheckpointMark}) {
+        env::kJobCompletionIndex, env::kStartedBecause}) {
     environment.erase(std::string(name));
   }
   environment[std::string(env::kToken)] = network.token;

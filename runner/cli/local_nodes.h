@@ -1,7 +1,7 @@
 // `lockstep run --local_nodes N`: several nodes on one machine, each an agent of its own, as on a cluster.
 //
 // Role: the parent process of the agents, in place of the operator. It starts them, relays their output, replaces one
-// that ends (recovery/node_ladder decides), and forwards signals. The agents are killed if it dies.
+// that ends (recovery/node_restarts decides), and forwards signals. The agents are killed if it dies.
 // Threads: one event loop on the calling thread.
 #pragma once
 

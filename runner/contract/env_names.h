@@ -44,8 +44,6 @@ inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
 // From the same: why this agent was started in place of an earlier one, a RestartDecision as a line
 // (contract/coordination.h).
 inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
-// From the same: the file into which the agents write the newest durable step (agent/checkpoint_mark.h).
-inline constexpr std::string_view kCheckpointMark = "LOCKSTEP_CHECKPOINT_MARK";
 
 // From the program that starts the agent in a foreign image (agent_folder_main.cc): before the names of variables that
 // our loader must not see, and the user's program gets back.

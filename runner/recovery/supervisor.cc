@@ -409,7 +409,7 @@ class SupervisorStepper {
     }
   }
 
-  // ---- a bad end, and the ladder ----
+  // ---- a bad end: a restart, or the node gives up ----
 
   [[nodiscard]] WorkerEndRecord record_of(const WorkerEnded& event, const SupervisedWorker& w) const {
     WorkerEndRecord record{.local_rank = event.local_rank,
@@ -433,7 +433,7 @@ class SupervisorStepper {
                    .is_configuration_changed = termination_reason(end.code, end.message) == kConfigurationChanged,
                    .after_first_commit = has_trained()});
     if (verdict.consequence != Consequence::kRestart) return give_up(end, "", true);
-    climb_the_ladder(end, verdict.avoids_machine);
+    restart_or_give_up(end, verdict.avoids_machine);
   }
 
   // Records the end and reports it. Returns false when no restart is to follow, because the job is over or stops. (The
@@ -459,7 +459,7 @@ class SupervisorStepper {
                              (s_.complete ? ", after training was complete" : ", after the job had ended")});
   }
 
-  void climb_the_ladder(const WorkerEndRecord& end, bool is_machine_at_fault) {
+  void restart_or_give_up(const WorkerEndRecord& end, bool is_machine_at_fault) {
     if (s_.leaves_because) return give_up(end, "", false);
     if (worker(end.local_rank).incidents_seen == s_.incidents) {
       count_incident();

@@ -5,7 +5,7 @@
 // and it tells the member whether the workers are ready, what broke, and when they are done. The two exchange the same
 // messages that the member exchanges with the coordinator (contract/coordination.h).
 //
-// The ladder: a worker that ends badly is started again at once, alone; the others keep their state and wait. Each
+// A worker that ends badly is started again at once, alone; the others keep their state and wait. Each
 // incident counts against max_restarts for kRestartWindow; a new checkpoint clears the count. Several ends in one
 // placement are one incident; so are the ends of several processes that were started again after the same incident and
 // end before they are placed. The node gives up, alone, when it has used up max_restarts; when one incident is followed

@@ -42,8 +42,8 @@ OF_A_GROUP = {"descriptors": 4, "sockets": 3, "threads": 2, "memfds": 0}
 COLLECTIVE_TIMEOUT_SECONDS = 60
 GIVEN_UP_FOR_SECONDS = COLLECTIVE_TIMEOUT_SECONDS + 15
 STEPS_BETWEEN = (20, 60)  # from one recovery to the next wound
-# If the replacements of a node live shorter than this (kShortLife) three times in a row, the ladder rightly restarts
-# all nodes together from a checkpoint, which this test does not want.
+# A node whose replacements come no further three times in a row is rightly restarted together with all others, from a
+# checkpoint, which this test does not want.
 AGENT_LIFE_SECONDS = 10.0
 
 

@@ -455,7 +455,7 @@ def test_a_stop_while_rank_0_is_started_again_keeps_the_state(lockstep, small_da
 
 
 @pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.long), 1])
-def test_node_0_shows_what_the_ladders_of_all_nodes_and_of_their_parent_decide(lockstep, small_dataset, tmp_path, node):
+def test_node_0_shows_what_all_nodes_and_their_parent_decide(lockstep, small_dataset, tmp_path, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=10_000_000)
     job.wait_for_progress(50)
     job.kill_rank(3)

@@ -35,5 +35,29 @@ TEST(RestartPolicy, blames_the_machine_for_a_device_fault_alone) {
   for (int code = 1; code < 256; ++code) EXPECT_EQ(judge_end({.code = code}).avoids_machine, code == 12) << code;
 }
 
+TEST(RestartPolicy, counts_ends_in_the_window_until_a_new_checkpoint) {
+  RestartCounts counts;
+  const RestartLimits limits{.max_restarts = 1, .window_seconds = 3600, .no_progress_restarts = 100};
+  EXPECT_EQ(count_end({}, limits, 0, counts).used_up, UsedUp::kNothing);
+  EXPECT_EQ(count_end({.is_counted = false}, limits, 10, counts).failures, 1);
+  EXPECT_EQ(count_end({}, limits, 20, counts).used_up, UsedUp::kRestarts);
+  EXPECT_EQ(count_end({}, limits, 3'700, counts).failures, 1);
+  clear_counts_at(50, counts);
+  EXPECT_EQ(count_end({}, limits, 3'710, counts).failures, 1);
+  clear_counts_at(50, counts);
+  EXPECT_EQ(count_end({}, limits, 3'720, counts).failures, 2) << "the same one is no news";
+}
+
+TEST(RestartPolicy, tries_all_nodes_before_it_gives_up_for_want_of_progress) {
+  RestartCounts counts;
+  const auto end_at = [&](int64_t step) { return count_end({.node = 1, .known_step = step}, {}, 0, counts); };
+  EXPECT_FALSE(end_at(10).is_last_try);
+  EXPECT_FALSE(end_at(10).is_last_try);
+  EXPECT_EQ(end_at(11).no_progress, 1);
+  end_at(11);
+  EXPECT_TRUE(end_at(9).is_last_try);
+  EXPECT_EQ(end_at(11).used_up, UsedUp::kNoProgress);
+}
+
 }  // namespace
 }  // namespace lockstep

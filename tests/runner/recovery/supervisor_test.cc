@@ -314,7 +314,7 @@ TEST(Supervisor, puts_the_words_of_a_worker_into_the_line) {
               HasSubstr("ended with exit code 12 (DeviceFault): CUDA error: ECC; starting"));
 }
 
-// ---- the ladder ----
+// ---- restarts, and giving up ----
 
 class SupervisorNeverRespawns : public testing::TestWithParam<int> {};
 TEST_P(SupervisorNeverRespawns, this_code) {

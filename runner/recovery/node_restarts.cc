@@ -1,28 +1,29 @@
-#include "runner/recovery/node_ladder.h"
+#include "runner/recovery/node_restarts.h"
 
 #include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/plural.h"
 #include "runner/contract/exit_code.h"
 #include "runner/recovery/restart_policy.h"
 
 namespace lockstep {
 namespace {
 
-std::string describe_node_end(const NodeEnded& end, const LadderNode& node) {
+std::string describe_node_end(const NodeEnded& end, const LocalNode& node) {
   std::string text = "node " + std::to_string(end.node) + " (pid " + std::to_string(end.pid) + ") ended with " +
                      describe_exit(end.code);
   const std::string& words = node.killed_because.empty() ? end.message : node.killed_because;
   return words.empty() ? text : text + ": " + words;
 }
 
-class Ladder {
+class NodesStepper {
  public:
-  Ladder(NodeLadderState& state, TimePoint now) : s_(state), now_(now) {}
+  NodesStepper(NodesState& state, TimePoint now) : s_(state), now_(now) {}
 
-  std::vector<NodeLadderOutput> take() && { return std::move(out_); }
+  std::vector<NodesOutput> take() && { return std::move(out_); }
 
   // Before every event.
   void begin() {
@@ -30,19 +31,19 @@ class Ladder {
     s_.last_event = now_;
   }
 
-  void operator()(const NodeLadderStarted&) {
-    LOCKSTEP_CHECK(!s_.started, "NodeLadderStarted comes once");
+  void operator()(const NodesStarted&) {
+    LOCKSTEP_CHECK(!s_.started, "NodesStarted comes once");
     s_.started = true;
-    s_.nodes.assign(static_cast<size_t>(s_.options.nodes), LadderNode{});
-    for (LadderNode& n : s_.nodes) n.attempt = s_.options.first_attempt;
+    s_.nodes.assign(static_cast<size_t>(s_.options.nodes), LocalNode{});
+    for (LocalNode& n : s_.nodes) n.attempt = s_.options.first_attempt;
     for (int i = 0; i < s_.options.nodes; ++i) launch(i);
   }
 
   void operator()(const NodeEnded& event) {
-    LadderNode& n = node(event.node);
+    LocalNode& n = node(event.node);
     LOCKSTEP_CHECK(n.is_alive, "a node ends once");
     n.is_alive = false;
-    if (event.checkpoint_step > s_.checkpoint_step) make_progress(event.checkpoint_step);
+    clear_counts_at(event.checkpoint_step, s_.counts);
     if (event.code != kSignalCodes + SIGKILL) n.killed_because.clear();  // it ended before our SIGKILL reached it
     if (event.code == 0) {
       on_complete();
@@ -56,12 +57,12 @@ class Ladder {
     } else if (s_.stop_code != 0) {
       if (!is_stop(event.code) && !n.was_killed) blame(event, "");
     } else {
-      climb(event, n);
+      restart_or_end(event, n);
     }
   }
 
   void operator()(const NodeSilent& event) {
-    LadderNode& n = node(event.node);
+    LocalNode& n = node(event.node);
     if (!n.is_alive || n.was_killed) return;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(event.since).count();
     n.killed_because = "it was silent for " + std::to_string(seconds) + " s and was killed";
@@ -77,7 +78,7 @@ class Ladder {
     stop_all(event.signal);
   }
 
-  void operator()(const NodeLadderTick&) {
+  void operator()(const NodesTick&) {
     if (!s_.kill_deadline || now_ < *s_.kill_deadline) return;
     s_.kill_deadline.reset();
     if (s_.stop_code != 0 && !s_.verdict) {
@@ -98,8 +99,8 @@ class Ladder {
  private:
   [[nodiscard]] std::chrono::seconds stop_grace() const { return s_.options.stop_timeout + kNodeStopMargin; }
 
-  LadderNode& node(int index) {
-    LOCKSTEP_CHECK(index >= 0 && index < std::ssize(s_.nodes), "a node of this ladder");
+  LocalNode& node(int index) {
+    LOCKSTEP_CHECK(index >= 0 && index < std::ssize(s_.nodes), "one of the nodes");
     return s_.nodes[static_cast<size_t>(index)];
   }
 
@@ -114,23 +115,21 @@ class Ladder {
   // ---- starting and stopping ----
 
   void launch(int index) {
-    LadderNode& n = node(index);
+    LocalNode& n = node(index);
     n.is_alive = true;
     n.was_killed = false;
     n.killed_because.clear();
-    n.started_at = now_;
     out_.emplace_back(StartNode{index, n.attempt});
   }
 
   void launch_again(int index) {
-    LadderNode& n = node(index);
+    LocalNode& n = node(index);
     ++n.attempt;
-    n.is_replacement = true;
     launch(index);
   }
 
   void kill(int index) {
-    LadderNode& n = node(index);
+    LocalNode& n = node(index);
     if (!n.is_alive || n.was_killed) return;
     n.was_killed = true;
     out_.emplace_back(KillNode{index});
@@ -147,65 +146,72 @@ class Ladder {
     if (!s_.kill_deadline) s_.kill_deadline = now_ + stop_grace();
   }
 
-  // ---- the ladder ----
+  // ---- a restart, or the end of the job ----
 
-  void climb(const NodeEnded& end, LadderNode& n) {
-    const EndVerdict verdict =
-        judge_end({.code = end.code,
-                   .is_configuration_changed = termination_reason(end.code, end.message) == kConfigurationChanged,
-                   .after_first_commit = s_.checkpoint_step >= 0});
-    // Why this end does not count against max_restarts; empty when it counts.
-    std::string uncounted = verdict.is_counted ? "" : verdict.because;
-    if (!n.killed_because.empty()) uncounted = "a lost node";
+  void restart_or_end(const NodeEnded& end, const LocalNode& n) {
+    const EndVerdict verdict = judge_end(
+        {.code = end.code,
+         .is_configuration_changed = termination_reason(end.code, end.message) == kConfigurationChanged,
+         .after_first_commit = std::max(end.step, s_.counts.furthest_step) > 0 || s_.counts.checkpoint_step >= 0});
     // A job that ended because peers were missing may find them with the next attempt. Its other ends are final.
-    const bool is_final =
-        verdict.consequence != Consequence::kRestart || (end.job_ended && end.code != code_of(ExitCode::kPeerLost));
-    if (is_final) return end_job(end, "pod", "");
-    const bool is_short = n.is_replacement && now_ - n.started_at < kShortLife;
-    n.short_lives = is_short ? n.short_lives + 1 : 0;
-    if (n.short_lives >= kShortLivesMax) return no_progress(end);
-    std::erase_if(s_.restarts, [&](TimePoint at) { return now_ - at > kRestartWindow; });
-    if (uncounted.empty()) {
-      if (std::ssize(s_.restarts) >= s_.options.max_restarts) {
-        return end_job(end, "pod",
-                       "giving up after " + std::to_string(s_.restarts.size()) + " replaced nodes (--max_restarts " +
-                           std::to_string(s_.options.max_restarts) + "); ");
-      }
-      s_.restarts.push_back(now_);
+    const bool lost_its_peers = end.code == code_of(ExitCode::kPeerLost);
+    if (verdict.consequence != Consequence::kRestart || (end.job_ended && !lost_its_peers)) {
+      return end_job(end, "pod", "");
     }
-    replace(end, uncounted);
+    const bool was_silent = !n.killed_because.empty();
+    const bool is_counted = verdict.is_counted && !was_silent;
+    const CountedEnd counted = count_end(
+        {.node = end.node,
+         .known_step = end.step,
+         .is_counted = is_counted,
+         .is_out_of_memory = end.code == code_of(ExitCode::kOutOfMemory),
+         .tells_of_progress = s_.options.has_steps && end.step >= 0 && (is_counted || (lost_its_peers && !was_silent))},
+        s_.options.limits, std::chrono::duration_cast<std::chrono::seconds>(now_.time_since_epoch()).count(),
+        s_.counts);
+    if (counted.used_up != UsedUp::kNothing) {
+      const bool was_gang = counted.used_up == UsedUp::kNoProgress;
+      return end_job(end, was_gang ? "gang" : "pod", why_given_up(end, counted.used_up));
+    }
+    if (counted.is_last_try) return restart_all(end, counted.no_progress);
+    replace(end, counted, is_counted, was_silent ? "a lost node" : verdict.because);
   }
 
-  void make_progress(int64_t checkpoint_step) {
-    s_.checkpoint_step = checkpoint_step;
-    s_.restarts.clear();
-    for (LadderNode& n : s_.nodes) n.short_lives = 0;
-    s_.gang_used = false;
+  [[nodiscard]] std::string why_given_up(const NodeEnded& end, UsedUp used_up) const {
+    const RestartLimits& limits = s_.options.limits;
+    if (used_up == UsedUp::kRestarts) {
+      const std::string max = std::to_string(limits.max_restarts);
+      return "giving up after " + max + " replaced nodes (--max_restarts " + max + "); ";
+    }
+    if (used_up == UsedUp::kOutOfMemory) return "out of memory for the second time with no checkpoint between; ";
+    return no_further(end.node, limits.no_progress_restarts) + "; ";
   }
 
-  void replace(const NodeEnded& end, const std::string& uncounted) {
-    const std::string count = uncounted.empty() ? "replacement " + std::to_string(s_.restarts.size()) + " of " +
-                                                      std::to_string(s_.options.max_restarts)
-                                                : "not counted: " + uncounted;
+  [[nodiscard]] std::string no_further(int node, int times) const {
+    const int64_t step = s_.counts.furthest_step;
+    return plural(times, "time") + " in a row a restart of node " + std::to_string(node) + " came no further than " +
+           (step <= 0 ? "its start" : "step " + std::to_string(step));
+  }
+
+  void replace(const NodeEnded& end, const CountedEnd& counted, bool is_counted, const std::string& because) {
+    const std::string count = is_counted ? "replacement " + std::to_string(counted.failures) + " of " +
+                                               std::to_string(s_.options.limits.max_restarts)
+                                         : "not counted: " + because;
     out_.emplace_back(NodeDecision{.node = end.node,
                                    .code = end.code,
-                                   .rung = "pod",
-                                   .is_counted = uncounted.empty(),
+                                   .level = "pod",
+                                   .is_counted = is_counted,
                                    .line = describe_node_end(end, node(end.node)) + "; starting it again as attempt " +
                                            std::to_string(node(end.node).attempt + 1) + " (" + count + ")"});
     launch_again(end.node);
   }
 
-  void no_progress(const NodeEnded& end) {
-    const std::string why = std::to_string(kShortLivesMax) + " replacements in a row lived less than " +
-                            std::to_string(kShortLife.count()) + " s";
-    if (s_.gang_used) return end_job(end, "gang", why + ", after all nodes had been started again together; ");
-    s_.gang_used = true;
+  void restart_all(const NodeEnded& end, int no_progress) {
     s_.gang_stopping = true;
     out_.emplace_back(NodeDecision{.node = end.node,
                                    .code = end.code,
-                                   .rung = "gang",
-                                   .line = describe_node_end(end, node(end.node)) + "; " + why +
+                                   .level = "gang",
+                                   .line = describe_node_end(end, node(end.node)) + "; " +
+                                           no_further(end.node, no_progress - 1) +
                                            ": stopping all nodes and starting them again together"});
     stop_all(SIGTERM);
   }
@@ -224,11 +230,11 @@ class Ladder {
         FinishNodes{.code = end.code, .message = prefix + describe_node_end(end, node(end.node)), .node = end.node};
   }
 
-  void end_job(const NodeEnded& end, const std::string& rung, const std::string& prefix) {
+  void end_job(const NodeEnded& end, const std::string& level, const std::string& prefix) {
     blame(end, prefix);
     out_.emplace_back(NodeDecision{.node = end.node,
                                    .code = end.code,
-                                   .rung = rung,
+                                   .level = level,
                                    .gives_up = true,
                                    .line = s_.verdict->message + "; ending the job"});
     stop_all(SIGTERM);
@@ -240,10 +246,7 @@ class Ladder {
     if (s_.stop_code != 0) return finish(FinishNodes{.code = s_.stop_code, .message = stop_words(s_.stop_code)});
     if (!std::exchange(s_.gang_stopping, false)) return;
     s_.kill_deadline.reset();
-    for (int i = 0; i < s_.options.nodes; ++i) {
-      node(i).short_lives = 0;
-      launch_again(i);
-    }
+    for (int i = 0; i < s_.options.nodes; ++i) launch_again(i);
   }
 
   void finish(FinishNodes output) {
@@ -251,20 +254,20 @@ class Ladder {
     out_.emplace_back(std::move(output));
   }
 
-  NodeLadderState& s_;  // the caller's, for one step
+  NodesState& s_;  // the caller's, for one step
   TimePoint now_;
-  std::vector<NodeLadderOutput> out_;
+  std::vector<NodesOutput> out_;
 };
 
 }  // namespace
 
-std::vector<NodeLadderOutput> step(NodeLadderState& state, const NodeLadderEvent& event, TimePoint now) {
+std::vector<NodesOutput> step(NodesState& state, const NodesEvent& event, TimePoint now) {
   if (state.finished) return {};
-  Ladder ladder(state, now);
-  ladder.begin();
-  std::visit(ladder, event);
-  ladder.settle();
-  return std::move(ladder).take();
+  NodesStepper stepper(state, now);
+  stepper.begin();
+  std::visit(stepper, event);
+  stepper.settle();
+  return std::move(stepper).take();
 }
 
 }  // namespace lockstep
