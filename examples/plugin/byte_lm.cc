@@ -49,7 +49,6 @@ std::string name_of_file(const std::string& path) { return path.substr(path.rfin
 void add_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& text = table.text("text", FlagScope::kMaths, "a file", &Options::text, "the text to learn (required)");
-  text.names_path = NamesPath::kFile;
   text.identity = name_of_file;  // only the name counts, so that a run can resume when the file was moved
   table.group("Model");
   table.integer("context", FlagScope::kMaths, 1, kWidthMax, &Options::context, "bytes that are read at once");

@@ -2,14 +2,12 @@
 
 #include <fcntl.h>
 #include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp is POSIX
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -18,10 +16,11 @@
 #include <utility>
 #include <variant>
 
+#include "runner/agent/program_command.h"
+#include "runner/base/fd.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
 #include "runner/cli/demo_data.h"
-#include "runner/cli/own_machine.h"
 #include "runner/cli/own_run.h"
 #include "runner/cli/parse_command.h"
 #include "runner/cli/run_figures.h"
@@ -75,16 +74,16 @@ void declare(CLI::App& app, BenchArguments& arguments) {
 // A temporary folder below TMPDIR, removed at the end.
 class ScratchFolder {
  public:
+  // kUnavailable names the folder in which none can be made.
   static Result<std::unique_ptr<ScratchFolder>> make(const Environment& environment) {
     std::string below = variable(environment, kTmpDir);
     if (below.empty()) below = "/tmp";
     std::string pattern = below + "/lockstep-bench-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) {
-      return Error{ErrorCode::kUnavailable, "cannot make a folder in " + below + ": " + std::strerror(errno) +
-                                                "; name another one in " + kTmpDir};
-    }
-    return std::unique_ptr<ScratchFolder>(new ScratchFolder(pattern));
+    if (::mkdtemp(pattern.data()) != nullptr) return std::make_unique<ScratchFolder>(pattern);
+    return Error{ErrorCode::kUnavailable,
+                 "cannot make a folder in " + below + ": " + std::strerror(errno) + "; name another one in " + kTmpDir};
   }
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
   ~ScratchFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -94,54 +93,22 @@ class ScratchFolder {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
 
 // The file that receives a run's output.
-class OutputFile {
- public:
-  explicit OutputFile(const std::string& path)
-      : fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {}
-  ~OutputFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  [[nodiscard]] int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+Fd output_file(const std::string& path) {
+  return Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+}
 
 std::string last_lines(const std::string& path) {
   std::ifstream file(path);
-  std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-    if (lines.size() > kErrorLinesShown) lines.pop_front();
-  }
+  LastLines lines;
+  for (std::string line; std::getline(file, line);) lines.add(line);
   std::string text;
-  for (const std::string& line : lines) text += line + "\n";
+  for (const std::string& line : lines.newest(kErrorLinesShown)) text += line + "\n";
   return text;
 }
-
-// A line on a terminal that is redrawn in place; prints nothing when the output is not a terminal.
-class LiveLine {
- public:
-  void show(const std::string& text) const {
-    if (is_terminal_) write("\r\033[K" + text);
-  }
-  void clear() const {
-    if (is_terminal_) write("\r\033[K");
-  }
-
- private:
-  static void write(const std::string& text) {
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-  }
-  bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
-};
 
 struct Bench {
   BenchArguments arguments;
@@ -191,7 +158,10 @@ std::string heading(const Bench& bench) {
   const auto row = [&text](const std::string& label, const std::string& value) {
     text += "  " + label + std::string(8 - label.size(), ' ') + value + "\n";
   };
-  row("device", device_words(bench.machine));
+  const OwnMachine& machine = bench.machine;
+  const std::string gpus =
+      plural(machine.gpus, "GPU") + (machine.gpu_name.empty() ? "" : " (" + machine.gpu_name + ")");
+  row("device", (machine.gpus == 0 ? "CPU" : gpus) + ", " + plural(machine.cores, "core"));
   if (bench.threads) row("", plural(*bench.threads, "thread") + " for each rank");
   row("data", bench.run.data_title);
   const std::string batch = std::to_string(bench.run.config.training.batch_size);
@@ -218,7 +188,7 @@ OrderedJson report(const Bench& bench, const std::vector<ScalingRow>& rows) {
   return {{"workload", bench.workload->name},
           {"arguments", bench.run.arguments},
           {"device", on_cpu ? "cpu" : "cuda"},
-          {"device_name", on_cpu ? bench.machine.cpu_name : bench.machine.gpu_name},
+          {"device_name", bench.machine.gpu_name},
           {"gpus", bench.machine.gpus},
           {"cores", bench.machine.cores},
           {"threads_per_rank", bench.threads ? OrderedJson(*bench.threads) : OrderedJson()},
@@ -234,25 +204,15 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
   const ScalingOptions& scaling = bench.arguments.scaling;
   const std::string folder = scratch + "/run-" + std::to_string(ranks);
   const std::string stderr_path = scratch + "/stderr-" + std::to_string(ranks);
-  const OutputFile output(scratch + "/stdout-" + std::to_string(ranks));
-  const OutputFile errors(stderr_path);
-  const LiveLine live;
-  const std::string all_steps = std::to_string(scaling.warmup_steps + scaling.steps);
-  live.show("  " + plural(ranks, "rank") + ": starting");
+  const Fd output = output_file(scratch + "/stdout-" + std::to_string(ranks));
+  const Fd errors = output_file(stderr_path);
   const Result<int> code =
       run_to_end({.arguments = arguments_of(
                       {.ranks = ranks, .folder = folder, .on_cpu = trains_on_cpu(bench), .threads = bench.threads},
                       scaling, bench.run, *bench.workload),
                   .environment = bench.environment,
-                  .stdout_fd = output.fd(),
-                  .stderr_fd = errors.fd()},
-                 [&] {
-                   const Result<RunFigures> figures = read_run_figures(folder);
-                   if (!figures.ok() || figures->steps.empty()) return;
-                   live.show("  " + plural(ranks, "rank") + ": step " + std::to_string(figures->steps.back().step) +
-                             " of " + all_steps);
-                 });
-  live.clear();
+                  .stdout_fd = output.get(),
+                  .stderr_fd = errors.get()});
   const std::string which = "the run with " + plural(ranks, "rank");
   if (!code.ok()) return Failure{ExitCode::kCrash, which + ": " + code.error().message};
   if (is_stop(*code)) return Failure{static_cast<ExitCode>(*code), which + " was " + stop_words(*code)};
@@ -261,14 +221,12 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
                    which + " ended with code " + std::to_string(*code) + ":\n" + last_lines(stderr_path)};
   }
   const Result<RunFigures> figures = read_run_figures(folder);
-  const Result<Throughput> throughput =
-      figures.ok() ? throughput_after(*figures, scaling.warmup_steps) : Result<Throughput>(figures.error());
-  if (!throughput.ok()) {
-    return Failure{ExitCode::kCrash, which + " left nothing to measure: " + throughput.error().message};
-  }
+  const Result<double> rate =
+      figures.ok() ? samples_per_second_after(*figures, scaling.warmup_steps) : Result<double>(figures.error());
+  if (!rate.ok()) return Failure{ExitCode::kCrash, which + " left nothing to measure: " + rate.error().message};
   std::error_code ignored;  // what cannot be removed now is removed with the scratch folder
   std::filesystem::remove_all(folder, ignored);
-  return throughput->samples_per_second();
+  return *rate;
 }
 
 int fail(std::ostream& err, const std::string& message, ExitCode code) {
@@ -305,7 +263,6 @@ CommandShape bench_shape() {
   declare(app, arguments);
   CommandShape scaling = shape_of(app);
   scaling.name = "scaling";
-  scaling.help = "the speed-up by more ranks";
   scaling.subcommands = run_shape(all_workload_flags()).subcommands;
   for (CommandShape& workload : scaling.subcommands) {
     for (const OptionShape& option : scaling.options) {

@@ -13,27 +13,22 @@ class App;
 
 namespace lockstep {
 
-enum class Takes { kNothing, kWord, kFile, kFolder };
-
 struct OptionShape {
   std::vector<std::string> names;  // "--nproc", "--nproc_per_node"
-  Takes takes = Takes::kWord;
+  bool takes_value = true;
   std::vector<std::string> words;  // all allowed values, if known
-  std::string help;
-  bool takes_dashes = false;  // dashes may stand for underscores in its names
+  bool takes_dashes = false;       // dashes may stand for underscores in its names
 };
 
 struct CommandShape {
   std::string name;
-  std::string help;
   std::vector<CommandShape> subcommands;
   std::vector<OptionShape> options;
-  Takes positional = Takes::kNothing;  // the kind of its positional argument
-  std::vector<std::string> positional_words;
 };
 
-// Recognises files, folders and lists of words by CLI11's type names: FILE…, FOLDER or DIR, {a,b}.
 CommandShape shape_of(const CLI::App& app);
+// A command whose subcommands have nothing of their own.
+CommandShape shape_of_names(const std::vector<std::string>& subcommands);
 
 // `lockstep run`: the workloads, each with its flags.
 CommandShape run_shape(const WorkloadList& workloads);

@@ -1,7 +1,8 @@
 // `lockstep completion bash|zsh|fish`, and `lockstep __complete WORD… CURRENT`, which its scripts call.
 //
-// The scripts do not contain our commands: at each Tab they call this program, which knows its own flags. A new command
-// is one line in kCommands (completion.cc). Threads: one.
+// The scripts do not contain our commands: at each Tab they call this program, which knows its own flags, and offer
+// what it prints, one candidate per line; where it prints nothing they complete paths. A new command is one line in
+// kCommands (completion.cc). Threads: one.
 #pragma once
 
 #include <ostream>
@@ -18,21 +19,10 @@ CommandShape lockstep_shape();
 // The names of all commands.
 std::vector<std::string> command_names();
 
-struct Candidate {
-  std::string text;
-  std::string help;
-};
-
-struct Completion {
-  std::vector<Candidate> candidates;
-  Takes rest = Takes::kNothing;  // kFile, kFolder: the shell completes paths, too
-};
-
-// `words`: those between the program's name and the word at the cursor. `current`: the beginning of that word. Pure.
-Completion complete(const CommandShape& root, const std::vector<std::string>& words, const std::string& current);
-
-// One line per candidate, "text<tab>help", and a last line :none, :file or :folder.
-std::string to_lines(const Completion& completion);
+// What may stand at the cursor: commands, flags, values of flags that are words. `words`: those between the program's
+// name and the word at the cursor. `current`: the beginning of that word. Pure.
+std::vector<std::string> complete(const CommandShape& root, const std::vector<std::string>& words,
+                                  const std::string& current);
 
 // `args`: those after `lockstep completion`. Exit codes: 0, 2.
 int completion_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);

@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "runner/cli/demo_data.h"
-#include "runner/cli/own_machine.h"
 #include "runner/cli/own_run.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/exit_code.h"
@@ -252,7 +251,7 @@ std::vector<std::string> with_flag(const std::vector<std::string>& arguments, co
 
 CommandShape demo_shape() {
   CommandShape shape = run_shape(all_workload_flags());
-  shape.options = {{.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all about the demo"}};
+  shape.options = {{.names = {"--help", "-h"}, .takes_value = false}};
   return shape;
 }
 

@@ -4,26 +4,23 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
 
+#include "runner/base/cgroup.h"
 #include "runner/base/fork.h"
 #include "runner/base/shell_word.h"
 #include "runner/cli/local_nodes.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/doctor/collect.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{250};
 constexpr const char* kNowhere = "/dev/null";
 
 // What the operator, agents and launchers write. It speaks of another run, so a run of its own must not read it.
@@ -49,55 +46,32 @@ bool is_foreign(std::string_view name) {
           std::ranges::any_of(kForeignPrefixes, [name](std::string_view prefix) { return name.starts_with(prefix); }));
 }
 
-// Waits for one child.
-class ChildWatch {
+// The signals that are passed on, and that of a child's end; blocked as long as this lives.
+class Signals {
  public:
-  // To be made before the child is started, so that no signal is missed.
-  explicit ChildWatch(const std::function<void()>& on_tick)
-      : on_tick_(on_tick), signals_(loop_, SIGINT, SIGTERM, SIGCHLD), tick_(loop_) {
-    if (!ignores_hangup()) signals_.add(SIGHUP);
+  Signals() {
+    ::sigemptyset(&set_);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set_, signal);
+    if (!ignores_hangup()) ::sigaddset(&set_, SIGHUP);
+    ::sigprocmask(SIG_BLOCK, &set_, &before_);
   }
+  ~Signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
 
-  int wait_for(pid_t pid) {
-    pid_ = pid;
-    wait_for_signals();
-    wait_for_tick();
-    loop_.run();
-    return code_;
+  // The child's exit code.
+  int wait_for(pid_t pid) const {
+    int status = 0;
+    while (::waitpid(pid, &status, WNOHANG) != pid) {
+      int signal = 0;
+      if (::sigwait(&set_, &signal) == 0 && signal != SIGCHLD) ::kill(pid, signal);
+    }
+    return exit_code_of_wait_status(status);
   }
 
  private:
-  void wait_for_signals() {
-    signals_.async_wait([this](boost::system::error_code error, int signal) {
-      if (error) return;
-      if (signal != SIGCHLD) ::kill(pid_, signal);
-      if (signal == SIGCHLD && reap()) return loop_.stop();
-      wait_for_signals();
-    });
-  }
-
-  void wait_for_tick() {
-    tick_.expires_after(kTick);
-    tick_.async_wait([this](boost::system::error_code error) {
-      if (error) return;
-      on_tick_();
-      wait_for_tick();
-    });
-  }
-
-  bool reap() {
-    int status = 0;
-    if (::waitpid(pid_, &status, WNOHANG) != pid_) return false;
-    code_ = exit_code_of_wait_status(status);
-    return true;
-  }
-
-  const std::function<void()>& on_tick_;  // outlives this: run_to_end's own
-  boost::asio::io_context loop_;
-  boost::asio::signal_set signals_;
-  boost::asio::steady_timer tick_;
-  pid_t pid_ = -1;
-  int code_ = code_of(ExitCode::kCrash);
+  sigset_t set_{};
+  sigset_t before_{};
 };
 
 }  // namespace
@@ -110,18 +84,27 @@ Environment environment_of_own_run(const Environment& environment) {
   return own;
 }
 
-Result<int> run_to_end(const OwnRun& run, const std::function<void()>& on_tick) {
+Result<int> run_to_end(const OwnRun& run) {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return Error{ErrorCode::kUnavailable, "cannot read /proc/self/exe: " + error.message()};
   NodeLaunch launch{.arguments = {}, .environment = run.environment};
   if (run.is_run) launch.arguments.emplace_back("run");
   launch.arguments.insert(launch.arguments.end(), run.arguments.begin(), run.arguments.end());
-  ChildWatch watch(on_tick);
+  const Signals signals;
   const pid_t pid =
       start_agent(program.string(), launch, AgentDescriptors{.stdout_fd = run.stdout_fd, .stderr_fd = run.stderr_fd});
   if (pid < 0) return Error{ErrorCode::kUnavailable, std::string("no process for the run: ") + std::strerror(errno)};
-  return watch.wait_for(pid);
+  return signals.wait_for(pid);
+}
+
+OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device) {
+  OwnMachine machine{.cores = usable_cores()};
+  if (!LOCKSTEP_BUILD_HAS_CUDA || device == DeviceChoice::kCpu) return machine;
+  const doctor::DriverFacts driver = doctor::inspect_driver(environment);
+  machine.gpus = static_cast<int>(driver.visible.size());
+  if (!driver.gpus.empty()) machine.gpu_name = driver.gpus.front().name;
+  return machine;
 }
 
 std::string command_line_of(const std::string& program, const std::vector<std::string>& words) {

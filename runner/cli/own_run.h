@@ -1,13 +1,13 @@
-// Starts `lockstep run` on this machine as a process of its own, for `lockstep demo` and `lockstep bench`.
-// Threads: the caller's, which must be the process's only one.
+// Starts `lockstep run` on this machine as a process of its own, for `lockstep demo` and `lockstep bench`, and says
+// what it has to run on. Threads: the caller's, which must be the process's only one.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "runner/base/environment.h"
 #include "runner/base/result.h"
+#include "runner/launch/launch_options.h"
 
 namespace lockstep {
 
@@ -24,10 +24,16 @@ struct OwnRun {
 };
 
 // Runs it to its end and returns its exit code. SIGINT, SIGTERM and SIGHUP of this process are forwarded to it, and it
-// is killed if this process dies. `on_tick` is called a few times a second meanwhile. kUnavailable: it cannot be
-// started.
-Result<int> run_to_end(
-    const OwnRun& run, const std::function<void()>& on_tick = [] {});
+// is killed if this process dies. kUnavailable: it cannot be started.
+Result<int> run_to_end(const OwnRun& run);
+
+struct OwnMachine {
+  int gpus = 0;          // GPUs that a run would use; 0: it trains on the CPU
+  std::string gpu_name;  // name of the first GPU; empty: not known
+  int cores = 1;         // cores that this process may use (usable_cores)
+};
+// Loads the driver's libraries, unless --device cpu asks for none.
+OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device);
 
 // A command line for a shell: `program` (as the user called this program) and these words, quoted.
 std::string command_line_of(const std::string& program, const std::vector<std::string>& words);

@@ -61,15 +61,16 @@ Result<RunFigures> read_run_figures(const std::string& folder) {
   return parse_run_figures(text);
 }
 
-Result<Throughput> throughput_after(const RunFigures& figures, int64_t warmup_steps) {
+Result<double> samples_per_second_after(const RunFigures& figures, int64_t warmup_steps) {
   const auto base = std::find_if(figures.steps.begin(), figures.steps.end(),
                                  [warmup_steps](const LoggedStep& line) { return line.step >= warmup_steps; });
   if (base == figures.steps.end() || base + 1 == figures.steps.end()) {
     return Error{ErrorCode::kNotFound, "no lines of two steps after the first " + std::to_string(warmup_steps)};
   }
-  Throughput throughput{.samples = 0, .seconds = figures.steps.back().time - base->time};
-  for (auto line = base + 1; line != figures.steps.end(); ++line) throughput.samples += line->samples;
-  if (throughput.seconds > 0.0 && throughput.samples > 0) return throughput;
+  const double seconds = figures.steps.back().time - base->time;
+  int64_t samples = 0;
+  for (auto line = base + 1; line != figures.steps.end(); ++line) samples += line->samples;
+  if (seconds > 0.0 && samples > 0) return static_cast<double>(samples) / seconds;
   return Error{ErrorCode::kNotFound, "no samples, or no time between the lines"};
 }
 

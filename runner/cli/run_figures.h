@@ -35,13 +35,8 @@ RunFigures parse_run_figures(std::string_view text);
 // Reads metrics.jsonl of a run's folder. Errors: those of reading the file.
 Result<RunFigures> read_run_figures(const std::string& folder);
 
-struct Throughput {
-  int64_t samples = 0;
-  double seconds = 0.0;
-  [[nodiscard]] double samples_per_second() const { return static_cast<double>(samples) / seconds; }
-};
 // From the first line at or after `warmup_steps` to the last one. kNotFound: no two such lines, or no time between
 // them.
-Result<Throughput> throughput_after(const RunFigures& figures, int64_t warmup_steps);
+Result<double> samples_per_second_after(const RunFigures& figures, int64_t warmup_steps);
 
 }  // namespace lockstep

@@ -115,22 +115,17 @@ void add_evaluation_flags(FlagTableBuilder& table) {
   table.group("Evaluation, logs, checkpoints");
   Flag& train_dir = table.text("train_dir", kThisProcess, "a name or a path", IN(training.train_dir),
                                "output folder <data set>_<train_dir>; with a '/' it is the folder itself");
-  train_dir.names_path = NamesPath::kFolder;
   train_dir.is_train_dir = true;
   Flag& eval_every = table.integer("eval_every", kAllRanks, 0, kCountMax, IN(training.eval_every),
                                    "epochs between evaluations; 0: only at the end");
   eval_every.aliases = {"eval_step"};
   eval_every.changes_evaluations = true;
   table.boolean("inference_only", kAllRanks, IN(training.inference_only), "evaluate and stop");
-  table
-      .text("state_dict_path", kAllRanks, "a file", IN(training.state_dict_path),
-            "start from these weights: .safetensors, .pt or .pth")
-      .names_path = NamesPath::kFile;
-  table
-      .text(
-          "resume", kAllRanks, "a checkpoint folder or a file", IN(training.resume),
-          "continue from this checkpoint, whichever run wrote it, or from a .pt or .pth file with an optimizer's state")
-      .names_path = NamesPath::kFile;
+  table.text("state_dict_path", kAllRanks, "a file", IN(training.state_dict_path),
+             "start from these weights: .safetensors, .pt or .pth");
+  table.text(
+      "resume", kAllRanks, "a checkpoint folder or a file", IN(training.resume),
+      "continue from this checkpoint, whichever run wrote it, or from a .pt or .pth file with an optimizer's state");
   table
       .integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
                "steps between lines in metrics.jsonl and TensorBoard")
@@ -291,15 +286,12 @@ void add_program_flags(FlagTableBuilder& table) {
 
 void add_task_flags(FlagTableBuilder& table) {
   table.group("Checkpoint and result");
-  table
-      .text("checkpoint", kThisProcess, "a folder or a file", IN(task.checkpoint),
-            "weights: a run's folder (its newest checkpoint), a step folder in it, or a file .safetensors, .pt or .pth "
-            "(required)")
-      .names_path = NamesPath::kFolder;
-  table
-      .text("out", kThisProcess, "a file", IN(task.out),
-            "write the result to this file, which appears when it is complete, instead of to standard output")
-      .names_path = NamesPath::kFile;
+  table.text(
+      "checkpoint", kThisProcess, "a folder or a file", IN(task.checkpoint),
+      "weights: a run's folder (its newest checkpoint), a step folder in it, or a file .safetensors, .pt or .pth "
+      "(required)");
+  table.text("out", kThisProcess, "a file", IN(task.out),
+             "write the result to this file, which appears when it is complete, instead of to standard output");
   table.choice("device", kThisProcess, {"auto", "cuda", "cpu"}, IN(launch.device), "where to compute");
   table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads),
                 "threads; 0: all available cores (affinity, cgroup)");
@@ -465,7 +457,6 @@ std::string number_text(double value) {
 
 Flag& FlagTableBuilder::train_dir_path(const char* name) {
   Flag& flag = add(name, FlagScope::kThisProcess, "a folder", "output folder, as a path in --train_dir");
-  flag.names_path = NamesPath::kFolder;
   flag.is_train_dir = true;
   flag.set = [](std::string_view text, RunConfig& config) {
     if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;

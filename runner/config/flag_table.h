@@ -23,8 +23,6 @@ enum class FlagScope {
   kMaths,        // changes the trained parameters: part of config_hash
 };
 
-enum class NamesPath { kNo, kFile, kFolder };
-
 struct Flag {
   std::string name;  // the guide's spelling, underscores, no dashes in front
   std::vector<std::string> aliases;
@@ -33,9 +31,8 @@ struct Flag {
   std::string help;
   FlagScope scope = FlagScope::kThisProcess;
   bool is_bool = false;
-  std::vector<std::string> words;         // the allowed values, for a choice; else empty
-  NamesPath names_path = NamesPath::kNo;  // for completion in a shell
-  bool is_train_dir = false;              // --train_dir, or a workload's own name for it
+  std::vector<std::string> words;  // the allowed values, for a choice; else empty
+  bool is_train_dir = false;       // --train_dir, or a workload's own name for it
   // Returns what the flag needs to have an effect and `config` lacks, for example "--use_amp"; "" when it lacks
   // nothing. A flag without effect is not part of the maths, and the start table says so if it was given. No function:
   // the flag always has an effect.

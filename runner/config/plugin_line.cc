@@ -22,7 +22,6 @@ Json describe_flags(const std::vector<Flag>& table, const RunConfig& defaults) {
                     {"scope", static_cast<int>(flag.scope)},
                     {"is_bool", flag.is_bool},
                     {"words", flag.words},
-                    {"names_path", static_cast<int>(flag.names_path)},
                     {"is_train_dir", flag.is_train_dir},
                     {"default", flag.get(defaults)}});
   }
@@ -72,7 +71,6 @@ void add_described_flags(const Json& list, Options options, FlagTableBuilder& ta
     flag.aliases = entry.at("aliases").get<std::vector<std::string>>();
     flag.is_bool = entry.at("is_bool");
     flag.words = entry.at("words").get<std::vector<std::string>>();
-    flag.names_path = static_cast<NamesPath>(entry.at("names_path").get<int>());
     flag.set = [name, options](std::string_view text, RunConfig& config) {
       std::any_cast<Texts&>(options(config))[name] = text;
       return true;

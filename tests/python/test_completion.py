@@ -97,8 +97,3 @@ def test_commands_workloads_flags_values_and_paths_complete(shell):
     shell.completed("lockstep ckpt ver", "lockstep ckpt verify ")
     shell.completed("lockstep ckpt ls check", "lockstep ckpt ls checkpoint-folder/")
     shell.completed("lockstep chaos kill-a", "lockstep chaos kill-agent ")
-
-
-def test_folders_are_no_files_where_a_folder_is_wanted(shell):
-    shell.completed("lockstep run sasrec --data_dir data-f" + TAB + "; echo do''ne\n", "done\n")
-    assert "data-file" not in shell.said

@@ -51,7 +51,6 @@ void add_gpt2rec_data_flags(FlagTableBuilder& table) {
   Flag& path = table.text("data_path", kMaths, "a folder or a file", &Gpt2recOptions::data_path,
                           "ratings with users and films: a folder as MovieLens-1M, MovieLens-100K or RecBole have one; "
                           "generated: made in memory (required)");
-  path.names_path = NamesPath::kFile;
   path.identity = dataset_name;
   Flag& ratio =
       table.custom("split_ratio", kMaths, "three numbers that sum to 1, the first two above 0, as 0.8,0.1,0.1",
@@ -75,12 +74,10 @@ void add_gpt2_flags(FlagTableBuilder& table) {
       table.text("gpt2_path", kMaths, "a folder", &Gpt2recOptions::gpt2_path,
                  "GPT-2 in Hugging Face's layout: config.json, model.safetensors, the tokenizer's files; empty: a "
                  "small random one (--gpt2_config)");
-  path.names_path = NamesPath::kFolder;
   path.identity = [](const std::string& value) { return value.empty() ? value : dataset_name(value); };
   Flag& tokenizer = table.text(
       "tokenizer_path", kMaths, "a folder", &Gpt2recOptions::tokenizer_path,
       "folder of vocab.json and merges.txt, or tokenizer.json; empty: --gpt2_path, or else bytes are tokens");
-  tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = path.identity;
   Flag& size = table.custom("gpt2_config", kMaths, "LAYERSxWIDTH, as 2x64, or auto",
                             "size of a random GPT-2, or the size that --gpt2_path must have; auto: any, or 2x64");

@@ -67,7 +67,6 @@ void add_jit_data_flags(FlagTableBuilder& table) {
       "data_path", kMaths, "a folder", &JitOptions::data_path,
       "JPEG and PNG files, in a folder for each class or in one, or texts; generated[:COUNT[:CLASSES]]: made "
       "in memory (required)");
-  path.names_path = NamesPath::kFolder;
   path.identity = dataset_name;
   table
       .choice("data_format", kMaths, {"auto", "images", "tokens"}, &JitOptions::data_format,
@@ -77,17 +76,14 @@ void add_jit_data_flags(FlagTableBuilder& table) {
   Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", &JitOptions::tokenizer_path,
                                "tokenizer of GPT-2 or Qwen2: vocab.json and merges.txt, or tokenizer.json; empty: "
                                "bytes are tokens");
-  tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = dataset_name;
   tokenizer.needs = needs_tokens;
   table
       .optional_integer("max_tokens", kMaths, 1, kCountMax, &JitOptions::max_tokens,
                         "tokens of a text, the last of which ends it; auto: as many as an image has pixels")
       .needs = needs_tokens;
-  table
-      .text("cache_dir", kThisProcess, "a folder", &JitOptions::cache_dir,
-            "where the prepared images are kept; empty: .lockstep in --data_path")
-      .names_path = NamesPath::kFolder;
+  table.text("cache_dir", kThisProcess, "a folder", &JitOptions::cache_dir,
+            "where the prepared images are kept; empty: .lockstep in --data_path");
   table.integer("img_size", kMaths, 4, 4096, &JitOptions::image_size, "side of the images in pixels").aliases = {
       "image_size"};
   table.boolean("flip", kMaths, &JitOptions::flip, "mirror half of the training images, drawn anew in each epoch")

@@ -25,21 +25,15 @@ void add_sample_flags(FlagTableBuilder& table) {
   table.integer("nproc", kThisProcess, 1, 1024, &SampleOptions::nproc,
                 "ranks that share the images, each on a GPU of its own where there are; changes no image");
   table.group("Results (--out: a line of JSON about them)");
-  table.text("grid", kThisProcess, "a file", &SampleOptions::grid, "a contact sheet as PNG, of at most 1024 images")
-      .names_path = NamesPath::kFile;
-  table.text("folder", kThisProcess, "a folder", &SampleOptions::folder, "each image as a file, 000000.png and so on")
-      .names_path = NamesPath::kFolder;
+  table.text("grid", kThisProcess, "a file", &SampleOptions::grid, "a contact sheet as PNG, of at most 1024 images");
+  table.text("folder", kThisProcess, "a folder", &SampleOptions::folder, "each image as a file, 000000.png and so on");
   table.group("Distance to the data");
   table.boolean("distance", kThisProcess, &SampleOptions::distance,
                 "Frechet distance to the images of --data_path; on simple features (no FID) without --fid_features");
-  table
-      .text("fid_features", kThisProcess, "a TorchScript file", &SampleOptions::fid_features,
-            "the distance on its features: it is given bytes [B, 3, H, W] and returns [B, F]")
-      .names_path = NamesPath::kFile;
-  table
-      .text("fid_stats", kThisProcess, "an .npz file", &SampleOptions::fid_stats,
-            "the statistics to compare with, mu and sigma, instead of those of --data_path")
-      .names_path = NamesPath::kFile;
+  table.text("fid_features", kThisProcess, "a TorchScript file", &SampleOptions::fid_features,
+            "the distance on its features: it is given bytes [B, 3, H, W] and returns [B, F]");
+  table.text("fid_stats", kThisProcess, "an .npz file", &SampleOptions::fid_stats,
+            "the statistics to compare with, mu and sigma, instead of those of --data_path");
 }
 
 Status check_sample(const RunConfig& config) {

@@ -32,10 +32,8 @@ void add_sasrec_data_flags(FlagTableBuilder& table) {
       "dataset", kMaths, "a name or a path", &SasrecOptions::dataset,
       "data set: a file, a folder, or a name looked for under --data_dir; generated: one made in memory; auto: "
       "the only one under --data_dir, or generated (required)");
-  dataset.names_path = NamesPath::kFile;
   dataset.identity = dataset_name;
-  table.text("data_dir", kThisProcess, "a folder", &SasrecOptions::data_dir, "where data sets are looked for by name")
-      .names_path = NamesPath::kFolder;
+  table.text("data_dir", kThisProcess, "a folder", &SasrecOptions::data_dir, "where data sets are looked for by name");
   table.optional_integer("min_count", kMaths, 0, kCountMax, &SasrecOptions::min_count,
                          "drop users and items with fewer lines, counted once; auto: 5 with ratings or times, else 0");
   table.real("max_bad_lines", kAllRanks, 0.0, 1.0, false, &SasrecOptions::max_bad_lines,

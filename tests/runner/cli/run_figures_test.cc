@@ -47,20 +47,14 @@ TEST(RunFigures, of_a_folder_without_the_file_name_it) {
 
 TEST(Throughput, counts_samples_and_time_after_the_warm_up) {
   const RunFigures figures = parse_run_figures(kLines);
-  const Result<Throughput> after_1 = throughput_after(figures, 1);
-  ASSERT_TRUE(after_1.ok());
-  EXPECT_EQ(after_1->samples, 800);
-  EXPECT_DOUBLE_EQ(after_1->samples_per_second(), 80.0);
-  const Result<Throughput> after_2 = throughput_after(figures, 2);
-  ASSERT_TRUE(after_2.ok());
-  EXPECT_DOUBLE_EQ(after_2->samples_per_second(), 50.0);
+  EXPECT_DOUBLE_EQ(*samples_per_second_after(figures, 1), 80.0);
+  EXPECT_DOUBLE_EQ(*samples_per_second_after(figures, 2), 50.0);
 }
 
 TEST(Throughput, of_too_few_lines_or_without_samples_is_an_error) {
-  EXPECT_FALSE(throughput_after(parse_run_figures(kLines), 20).ok());
-  EXPECT_FALSE(throughput_after({}, 1).ok());
-  EXPECT_FALSE(
-      throughput_after({.steps = {{.step = 1, .time = 1.0}, {.step = 2, .time = 2.0}}, .evaluations = {}}, 1).ok());
+  EXPECT_FALSE(samples_per_second_after(parse_run_figures(kLines), 20).ok());
+  EXPECT_FALSE(samples_per_second_after({}, 1).ok());
+  EXPECT_FALSE(samples_per_second_after({.steps = {{.step = 1, .time = 1.0}, {.step = 2, .time = 2.0}}}, 1).ok());
 }
 
 }  // namespace

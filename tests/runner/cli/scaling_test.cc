@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runner/cli/own_machine.h"
 #include "runner/config/flag_table.h"
 #include "runner/models/workload_flags.h"
 
@@ -140,14 +139,6 @@ TEST(Scaling, starts_runs_whose_flags_are_known_and_that_take_as_many_steps_as_a
     EXPECT_EQ(config->training.batch_size, users->training.batch_size) << "the global batch is the user's";
     EXPECT_EQ(output_folder(*config, "", ""), "/scratch/run-4");
   }
-}
-
-TEST(OwnMachine, says_the_device_and_how_many_cores_there_are) {
-  EXPECT_EQ(device_words({.gpus = 0, .gpu_name = "", .cores = 2, .cpu_name = "A CPU"}), "CPU (A CPU), 2 cores");
-  EXPECT_EQ(device_words({.gpus = 0, .gpu_name = "", .cores = 1, .cpu_name = ""}), "CPU, 1 core");
-  EXPECT_EQ(device_words({.gpus = 4, .gpu_name = "A GPU", .cores = 64, .cpu_name = "A CPU"}), "4 x A GPU, 64 cores");
-  EXPECT_EQ(cpu_name_of("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nflags\t: avx2\n"), "A CPU @ 2 GHz");
-  EXPECT_EQ(cpu_name_of("Processor: none of that"), "");
 }
 
 }  // namespace

@@ -13,9 +13,7 @@ namespace {
 // A flag for the path of a file that one of the public ProteinMPNN's helper scripts writes.
 template <typename Field>
 Flag& helper_file(FlagTableBuilder& table, const char* name, Field field, const char* help) {
-  Flag& flag = table.text(name, kThisProcess, "a file", field, help);
-  flag.names_path = NamesPath::kFile;
-  return flag;
+  return table.text(name, kThisProcess, "a file", field, help);
 }
 
 void add_common_flags(FlagTableBuilder& table) {
@@ -46,10 +44,8 @@ void add_score_flags(FlagTableBuilder& table) {
                 "a score is the mean over so many random decoding orders");
   table.boolean("residues", kThisProcess, &MpnnTaskOptions::residues,
                 "also write the log-probabilities of each residue's own and of all amino acids");
-  table
-      .text("fasta", kThisProcess, "a file", &MpnnTaskOptions::fasta,
-            "score these sequences, too: of the designed chains in the order of their names, with / between them")
-      .names_path = NamesPath::kFile;
+  table.text("fasta", kThisProcess, "a file", &MpnnTaskOptions::fasta,
+            "score these sequences, too: of the designed chains in the order of their names, with / between them");
 }
 
 void add_design_files(FlagTableBuilder& table) {
