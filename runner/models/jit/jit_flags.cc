@@ -83,7 +83,7 @@ void add_jit_data_flags(FlagTableBuilder& table) {
                         "tokens of a text, the last of which ends it; auto: as many as an image has pixels")
       .needs = needs_tokens;
   table.text("cache_dir", kThisProcess, "a folder", &JitOptions::cache_dir,
-            "where the prepared images are kept; empty: .lockstep in --data_path");
+             "where the prepared images are kept; empty: .lockstep in --data_path");
   table.integer("img_size", kMaths, 4, 4096, &JitOptions::image_size, "side of the images in pixels").aliases = {
       "image_size"};
   table.boolean("flip", kMaths, &JitOptions::flip, "mirror half of the training images, drawn anew in each epoch")

@@ -31,9 +31,9 @@ void add_sample_flags(FlagTableBuilder& table) {
   table.boolean("distance", kThisProcess, &SampleOptions::distance,
                 "Frechet distance to the images of --data_path; on simple features (no FID) without --fid_features");
   table.text("fid_features", kThisProcess, "a TorchScript file", &SampleOptions::fid_features,
-            "the distance on its features: it is given bytes [B, 3, H, W] and returns [B, F]");
+             "the distance on its features: it is given bytes [B, 3, H, W] and returns [B, F]");
   table.text("fid_stats", kThisProcess, "an .npz file", &SampleOptions::fid_stats,
-            "the statistics to compare with, mu and sigma, instead of those of --data_path");
+             "the statistics to compare with, mu and sigma, instead of those of --data_path");
 }
 
 Status check_sample(const RunConfig& config) {

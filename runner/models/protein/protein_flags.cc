@@ -97,8 +97,8 @@ void add_protein_data_flags(FlagTableBuilder& table) {
                  "made in memory (required)");
   path.identity = data_name;
   table.text("cache_dir", kThisProcess, "a folder", &ProteinOptions::cache_dir,
-            "where the prepared structures are kept; empty: .lockstep beside --pdb_path; implies --variant mdm unless "
-            "--variant is given");
+             "where the prepared structures are kept; empty: .lockstep beside --pdb_path; implies --variant mdm unless "
+             "--variant is given");
   table.real("val_split", kMaths, 0.0, 1.0, true, &ProteinOptions::val_split, "share of the structures to validate on");
   table.boolean("use_predefined_split", kMaths, &ProteinOptions::use_predefined_split,
                 "split the structures by train.txt, val.txt and test.txt in the folder of --pdb_path");

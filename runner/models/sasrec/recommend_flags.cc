@@ -19,7 +19,7 @@ void add_recommend_flags(FlagTableBuilder& table) {
   table.group("Recommendations");
   table.text("user", kThisProcess, "an id of the data set", &RecommendOptions::user, "only for this user");
   table.text("users", kThisProcess, "a file", &RecommendOptions::users,
-            "for the users of this file, one id on each line, in its order; without --users and --user: all");
+             "for the users of this file, one id on each line, in its order; without --users and --user: all");
   table.integer("topk", kThisProcess, 1, kCountMax, &RecommendOptions::topk, "items for each user, the best first");
   table.boolean("exclude_seen", kThisProcess, &RecommendOptions::exclude_seen,
                 "leave out what the user has chosen before");

@@ -45,7 +45,7 @@ void add_score_flags(FlagTableBuilder& table) {
   table.boolean("residues", kThisProcess, &MpnnTaskOptions::residues,
                 "also write the log-probabilities of each residue's own and of all amino acids");
   table.text("fasta", kThisProcess, "a file", &MpnnTaskOptions::fasta,
-            "score these sequences, too: of the designed chains in the order of their names, with / between them");
+             "score these sequences, too: of the designed chains in the order of their names, with / between them");
 }
 
 void add_design_files(FlagTableBuilder& table) {
