@@ -37,7 +37,7 @@ def tool():
 
 @pytest.fixture
 def free_port():
-    """free_port() is a TCP port that nobody listens on at this moment."""
+    """free_port() is a TCP port that nobody listens on or is given (jobs.free_port)."""
     return jobs.free_port
 
 

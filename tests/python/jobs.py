@@ -1,10 +1,13 @@
 """Jobs of several agents on one machine: to start them, to look at them, to make them fail."""
+import fcntl
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -13,10 +16,26 @@ from programs import program, tools_folder
 from runs import SMALL_MODEL, Running, select_pause
 
 
+_PORT_LOCKS = []  # held until this process ends
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody listens on, that the kernel gives to no connection (it is below ip_local_port_range), and
+    that no other process of the tests gets from here as long as this one lives."""
+    folder = pathlib.Path(tempfile.gettempdir(), f"lockstep-test-ports-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    for port in random.SystemRandom().sample(range(10_000, 32_000), 1000):
+        lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("0.0.0.0", port))
+        except OSError:
+            os.close(lock)
+            continue
+        _PORT_LOCKS.append(lock)
+        return port
+    raise RuntimeError("no free port between 10000 and 32000")
 
 
 def children(pid):
