@@ -551,11 +551,15 @@ void Agent::drain() {
     events_.pop_front();
     if (const auto* const about_workers = std::get_if<SupervisorEvent>(&event)) {
       for (const SupervisorOutput& output : step(supervisor_, *about_workers, now())) {
-        std::visit([this](const auto& o) { perform(o); }, output);
+        std::visit(
+            Overloaded{[this](const Assignment& o) { assign_workers(o); }, [this](const auto& o) { perform(o); }},
+            output);
       }
     } else {
       for (const MemberOutput& output : step(member_, std::get<MemberEvent>(event), now())) {
-        std::visit([this](const auto& o) { perform(o); }, output);
+        std::visit(Overloaded{[this](const Assignment& o) { feed(SupervisorEvent(o)); },
+                              [this](const auto& o) { perform(o); }},
+                   output);
       }
     }
   }
@@ -578,24 +582,16 @@ void Agent::perform(const StartWorker& output) {
       .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_->pid(local_rank), .state = "starting"};
 }
 
-void Agent::perform(const AssignWorkers& output) {
-  const Placement& placement = output.placement;
-  generation_ = placement.generation;
-  first_rank_ = placement.first_rank;
-  status_.world_size = placement.world_size;
-  status_.nnodes = placement.nnodes;
-  const std::string address = placement.nnodes > 1 ? link_->local_address() : "";
-  const int cores = usable_cores();
+// `assignment`: of this node's first rank.
+void Agent::assign_workers(Assignment assignment) {
+  generation_ = assignment.generation;
+  first_rank_ = assignment.rank;
+  status_.world_size = assignment.world_size;
+  status_.nnodes = assignment.nnodes;
+  assignment.node_cores = usable_cores();
+  assignment.address = assignment.nnodes > 1 ? link_->local_address() : "";
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
-    workers_->send(local_rank, Assignment{.generation = placement.generation,
-                                          .rank = rank_of(local_rank),
-                                          .local_rank = local_rank,
-                                          .world_size = placement.world_size,
-                                          .local_world_size = nproc(),
-                                          .nnodes = placement.nnodes,
-                                          .declared_world_size = placement.wanted_nodes * nproc(),
-                                          .node_cores = cores,
-                                          .address = address});
+    workers_->send(local_rank, assignment_of(local_rank, assignment));
     WorkerStatus& status = status_of(local_rank);
     status.rank = rank_of(local_rank);
     status.state = "joined";
@@ -658,7 +654,6 @@ void Agent::perform(const Tell& output) {
   link_->send(output.message);
 }
 void Agent::perform(const Seek&) { link_->seek(); }
-void Agent::perform(const Placement& output) { feed(SupervisorEvent(output)); }
 
 void Agent::perform(const CutGroup& output) {
   // The coordinator must know which ranks hold steps that nobody has written, also where all of them were made since

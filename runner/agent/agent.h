@@ -162,7 +162,7 @@ class Agent {
   void feed(Event event);
   void drain();
   void perform(const StartWorker& output);
-  void perform(const AssignWorkers& output);
+  void assign_workers(Assignment assignment);
   void perform(const Cut& output);
   void perform(const LeaveTogether& output);
   void perform(const SignalWorkers& output);
@@ -178,7 +178,6 @@ class Agent {
   void perform(const Finish& output);
   void perform(const Tell& output);
   void perform(const Seek& output);
-  void perform(const Placement& output);
   void perform(const CutGroup& output);
   void perform(const Regroup& output);
   void perform(const StopJob& output);

@@ -107,14 +107,6 @@ void fields(V& v, typename V::template Ref<NodeNumber> m) {
   v("node_rank", m.node_rank);
 }
 template <typename V>
-void fields(V& v, typename V::template Ref<Placement> m) {
-  v("generation", m.generation);
-  v("first_rank", m.first_rank);
-  v("world_size", m.world_size);
-  v("nnodes", m.nnodes);
-  v("wanted_nodes", m.wanted_nodes);
-}
-template <typename V>
 void fields(V& v, typename V::template Ref<CutGroup> m) {
   v("generation", m.generation);
   v.text("cause", m.cause);
@@ -156,7 +148,7 @@ constexpr auto kTypeNames<MemberMessage> = std::to_array<const char*>({"greet", 
                                                                        "checkpoint_news"});
 template <>
 constexpr auto kTypeNames<CoordinatorMessage> =
-    std::to_array<const char*>({"welcome", "refused", "placement", "cut_group", "regroup", "stop_job", "kill_worker",
+    std::to_array<const char*>({"welcome", "refused", "assignment", "cut_group", "regroup", "stop_job", "kill_worker",
                                 "store_answer_to", "end_job", "coordinator_beat", "checkpoint_news", "node_number"});
 
 template <typename E, size_t N>

@@ -26,7 +26,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses agents with another number.
-inline constexpr int kCoordinationProtocol = 8;
+inline constexpr int kCoordinationProtocol = 9;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // A state machine that has had no event and no Tick for this long concludes that its own process did not run, because
@@ -83,7 +83,7 @@ struct Join {
 };
 
 // All workers of the node are alive and wait for an assignment, or (ready = false) no longer. `generation` is the
-// highest that this agent has seen: a message that was sent before a placement arrived does not count after it.
+// highest that this agent has seen: a message that was sent before an assignment arrived does not count after it.
 struct NodeReady {
   bool ready = false;
   uint64_t generation = 0;
@@ -92,7 +92,7 @@ struct NodeReady {
   std::string terms;
 };
 
-// The cause of a Broken that answers a placement which came while a worker was being started again, when no end of a
+// The cause of a Broken that answers an assignment which came while a worker was being started again, when no end of a
 // worker is known as the reason.
 inline constexpr const char* kNotReady = "NotReady";
 
@@ -175,15 +175,6 @@ struct NodeNumber {
   int node_rank = 0;
 };
 
-// The group of a new generation: this node's workers have ranks first_rank … first_rank + nproc - 1.
-struct Placement {
-  uint64_t generation = 0;
-  int first_rank = 0;
-  int world_size = 1;
-  int nnodes = 1;
-  int wanted_nodes = 1;  // number of nodes that are wanted, present or not
-};
-
 // Leave the group of `generation` at once.
 struct CutGroup {
   uint64_t generation = 0;
@@ -221,7 +212,8 @@ struct EndJob {
 
 struct CoordinatorBeat {};
 
-using CoordinatorMessage = std::variant<Welcome, Refused, Placement, CutGroup, Regroup, StopJob, KillWorker,
+// Assignment: of the node's first rank.
+using CoordinatorMessage = std::variant<Welcome, Refused, Assignment, CutGroup, Regroup, StopJob, KillWorker,
                                         StoreAnswerTo, EndJob, CoordinatorBeat, CheckpointNews, NodeNumber>;
 
 // ---- lines ----

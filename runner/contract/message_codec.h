@@ -58,6 +58,18 @@ void fields(V& v, typename V::template Ref<StoreReply> m) {
   v("number", m.number);
   v.text("message", m.message);
 }
+template <typename V>
+void fields(V& v, typename V::template Ref<Assignment> m) {
+  v("generation", m.generation);
+  v("rank", m.rank);
+  v("local_rank", m.local_rank);
+  v("world_size", m.world_size);
+  v("local_world_size", m.local_world_size);
+  v("nnodes", m.nnodes);
+  v("declared_world_size", m.declared_world_size);
+  v("node_cores", m.node_cores);
+  v("address", m.address);
+}
 
 inline constexpr const char* kHexDigits = "0123456789abcdef";
 

@@ -90,18 +90,6 @@ void fields(V& v, typename V::template Ref<Resumed> m) {
   v("origin", m.origin);
 }
 template <typename V>
-void fields(V& v, typename V::template Ref<Assignment> m) {
-  v("generation", m.generation);
-  v("rank", m.rank);
-  v("local_rank", m.local_rank);
-  v("world_size", m.world_size);
-  v("local_world_size", m.local_world_size);
-  v("nnodes", m.nnodes);
-  v("declared_world_size", m.declared_world_size);
-  v("node_cores", m.node_cores);
-  v("address", m.address);
-}
-template <typename V>
 void fields(V& v, typename V::template Ref<Cut> m) {
   v("generation", m.generation);
   v.text("cause", m.cause);
@@ -124,6 +112,12 @@ constexpr auto kTypeNames<AgentMessage> = std::to_array<const char*>({"assignmen
 
 template <>
 constexpr std::array<const char*, 3> kEnumNames<MetricType>{"counter", "gauge", "histogram"};
+
+Assignment assignment_of(int local_rank, Assignment first) {
+  first.rank += local_rank;
+  first.local_rank = local_rank;
+  return first;
+}
 
 std::string encode(const WorkerMessage& message) { return encode_line(message); }
 std::string encode(const AgentMessage& message) { return encode_line(message); }

@@ -151,6 +151,8 @@ using WorkerMessage =
 
 // ---- agent -> worker ----
 
+// A rank's place in the group of a new generation. It is the same message from the coordinator to the process group:
+// the coordinator sends a node that of its first rank, and the node's agent gives each worker its own (assignment_of).
 struct Assignment {
   uint64_t generation = 0;
   int rank = 0;
@@ -159,9 +161,12 @@ struct Assignment {
   int local_world_size = 1;
   int nnodes = 1;
   int declared_world_size = 0;  // with all wanted nodes, present or not; 0 = world_size
-  int node_cores = 0;           // for all ranks of this node; 0 = each rank counts them
-  std::string address;          // of this node, as its peers reach it; empty = all are on this machine
+  // What only the agent knows.
+  int node_cores = 0;   // for all ranks of this node; 0 = each rank counts them
+  std::string address;  // of this node, as its peers reach it; empty = all are on this machine
 };
+// That of the worker with this local rank, from that of its node's first rank.
+Assignment assignment_of(int local_rank, Assignment first);
 
 enum class StoreStatus {
   kOk,

@@ -28,7 +28,7 @@ std::shared_ptr<gloo::transport::Device> make_device_for_first(const std::vector
 // Where this rank listens for the others. An error here is this machine's. Before the first group it would come back in
 // every group, so it must not be taken for a lost peer.
 std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options) {
-  const bool one_machine = options.world.world_size == options.world.local_world_size;
+  const bool one_machine = options.assignment.world_size == options.assignment.local_world_size;
   std::string where;
   try {
     if (!options.network_interface.empty()) {
@@ -37,9 +37,9 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
       if (is_nccl_syntax(options.network_interface)) throw std::runtime_error(std::string(kGlooSyntax));
       return make_device_for_first(names);
     }
-    if (!options.address.empty()) {
-      where = "address " + options.address + " of this node";
-      return ProcessGroupGloo::createDeviceForHostname(options.address);
+    if (!options.assignment.address.empty()) {
+      where = "address " + options.assignment.address + " of this node";
+      return ProcessGroupGloo::createDeviceForHostname(options.assignment.address);
     }
     if (one_machine) {
       // The host name may not resolve, or resolve to an address behind a firewall.
@@ -59,12 +59,13 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) {
-  const std::chrono::milliseconds timeout = forming_timeout(options.world.world_size);
+  const std::chrono::milliseconds timeout = forming_timeout(options.assignment.world_size);
   auto gloo_options = ProcessGroupGloo::Options::create(timeout);
   gloo_options->devices.push_back(make_device(options));
   // Gloo passes its own timeout to Store::wait, but not to the store's extended calls.
   const c10d::StoreTimeoutGuard forming(*store, timeout);
-  return c10::make_intrusive<ProcessGroupGloo>(store, options.world.rank, options.world.world_size, gloo_options);
+  return c10::make_intrusive<ProcessGroupGloo>(store, options.assignment.rank, options.assignment.world_size,
+                                               gloo_options);
 }
 
 }  // namespace lockstep

@@ -78,7 +78,7 @@ class NcclBackend final : public ProcessGroupNCCL {
  public:
   NcclBackend(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options,
               c10::intrusive_ptr<Options> nccl_options)
-      : ProcessGroupNCCL(store, options.world.rank, options.world.world_size, std::move(nccl_options)),
+      : ProcessGroupNCCL(store, options.assignment.rank, options.assignment.world_size, std::move(nccl_options)),
         device_(options.device),
         timeout_(options.timeout),
         abort_(std::make_shared<TwoPhaseAbort>(TwoPhaseAbort::Calls{.revoke = [this] { revoke(); },

@@ -33,11 +33,12 @@ namespace {
 Error backend_error(const GroupOptions& options, const std::exception& e) {
   const Failure fault = classify_fault(e);
   const std::string who = std::string(to_string(options.backend)) + " could not start on rank " +
-                          std::to_string(options.world.rank) + " (device " + options.device.str() + "): ";
+                          std::to_string(options.assignment.rank) + " (device " + options.device.str() + "): ";
   // An error that NCCL reports while it starts is this machine's, unless it is ncclRemoteError.
   const bool is_ours = nccl_result_of(e).value_or(NcclResult::kRemoteError) != NcclResult::kRemoteError;
   if ((fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) && !is_ours) {
-    return Error{ErrorCode::kRetry, who + fault.message + open_files_hint(fault.message, options.world.world_size - 1)};
+    return Error{ErrorCode::kRetry,
+                 who + fault.message + open_files_hint(fault.message, options.assignment.world_size - 1)};
   }
   std::string ways_out = "; --master_port PORT takes another port";
   if (options.backend == GroupBackend::kNccl) {
@@ -61,8 +62,8 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
   using c10d::ProcessGroup;
   try {
     auto impl = std::make_unique<Impl>();
-    const World& world = options.world;
-    impl->group = c10::make_intrusive<ProcessGroup>(store.get(), world.rank, world.world_size);
+    impl->group =
+        c10::make_intrusive<ProcessGroup>(store.get(), options.assignment.rank, options.assignment.world_size);
     const auto gloo = c10::make_intrusive<AbandonableBackend>(make_gloo_backend(store.get(), options), options.abort);
     impl->group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
     if (options.abort) options.abort->gloo_is_ready();
@@ -90,7 +91,7 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
 }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::solo(const GroupOptions& options) {
-  LOCKSTEP_CHECK(options.world.world_size == 1, "a solo group has one rank");
+  LOCKSTEP_CHECK(options.assignment.world_size == 1, "a solo group has one rank");
   return std::unique_ptr<ProcessGroup>(new ProcessGroup(options, nullptr));
 }
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "runner/base/result.h"
-#include "runner/launch/world.h"
+#include "runner/contract/messages.h"
 #include "runner/link/group_abort.h"
 
 namespace c10d {
@@ -30,22 +30,23 @@ enum class GroupBackend { kGloo, kNccl };
 const char* to_string(GroupBackend backend);
 
 struct GroupOptions {
-  World world;
+  Assignment assignment;
   GroupBackend backend = GroupBackend::kGloo;
   at::Device device = at::Device(at::kCPU);
   std::chrono::milliseconds timeout{600'000};
-  std::string network_interface;      // GLOO_SOCKET_IFNAME, the first that can be used; empty: see address
-  std::string address;                // of this node; empty: loopback on one machine, else the host name's address
+  // GLOO_SOCKET_IFNAME, the first that can be used; empty: the assignment's address, and where that is empty, too,
+  // loopback on one machine, else the host name's address.
+  std::string network_interface;
   bool has_formed_before = false;     // this process has been in a group, so its interface and address can be used
   std::shared_ptr<GroupAbort> abort;  // may be null; made before the group is formed, retired before it is dropped
 };
 
 class ProcessGroup {
  public:
-  // Connects all ranks of `options.world` through `store`. Errors: kRetry (a peer is missing or left; this machine's
-  // network or table of open files does not allow it now), kInvalid (gloo cannot listen where the options say, and
-  // never could), kUnavailable (the backend cannot start; names rank, device, the backend's own message and what to
-  // try).
+  // Connects all ranks of the assignment's group through `store`. Errors: kRetry (a peer is missing or left; this
+  // machine's network or table of open files does not allow it now), kInvalid (gloo cannot listen where the options
+  // say, and never could), kUnavailable (the backend cannot start; names rank, device, the backend's own message and
+  // what to try).
   static Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options);
 
   // One rank alone: every collective is the identity.
@@ -55,8 +56,8 @@ class ProcessGroup {
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  [[nodiscard]] int rank() const { return options_.world.rank; }
-  [[nodiscard]] int world_size() const { return options_.world.world_size; }
+  [[nodiscard]] int rank() const { return options_.assignment.rank; }
+  [[nodiscard]] int world_size() const { return options_.assignment.world_size; }
   [[nodiscard]] bool is_solo() const;
   [[nodiscard]] const GroupOptions& options() const { return options_; }
 

@@ -20,21 +20,18 @@ Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds
 // One rank alone: keys in memory.
 StoreHandle make_local_store();
 
-// meet(), then agree(). With an agent only meet(), because the coordinator has compared the terms already.
-Status rendezvous(const StoreHandle& store, const World& world, const std::string& terms,
-                  std::chrono::milliseconds timeout);
-
 // Tells the store that this rank has arrived, and waits for all others. Each rank sends three or four requests, however
 // many ranks there are. Errors: kRetry, naming the ranks that did not join.
-Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout);
+Status meet(const StoreHandle& store, const Assignment& mine, std::chrono::milliseconds timeout);
 
-// Compares the terms of all ranks (contract/agreement.h); all ranks get the same result. Each rank sends world_size
+// Compares the terms of all ranks (contract/agreement.h), when they have met; all ranks get the same result. Not needed
+// with an agent, because its coordinator has compared the terms already. Each rank sends world_size
 // requests. Errors: kInvalid names the difference, the ranks and both values.
-Status agree(const StoreHandle& store, const World& world, const std::string& terms);
+Status agree(const StoreHandle& store, const Assignment& mine, const std::string& terms);
 
 // Sends a JSON document from rank 0 to all ranks and returns it. Blocks up to the store's timeout. `topic`: its key in
 // the store, to be used once per generation.
-Result<std::string> broadcast_from_rank_zero(const StoreHandle& store, const World& world, const std::string& topic,
+Result<std::string> broadcast_from_rank_zero(const StoreHandle& store, const Assignment& mine, const std::string& topic,
                                              const std::string& document);
 
 }  // namespace lockstep

@@ -141,33 +141,39 @@ Result<World> torchrun_world(const Reader& env, const LaunchOptions& launch) {
   world.source = WorldSource::kTorchrun;
   TRY_ASSIGN(const std::optional<int> rank, env.number(env::kRank, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> world_size, env.number(env::kWorldSize, 1, kCountMax));
-  world.rank = *rank;
-  world.world_size = *world_size;
-  TRY(check_torchrun_address(env, launch, world.world_size));
+  world.assignment.rank = *rank;
+  world.assignment.world_size = *world_size;
+  TRY(check_torchrun_address(env, launch, world.assignment.world_size));
   TRY(read_store_address(env, launch, world));
 
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
   TRY_ASSIGN(const std::optional<int> local_size, env.number(env::kLocalWorldSize, 1, kCountMax));
-  world.local_rank = local_rank.value_or(0);
+  world.assignment.local_rank = local_rank.value_or(0);
   // Without LOCAL_WORLD_SIZE only a lower bound is known. It is used only to share the cores.
-  world.local_world_size = local_size.value_or(std::max(launch.nproc.value_or(1), world.local_rank + 1));
-  if (world.local_rank >= world.local_world_size || world.local_world_size > world.world_size) {
-    return invalid("LOCAL_RANK=" + std::to_string(world.local_rank) + ", LOCAL_WORLD_SIZE=" +
-                   std::to_string(world.local_world_size) + ", WORLD_SIZE=" + std::to_string(world.world_size) +
+  world.assignment.local_world_size =
+      local_size.value_or(std::max(launch.nproc.value_or(1), world.assignment.local_rank + 1));
+  if (world.assignment.local_rank >= world.assignment.local_world_size ||
+      world.assignment.local_world_size > world.assignment.world_size) {
+    return invalid("LOCAL_RANK=" + std::to_string(world.assignment.local_rank) +
+                   ", LOCAL_WORLD_SIZE=" + std::to_string(world.assignment.local_world_size) +
+                   ", WORLD_SIZE=" + std::to_string(world.assignment.world_size) +
                    ": expected LOCAL_RANK < LOCAL_WORLD_SIZE <= WORLD_SIZE");
   }
   const std::string_view node_name = env.first_set({env::kGroupRank, env::kForeignNodeRank});
   const std::string_view nodes_name = env.first_set({env::kGroupWorldSize, env::kForeignNumNodes});
   TRY_ASSIGN(const std::optional<int> node_rank, env.number(node_name, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> nnodes, env.number(nodes_name, 1, kCountMax));
-  world.node_rank = node_rank.value_or((world.rank - std::min(world.rank, world.local_rank)) / world.local_world_size);
-  world.nnodes = nnodes.value_or((world.world_size + world.local_world_size - 1) / world.local_world_size);
+  world.node_rank =
+      node_rank.value_or((world.assignment.rank - std::min(world.assignment.rank, world.assignment.local_rank)) /
+                         world.assignment.local_world_size);
+  world.assignment.nnodes = nnodes.value_or((world.assignment.world_size + world.assignment.local_world_size - 1) /
+                                            world.assignment.local_world_size);
 
   // torchrun's agent serves the store at MASTER_PORT only. At another port rank 0 must serve it.
   const bool own_port = launch.master_port && std::to_string(*launch.master_port) != env.text(env::kMasterPort);
   world.store_is_served_by_launcher = env.text(env::kTorchUseAgentStore) == "True" && !own_port;
   TRY_ASSIGN(const std::optional<int> restarts, env.number(env::kTorchRestartCount, 0, kCountMax));
-  world.generation = static_cast<uint64_t>(restarts.value_or(0));
+  world.assignment.generation = static_cast<uint64_t>(restarts.value_or(0));
   return world;
 }
 
@@ -231,19 +237,19 @@ Result<std::optional<NodePlace>> find_node_place(const Reader& env, const std::s
 Status place_in_node(const Reader& env, const LaunchOptions& launch, World& world) {
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNprocPerNode, 1, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
-  world.local_world_size = launch.nproc.value_or(from_env.value_or(1));
+  world.assignment.local_world_size = launch.nproc.value_or(from_env.value_or(1));
   const std::string said_by =
       launch.nproc ? "--nproc " + std::to_string(*launch.nproc) : env.setting(env::kNprocPerNode);
-  if (world.local_world_size > 1 && !local_rank) {
+  if (world.assignment.local_world_size > 1 && !local_rank) {
     return invalid(said_by +
                    ", but LOCAL_RANK is not set: lockstep-worker is one rank and starts no others; use "
                    "`lockstep run` (or torchrun), which starts them all");
   }
-  world.local_rank = local_rank.value_or(0);
-  if (world.local_rank >= world.local_world_size) {
+  world.assignment.local_rank = local_rank.value_or(0);
+  if (world.assignment.local_rank >= world.assignment.local_world_size) {
     const bool alone = !launch.nproc && !from_env;
-    return invalid("LOCAL_RANK (--local_rank) is " + std::to_string(world.local_rank) + ", but this node has " +
-                   plural(world.local_world_size, "rank") +
+    return invalid("LOCAL_RANK (--local_rank) is " + std::to_string(world.assignment.local_rank) +
+                   ", but this node has " + plural(world.assignment.local_world_size, "rank") +
                    (alone ? " (neither WORLD_SIZE nor --nproc is set)" : " (" + said_by + ")") +
                    ": set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as a launcher does, or unset LOCAL_RANK");
   }
@@ -261,25 +267,26 @@ Result<World> node_world(const Reader& env, const LaunchOptions& launch, const N
   world.source = place.source;
   world.node_rank = place.node_rank;
   if (!nnodes) return number_of_nodes_unknown(place.said_by);
-  world.nnodes = *nnodes;
-  if (world.node_rank >= world.nnodes) {
-    return invalid(place.said_by + " with " + std::to_string(world.nnodes) + " nodes (--nnodes or " +
+  world.assignment.nnodes = *nnodes;
+  if (world.node_rank >= world.assignment.nnodes) {
+    return invalid(place.said_by + " with " + std::to_string(world.assignment.nnodes) + " nodes (--nnodes or " +
                    std::string(env::kNumNodes) + "): nodes are counted from 0");
   }
   TRY(place_in_node(env, launch, world));
-  if (int64_t{world.nnodes} * world.local_world_size > kCountMax) {
-    return invalid(std::to_string(world.nnodes) + " nodes with " + std::to_string(world.local_world_size) +
-                   " ranks each: at most " + std::to_string(kCountMax) + " ranks");
+  if (int64_t{world.assignment.nnodes} * world.assignment.local_world_size > kCountMax) {
+    return invalid(std::to_string(world.assignment.nnodes) + " nodes with " +
+                   std::to_string(world.assignment.local_world_size) + " ranks each: at most " +
+                   std::to_string(kCountMax) + " ranks");
   }
-  world.rank = world.node_rank * world.local_world_size + world.local_rank;
-  world.world_size = world.nnodes * world.local_world_size;
+  world.assignment.rank = world.node_rank * world.assignment.local_world_size + world.assignment.local_rank;
+  world.assignment.world_size = world.assignment.nnodes * world.assignment.local_world_size;
 
   TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
-  if (address_known || world.nnodes == 1) return world;
+  if (address_known || world.assignment.nnodes == 1) return world;
   // Node 0's agent and rank 0 live in the same pod, so the coordinator's host is the store's.
   const std::string coordinator = launch.coordinator.empty() ? env.text(env::kCoordinator) : launch.coordinator;
   if (coordinator.empty()) {
-    return invalid(std::to_string(world.nnodes) +
+    return invalid(std::to_string(world.assignment.nnodes) +
                    " nodes, but nothing says where node 0 is: set MASTER_ADDR (or "
                    "--master_addr), or --coordinator HOST:PORT");
   }
@@ -323,10 +330,11 @@ bool is_slurm_batch_script(const Reader& env) {
 
 Status slurm_address(const Reader& env, const LaunchOptions& launch, World& world) {
   TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
-  if (address_known || world.nnodes == 1) return {};
+  if (address_known || world.assignment.nnodes == 1) return {};
   const std::string_view name = env.first_set({env::kSlurmStepNodelist, env::kSlurmJobNodelist, env::kSlurmNodelist});
   if (name.empty()) {
-    return invalid("Slurm started " + std::to_string(world.world_size) + " tasks on " + std::to_string(world.nnodes) +
+    return invalid("Slurm started " + std::to_string(world.assignment.world_size) + " tasks on " +
+                   std::to_string(world.assignment.nnodes) +
                    " nodes, but neither MASTER_ADDR nor SLURM_JOB_NODELIST says where task 0 is: set MASTER_ADDR");
   }
   Result<std::vector<std::string>> hosts = expand_slurm_nodelist(env.text(name), 1);
@@ -341,9 +349,9 @@ Result<World> slurm_world(const Reader& env, const LaunchOptions& launch) {
   const std::string_view size_name = slurm_size_name(env);
   TRY_ASSIGN(const std::optional<int> rank, env.number(env::kSlurmProcid, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> size, env.number(size_name, 1, kCountMax));
-  world.rank = *rank;
-  world.world_size = *size;
-  if (world.rank >= world.world_size) {
+  world.assignment.rank = *rank;
+  world.assignment.world_size = *size;
+  if (world.assignment.rank >= world.assignment.world_size) {
     return invalid(env.setting(env::kSlurmProcid) + " with " + env.setting(size_name) +
                    ": SLURM_PROCID must be below it");
   }
@@ -356,13 +364,15 @@ Result<World> slurm_world(const Reader& env, const LaunchOptions& launch) {
   TRY_ASSIGN(const std::optional<int> node_rank, env.number(env::kSlurmNodeid, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_id, env.number(env::kSlurmLocalid, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
-  world.nnodes = nnodes.value_or(node_rank.value_or(0) + 1);
+  world.assignment.nnodes = nnodes.value_or(node_rank.value_or(0) + 1);
   world.node_rank = node_rank.value_or(0);
-  world.local_rank = local_id.value_or(local_rank.value_or(world.nnodes == 1 ? world.rank : 0));
+  world.assignment.local_rank =
+      local_id.value_or(local_rank.value_or(world.assignment.nnodes == 1 ? world.assignment.rank : 0));
   const std::string_view tasks_name = env.first_set({env::kSlurmStepTasksPerNode, env::kSlurmTasksPerNode});
   const std::optional<int> tasks = slurm_tasks_on_node(env.text(tasks_name), world.node_rank);
-  const int even = (world.world_size + world.nnodes - 1) / world.nnodes;
-  world.local_world_size = std::max(std::clamp(tasks.value_or(even), 1, world.world_size), world.local_rank + 1);
+  const int even = (world.assignment.world_size + world.assignment.nnodes - 1) / world.assignment.nnodes;
+  world.assignment.local_world_size =
+      std::max(std::clamp(tasks.value_or(even), 1, world.assignment.world_size), world.assignment.local_rank + 1);
   TRY(slurm_address(env, launch, world));
   return world;
 }
@@ -395,24 +405,27 @@ Result<World> mpi_world(const Reader& env, const LaunchOptions& launch, const Mp
   TRY_ASSIGN(const std::optional<int> local_rank, env.number(local_rank_name, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_size, env.number(local_size_name, 1, kCountMax));
   TRY_ASSIGN(const std::optional<int> given_local_rank, read_local_rank(env, launch));
-  world.rank = *rank;
-  world.world_size = *size;
-  world.local_rank = local_rank.value_or(given_local_rank.value_or(0));
-  world.local_world_size = local_size.value_or(world.local_rank + 1);
-  if (world.rank >= world.world_size || world.local_rank >= world.local_world_size ||
-      world.local_world_size > world.world_size) {
+  world.assignment.rank = *rank;
+  world.assignment.world_size = *size;
+  world.assignment.local_rank = local_rank.value_or(given_local_rank.value_or(0));
+  world.assignment.local_world_size = local_size.value_or(world.assignment.local_rank + 1);
+  if (world.assignment.rank >= world.assignment.world_size ||
+      world.assignment.local_rank >= world.assignment.local_world_size ||
+      world.assignment.local_world_size > world.assignment.world_size) {
     return invalid(env.setting(names.rank) + ", " + env.setting(names.size) + ", local rank " +
-                   std::to_string(world.local_rank) + " of " + std::to_string(world.local_world_size) + " (" +
-                   std::string(names.local_rank[0]) + ", " + std::string(names.local_size[0]) +
+                   std::to_string(world.assignment.local_rank) + " of " +
+                   std::to_string(world.assignment.local_world_size) + " (" + std::string(names.local_rank[0]) + ", " +
+                   std::string(names.local_size[0]) +
                    "): expected a rank below the size, a local rank below the local size, and that not above the size");
   }
   // OMPI_COMM_WORLD_NODE_RANK counts ranks on a node, not nodes; this holds for mpirun's default of filling nodes.
-  world.nnodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
-  world.node_rank = std::min(world.rank / world.local_world_size, world.nnodes - 1);
+  world.assignment.nnodes =
+      (world.assignment.world_size + world.assignment.local_world_size - 1) / world.assignment.local_world_size;
+  world.node_rank = std::min(world.assignment.rank / world.assignment.local_world_size, world.assignment.nnodes - 1);
   TRY_ASSIGN(const bool address_known, read_store_address(env, launch, world));
-  if (!address_known && world.nnodes > 1) {
+  if (!address_known && world.assignment.nnodes > 1) {
     return invalid(env.setting(names.size) + " ranks were started on several nodes (" +
-                   plural(world.local_world_size, "rank") +
+                   plural(world.assignment.local_world_size, "rank") +
                    " on this one), but MASTER_ADDR is not set: set it to the host of rank 0 for all of them (mpirun -x "
                    "MASTER_ADDR=HOST of Open MPI, -genv MASTER_ADDR HOST of MPICH and Intel MPI), or give "
                    "--master_addr");
@@ -482,8 +495,8 @@ Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::
   }
   World world;
   TRY(place_in_node(env, launch, world));
-  world.rank = world.local_rank;
-  world.world_size = world.local_world_size;
+  world.assignment.rank = world.assignment.local_rank;
+  world.assignment.world_size = world.assignment.local_world_size;
   TRY(read_store_address(env, launch, world));
   return world;
 }

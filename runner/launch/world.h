@@ -13,6 +13,7 @@
 
 #include "runner/base/environment.h"
 #include "runner/base/result.h"
+#include "runner/contract/messages.h"
 #include "runner/launch/launch_options.h"
 
 namespace lockstep {
@@ -24,19 +25,14 @@ enum class WorldSource { kAgent, kTorchrun, kPod, kIndexedJob, kStatefulSet, kSl
 const char* to_string(WorldSource source);
 
 struct World {
-  int rank = 0;
-  int local_rank = 0;
-  int world_size = 1;
-  int local_world_size = 1;
-  int node_rank = 0;  // unset with kAgent
-  int nnodes = 1;
+  Assignment assignment;  // with kAgent: the newest from the agent
+  int node_rank = 0;      // unset with kAgent
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   bool store_is_served_by_launcher = false;  // torchrun's TORCHELASTIC_USE_AGENT_STORE: rank 0 is a client too
-  uint64_t generation = 0;
   WorldSource source = WorldSource::kSingle;
 
-  [[nodiscard]] bool distributed() const { return world_size > 1; }
+  [[nodiscard]] bool distributed() const { return assignment.world_size > 1; }
 };
 
 // The world of a worker without an agent. (The source is never kAgent: with an agent the world comes from the

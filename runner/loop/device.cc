@@ -44,7 +44,7 @@ Result<std::optional<int>> choose_gpu(const LaunchOptions& launch, const World& 
   constexpr std::optional<int> kCpu;
   if (launch.device == DeviceChoice::kCpu) return kCpu;
   const int counted = gpus.build_has_cuda ? gpus.counted.value_or(0) : 0;
-  const int needed = world.local_world_size > 1 ? counted : std::min(counted, 1);
+  const int needed = world.assignment.local_world_size > 1 ? counted : std::min(counted, 1);
   if (gpus.started < needed) {
     std::string message = "the driver shows " + plural(counted, "GPU") + ", but CUDA starts ";
     message.append(gpus.started == 0 ? "none" : std::to_string(gpus.started));
@@ -63,14 +63,15 @@ Result<std::optional<int>> choose_gpu(const LaunchOptions& launch, const World& 
   // Over Gloo the ranks of a node may share a GPU. With NCCL each needs its own: two ranks can share one only from NCCL
   // 2.30.3 on, and PyTorch 2.11 includes 2.28.9. (Two nodes of one rank each on one machine pass this check.)
   const bool shares = launch.backend == BackendChoice::kGloo;
-  if (world.local_rank >= gpus.started && !shares) {
-    std::string message = "local rank " + std::to_string(world.local_rank) + " has no GPU: this machine shows ";
+  if (world.assignment.local_rank >= gpus.started && !shares) {
+    std::string message =
+        "local rank " + std::to_string(world.assignment.local_rank) + " has no GPU: this machine shows ";
     message.append(std::to_string(gpus.started))
         .append("; start fewer ranks with --nproc, or share with --backend gloo");
     // An agent starts no more ranks than it counts GPUs, unless they may be shared.
     return Error{counted > 0 ? ErrorCode::kUnavailable : ErrorCode::kInvalid, message};
   }
-  return std::optional<int>(world.local_rank % gpus.started);
+  return std::optional<int>(world.assignment.local_rank % gpus.started);
 }
 
 Result<at::Device> choose_device(const LaunchOptions& launch, const World& world, std::optional<int> gpus_counted) {
@@ -144,14 +145,15 @@ int threads_of_rank(const CoresHere& here, int local_world_size, bool may_be_bou
   return std::max(1, std::min(here.by_affinity, whole_cores(here.machine, here.quota) / ranks));
 }
 
-int choose_threads(const LaunchOptions& launch, const World& world, int node_cores) {
+int choose_threads(const LaunchOptions& launch, const World& world) {
+  const int node_cores = world.assignment.node_cores;
   if (launch.threads > 0) return launch.threads;
-  if (node_cores > 0) return std::max(1, node_cores / std::max(1, world.local_world_size));
+  if (node_cores > 0) return std::max(1, node_cores / std::max(1, world.assignment.local_world_size));
   const CoresHere here{.machine = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
                        .by_affinity = cores_by_affinity(),
                        .quota = Cgroups().cores_allowed()};
   const bool may_be_bound = world.source == WorldSource::kSlurm || world.source == WorldSource::kMpi;
-  return threads_of_rank(here, world.local_world_size, may_be_bound);
+  return threads_of_rank(here, world.assignment.local_world_size, may_be_bound);
 }
 
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads) {

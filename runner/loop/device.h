@@ -55,10 +55,10 @@ struct CoresHere {
 // each rank to its own cores. Then an affinity that is no larger than machine / local_world_size is taken to belong to
 // this rank alone, and is not divided again.
 int threads_of_rank(const CoresHere& here, int local_world_size, bool may_be_bound);
-// Threads per rank inside one operator: --threads, or else this rank's share of the cores. node_cores: the number of
-// cores that the agent found; 0 without an agent: they are counted here. (The agent's number is better, because the
-// worker's OpenMP may have bound this thread to fewer cores.)
-int choose_threads(const LaunchOptions& launch, const World& world, int node_cores);
+// Threads per rank inside one operator: --threads, or else this rank's share of the cores that the agent has found
+// (Assignment::node_cores); without an agent they are counted here. (The agent's number is better, because the worker's
+// OpenMP may have bound this thread to fewer cores.)
+int choose_threads(const LaunchOptions& launch, const World& world);
 
 // Process-wide switches: threads, tf32, deterministic algorithms.
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads);

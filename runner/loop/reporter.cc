@@ -52,7 +52,8 @@ void print_line(const std::string& line) {
 
 }  // namespace
 
-Reporter::Reporter(const Options& options) : options_(options), metrics_(options.world.rank, options.start_unix_time) {}
+Reporter::Reporter(const Options& options)
+    : options_(options), metrics_(options.assignment.rank, options.start_unix_time) {}
 
 void Reporter::say(const std::string& line) {
   if (is_rank_zero()) print_line(line);
@@ -98,9 +99,9 @@ void Reporter::set_plan(const Plan& plan) {
   phases_at_progress_ = options_.clock->seconds();
 }
 
-void Reporter::set_world(const World& world) {
-  options_.world = world;
-  metrics_.set_rank(world.rank);
+void Reporter::set_assignment(const Assignment& assignment) {
+  options_.assignment = assignment;
+  metrics_.set_rank(assignment.rank);
 }
 
 void Reporter::beat(int64_t step, Activity activity) {
@@ -153,8 +154,9 @@ void Reporter::on_report(const StepReport& report) {
     StepReport logged = report;
     logged.samples_per_second = timer_.samples_per_second().value_or(0.0);
     logged.remaining_seconds = timer_.remaining_seconds(plan_.total_steps - steps_done);
-    logged.flops = flops_figures(plan_.flops_per_sample, logged.samples_per_second,
-                                 device_peak_flops(options_.device, options_.precision), options_.world.world_size);
+    logged.flops =
+        flops_figures(plan_.flops_per_sample, logged.samples_per_second,
+                      device_peak_flops(options_.device, options_.precision), options_.assignment.world_size);
     logged.time = unix_now();
     metrics_.on_log(logged);
     if (misses_step(steps_done)) {
@@ -270,8 +272,9 @@ void Reporter::end_summary(const End& end) {
     std::replace(phase.begin(), phase.end(), '_', ' ');
     say(format("  %-10s%-17s%8.1f s  %5.1f %%", std::exchange(label, ""), phase.c_str(), row.seconds, row.percent));
   }
-  const RunShape shape{
-      .world_size = options_.world.world_size, .on_gpu = options_.device.is_cuda(), .precision = options_.precision};
+  const RunShape shape{.world_size = options_.assignment.world_size,
+                       .on_gpu = options_.device.is_cuda(),
+                       .precision = options_.precision};
   summary_row("bound by", what_bounded(phases, shape));
   if (last_report_) say(format("  loss      %.4f", last_report_->loss));
   if (std::isfinite(end.best_value)) say(format("  best      %s %.4f", end.best_metric.c_str(), end.best_value));

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/launch/world.h"
+#include "runner/contract/messages.h"
 #include "runner/link/agent_link.h"
 #include "runner/loop/batch_math.h"
 #include "runner/loop/device.h"
@@ -35,7 +35,7 @@ class Reporter {
  public:
   struct Options {
     const RunConfig* config = nullptr;  // outlives the reporter
-    World world;
+    Assignment assignment;
     AgentLink* agent = nullptr;    // outlives the reporter; null without an agent
     PhaseClock* clock = nullptr;   // outlives the reporter
     BeatPage* page = nullptr;      // outlives the reporter
@@ -47,9 +47,9 @@ class Reporter {
   explicit Reporter(const Options& options);
 
   // For a new generation, in which this process may have another rank.
-  void set_world(const World& world);
+  void set_assignment(const Assignment& assignment);
 
-  [[nodiscard]] bool is_rank_zero() const { return options_.world.rank == 0; }
+  [[nodiscard]] bool is_rank_zero() const { return options_.assignment.rank == 0; }
   RunMetrics& metrics() { return metrics_; }
 
   // Prints a line, on rank 0 only.

@@ -35,16 +35,16 @@ std::string flag(const RunConfig& config, const std::string& name) {
 
 // "cpu, 1 thread per rank, gloo"; no backend where there is one rank
 void add_device(Rows& rows, const StartFacts& f) {
-  const World& world = f.group.world;
+  const Assignment& mine = f.group.assignment;
   rows.emplace_back("device", f.group.device.str() + ", " + plural(f.threads, "thread") + " per rank" +
                                   (f.solo ? "" : std::string(", ") + to_string(f.group.backend)));
-  rows.emplace_back("ranks", std::to_string(world.world_size) + " (" + plural(world.nnodes, "node") + ", from " +
-                                 to_string(world.source) + ")");
+  rows.emplace_back(
+      "ranks", std::to_string(mine.world_size) + " (" + plural(mine.nnodes, "node") + ", from " + f.launched_by + ")");
   if (!f.nccl_variables.empty()) rows.emplace_back("NCCL variables", f.nccl_variables);
 }
 
 void add_batch(Rows& rows, const StartFacts& f) {
-  const int world_size = f.group.world.world_size;
+  const int world_size = f.group.assignment.world_size;
   const int64_t accumulation = accumulation_steps(f.batch, world_size);
   rows.emplace_back("batch", std::to_string(f.batch.global_batch) + " in all = " + std::to_string(world_size) +
                                  (world_size == 1 ? " rank x " : " ranks x ") + std::to_string(accumulation) +

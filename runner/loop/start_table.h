@@ -19,6 +19,7 @@ struct StartFacts {
   const RunConfig& config;
   const Workload& workload;
   const GroupOptions& group;
+  std::string launched_by;  // as to_string(WorldSource)
   bool solo = false;
   BatchShape batch;
   const PrecisionChoice& precision;

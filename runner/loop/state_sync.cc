@@ -430,9 +430,9 @@ void send_tensors(const SyncParts& parts, const Transfer& transfer) {
 // `newer`: a checkpoint that rank 0 has read already, or could not read. `result`: holds the remarks so far.
 SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& options,
                                  std::optional<Result<ResumeResult>> newer, SyncResult result) {
-  const World& world = parts.group.options().world;
+  const Assignment& mine = parts.group.options().assignment;
   Json document;
-  if (world.rank == 0) {
+  if (mine.rank == 0) {
     Reading reading(parts);
     const Status status = restore_or_initialise(parts, reading.fs(), options, std::move(newer), result);
     if (!status.ok() && reading.was_stopped()) return reading_stopped();
@@ -440,15 +440,15 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
     document = status.ok() ? describe_state(parts.state, parts.rank.workload, result)
                            : document_of(failure_of(status.error()));
   }
-  Result<std::string> text = broadcast_from_rank_zero(parts.store, world, "sync", dump_line(document));
+  Result<std::string> text = broadcast_from_rank_zero(parts.store, mine, "sync", dump_line(document));
   if (!text.ok()) return Failure{ExitCode::kPeerLost, text.error().message};
   const Result<Json> received = parse_json(*text, "rank 0's description of its state");
   if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
   if (const std::optional<Failure> failure = failure_in(*received)) return *failure;
-  const bool receives = world.rank != 0;
+  const bool receives = mine.rank != 0;
   Result<Description> description = parse_description(*received);
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
-  std::vector<bool> all_others(static_cast<size_t>(world.world_size), true);
+  std::vector<bool> all_others(static_cast<size_t>(mine.world_size), true);
   all_others[0] = false;
   send_tensors(parts, {.source = 0, .receives = std::move(all_others)});
   if (receives) {
@@ -465,7 +465,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
 // The source rank sends its state to the ranks that lack it, most often to one new rank.
 SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& options,
                                 const std::vector<StateClaim>& claims, const SourceChoice& choice) {
-  const int rank = parts.group.options().world.rank;
+  const int rank = parts.group.options().assignment.rank;
   const bool receives = choice.receives[static_cast<size_t>(rank)];
   Counters& counters = parts.state.counters;
   SyncResult result{.origin = choice.reason, .from_live_rank = true, .has_changed = receives};
@@ -516,15 +516,15 @@ SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
 
   const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
   if (may_have_missed_groups(best, options.generation)) {
-    const World& world = parts.group.options().world;
+    const Assignment& mine = parts.group.options().assignment;
     std::optional<Result<ResumeResult>> newer;
-    if (world.rank == 0) {
+    if (mine.rank == 0) {
       Reading reading(parts);
       newer = find_newer(parts.rank.config, reading.fs(), options, best);
       if (reading.was_stopped()) return reading_stopped();
     }
     const Result<std::string> has_newer =
-        broadcast_from_rank_zero(parts.store, world, "volume", newer ? "true" : "false");
+        broadcast_from_rank_zero(parts.store, mine, "volume", newer ? "true" : "false");
     if (!has_newer.ok()) return Failure{ExitCode::kPeerLost, has_newer.error().message};
     if (*has_newer == "true") {
       return start_from_rank_zero(parts, options, std::move(newer),

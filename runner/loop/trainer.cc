@@ -32,9 +32,10 @@ Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}
 struct Trainer::Generation {
   ProcessGroup& group;
   const StoreHandle& store;
-  Formed formed;
+  const Assignment& assignment;  // the group's
+  int64_t formed_ns = 0;
   StopToken stop;
-  uint64_t number = 0;  // as checkpoints are stamped: formed.generation, or above it (see SyncResult)
+  uint64_t number = 0;  // as checkpoints are stamped: assignment.generation, or above it (see SyncResult)
   SyncResult sync;
   int64_t synced_ns = 0;
   bool has_resumed = false;  // report_resumed has sent its message to the agent
@@ -58,12 +59,14 @@ Trainer::Trainer(const Parts& parts)
 
 Trainer::~Trainer() = default;
 
-Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, const Formed& formed) {
+Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, int64_t formed_ns) {
+  const Assignment& assignment = group.options().assignment;
   Generation g{.group = group,
                .store = store,
-               .formed = formed,
-               .stop = stop_token(formed.generation),
-               .number = formed.generation};
+               .assignment = assignment,
+               .formed_ns = formed_ns,
+               .stop = stop_token(assignment.generation),
+               .number = assignment.generation};
   gate_.open();
   // If the group was cut while it formed, its abort may have shut the gate before open() above: shut it again. The
   // abort sets fired() before it shuts the gate, so that no cut is missed.
@@ -81,7 +84,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const Failure fault = classify_fault(exception);
   std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
   if (fault.code == ExitCode::kOutOfMemory) message += advice_on_memory(g);
-  const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.formed.generation);
+  const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.assignment.generation);
   const bool device_is_usable = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
   if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
   const bool group_is_lost = fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout || was_cut;
@@ -136,10 +139,10 @@ Outcome Trainer::prepare(Generation& g) {
   rank_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
   // A run that starts before all nodes have come has the batch and the learning rate of all of them.
-  const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
+  const int declared_world_size = std::max(g.assignment.declared_world_size, g.group.world_size());
   const SyncOptions options{.folder = parts_.folder,
                             .identity = writer_.identity(),
-                            .generation = g.formed.generation,
+                            .generation = g.assignment.generation,
                             .first_batch = batch_shape(training, declared_world_size),
                             .on_start = [this](const SyncResult& start) { unreported_start_ = start; },
                             .on_live_state = [this] { parts_.defer_stops(); }};
@@ -187,7 +190,7 @@ Outcome Trainer::prepare(Generation& g) {
 // group; otherwise it ends.
 Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) const {
   if (parts_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
-  const bool was_cut = parts_.agent->was_cut(g.formed.generation);
+  const bool was_cut = parts_.agent->was_cut(g.assignment.generation);
   return {failure.code, failure.message, was_cut ? kLeftCut : exit_reason(static_cast<int>(failure.code))};
 }
 
@@ -199,6 +202,7 @@ void Trainer::announce(const Generation& g) {
     parts_.reporter.start_table(start_table_rows({.config = rank_.config,
                                                   .workload = rank_.workload,
                                                   .group = g.group.options(),
+                                                  .launched_by = parts_.launched_by,
                                                   .solo = g.group.is_solo(),
                                                   .batch = state_.counters.batch,
                                                   .precision = rank_.precision,
@@ -351,9 +355,9 @@ StopToken Trainer::stop_token(uint64_t generation) const {
 // The first committed step proves that the group works: tells the agent the times of the recovery.
 void Trainer::report_resumed(Generation& g) {
   if (parts_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
-  parts_.agent->send(Resumed{.generation = g.formed.generation,
+  parts_.agent->send(Resumed{.generation = g.assignment.generation,
                              .step = state_.counters.step,
-                             .formed_ns = g.formed.formed_ns,
+                             .formed_ns = g.formed_ns,
                              .synced_ns = g.synced_ns,
                              .committed_ns = parts_.page.committed_ns.load(),
                              .resumed_step = g.sync.resumed_step,
@@ -368,7 +372,7 @@ Outcome Trainer::leave_together(Generation& g) {
     const PhaseScope scope(rank_.clock, Phase::kWaiting);
     wait_for_all_devices(g.group, rank_.stream);
   }
-  const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
+  const int leaving_code = parts_.agent->leave_together(g.assignment.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
   if (writer_.is_open()) {
     checkpoint(g, has_unwritten_best());

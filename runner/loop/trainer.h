@@ -47,15 +47,10 @@ class Trainer {
   explicit Trainer(const Parts& parts);
   ~Trainer();
 
-  // When and with how many ranks the group was formed. The agent reports these times after a recovery.
-  struct Formed {
-    uint64_t generation = 0;
-    int declared_world_size = 0;  // as Assignment's; of a run that starts now
-    int64_t formed_ns = 0;        // CLOCK_MONOTONIC
-  };
   // Brings all ranks to one state (sync_state), then trains until the end, a stop or a fault. Never throws. Afterwards
-  // the group may be dropped.
-  Outcome run_generation(ProcessGroup& group, const StoreHandle& store, const Formed& formed);
+  // the group may be dropped. `formed_ns`: when the group was formed (CLOCK_MONOTONIC), for the agent's report of a
+  // recovery.
+  Outcome run_generation(ProcessGroup& group, const StoreHandle& store, int64_t formed_ns);
 
   // For a stop that comes while there is no group: a rank that had the run's folder open writes its state as a
   // checkpoint, unless that is written already.

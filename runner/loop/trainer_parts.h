@@ -31,7 +31,8 @@ struct TrainerParts {
   std::string host_name;
   JobIdentity job;
   std::string resume_command;
-  std::string nccl_variables;  // for the start table
+  std::string launched_by;     // for the start table: as to_string(WorldSource)
+  std::string nccl_variables;  // likewise
   // Called when the device is broken, before anything that holds its memory or a communicator is destroyed. Reports the
   // failure and ends the process.
   std::function<void(const Failure&)> on_device_fault = [](const Failure&) {};

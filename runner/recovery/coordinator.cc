@@ -904,11 +904,13 @@ class CoordinatorStepper {
         n.placed = s_.placed;
         n.killed.clear();
       });
-      send(node, Placement{.generation = s_.placed,
-                           .first_rank = index * node.nproc,
-                           .world_size = nnodes * node.nproc,
-                           .nnodes = nnodes,
-                           .wanted_nodes = s_.options.wanted_nodes});
+      send(node, Assignment{.generation = s_.placed,
+                            .rank = index * node.nproc,
+                            .world_size = nnodes * node.nproc,
+                            .local_world_size = node.nproc,
+                            .nnodes = nnodes,
+                            .declared_world_size = s_.options.wanted_nodes * node.nproc,
+                            .address = {}});
     }
     report(GroupPlaced{s_.placed, nnodes * s_.nodes.at(s_.members[0]).nproc, nnodes, now_});
   }

@@ -247,17 +247,17 @@ class MemberStepper {
   void on_message(const StoreAnswerTo&) {}
   void on_message(const CoordinatorBeat&) {}
 
-  void on_message(const Placement& placement) {
-    if (placement.generation <= s_.highest) return;
-    s_.highest = placement.generation;
+  void on_message(const Assignment& assignment) {
+    if (assignment.generation <= s_.highest) return;
+    s_.highest = assignment.generation;
     if (!s_.ready || s_.stopping) {
-      // A worker ended, or all were told to stop, while the placement was under way.
-      return send(Broken{placement.generation, -1, kNotReady, "its workers were not ready for the placement"});
+      // A worker ended, or all were told to stop, while the assignment was under way.
+      return send(Broken{assignment.generation, -1, kNotReady, "its workers were not ready for the assignment"});
     }
     s_.ready = false;
-    s_.placed = placement.generation;
+    s_.placed = assignment.generation;
     s_.placed_at = now_;
-    out_.emplace_back(placement);
+    out_.emplace_back(assignment);
   }
 
   // The messages below may quote a worker of another node, so their text is made one line.
@@ -283,7 +283,7 @@ class MemberStepper {
   }
 
   void on_message(const KillWorker& kill) {
-    // Workers that wait for a placement do not hang, so such a message is about the group before.
+    // Workers that wait for an assignment do not hang, so such a message is about the group before.
     if (s_.placed != 0) out_.emplace_back(KillWorker{kill.local_rank, one_line(kill.message)});
   }
 

@@ -5,7 +5,7 @@
 // outlives a connection: it is sent again to the next coordinator.
 //
 // The first event is MemberTick. The member follows no coordinator of an older attempt than the newest that it has
-// seen, and it accepts only a placement that is newer than all before, and only while all workers wait. So messages
+// seen, and it accepts only an assignment that is newer than all before, and only while all workers wait. So messages
 // that an old coordinator or an old connection still delivers change nothing.
 // Duties of the caller: CoordinatorSaid is fed only for messages on the connection of the last CoordinatorFound, never
 // after a Seek or a CoordinatorLost. Heartbeat, StoreCall and StoreAnswerTo pass between the workers and the connection
@@ -76,10 +76,10 @@ struct Seek {};
 struct MemberNote {  // a warning for the log
   std::string text;
 };
-// Placement to EndJob go to the supervisor. The member passes on what the coordinator has sent, if it is about the
+// Assignment to EndJob go to the supervisor. The member passes on what the coordinator has sent, if it is about the
 // workers' group, or decides by itself when there is no coordinator. EndJob is the last output.
 using MemberOutput =
-    std::variant<Tell, Seek, MemberNote, Placement, CutGroup, Regroup, StopJob, KillWorker, CheckpointNews, EndJob>;
+    std::variant<Tell, Seek, MemberNote, Assignment, CutGroup, Regroup, StopJob, KillWorker, CheckpointNews, EndJob>;
 
 // ---- state ----
 

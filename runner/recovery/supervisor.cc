@@ -116,17 +116,17 @@ class SupervisorStepper {
     if (!s_.signals_sent.empty()) signal_workers(event.signal);
   }
 
-  void operator()(const Placement& placement) {
-    if (!all_await() || s_.stopping() || is_over()) return refuse_placement(placement.generation);
-    s_.placement = placement;
+  void operator()(const Assignment& assignment) {
+    if (!all_await() || s_.stopping() || is_over()) return refuse_assignment(assignment.generation);
+    s_.assignment = assignment;
     s_.ends.clear();
     s_.said_ready = false;
     for (SupervisedWorker& w : s_.workers) {
       w.phase = WorkerPhase::kPlaced;
-      w.generation = placement.generation;
+      w.generation = assignment.generation;
       w.incidents_seen = s_.incidents;
     }
-    out_.emplace_back(AssignWorkers{placement});
+    out_.emplace_back(assignment);
   }
 
   void operator()(const CutGroup& event) {
@@ -248,7 +248,7 @@ class SupervisorStepper {
 
   [[nodiscard]] bool has_trained() const { return s_.furthest_step > 0 || s_.checkpoint_step >= 0; }
 
-  [[nodiscard]] int rank_of(int local_rank) const { return (s_.placement ? s_.placement->first_rank : 0) + local_rank; }
+  [[nodiscard]] int rank_of(int local_rank) const { return (s_.assignment ? s_.assignment->rank : 0) + local_rank; }
 
   // ---- starting and killing ----
 
@@ -286,12 +286,12 @@ class SupervisorStepper {
       kill(rank, code_of(ExitCode::kPeerLost), "");
     }
     if (!s_.writes_first) return;
-    (*this)(CutGroup{s_.placement->generation, exit_reason(code), ""});  // its peers end
+    (*this)(CutGroup{s_.assignment->generation, exit_reason(code), ""});  // its peers end
     signal_workers(SIGTERM);
     s_.stop_deadline = now_ + s_.options.stop_timeout;
   }
 
-  [[nodiscard]] bool has_rank_zero() const { return s_.placement && s_.placement->first_rank == 0; }
+  [[nodiscard]] bool has_rank_zero() const { return s_.assignment && s_.assignment->rank == 0; }
 
   [[nodiscard]] bool holds_steps(int local_rank) {
     const SupervisedWorker& w = worker(local_rank);
@@ -367,11 +367,11 @@ class SupervisorStepper {
     if (waits_to_be_told()) consider(s_.told_deadline);
   }
 
-  // ---- placements ----
+  // ---- assignments ----
 
-  // A worker has ended while the placement was under way. The member knows that by now, but the other nodes may have
-  // their placements and must not wait for this node.
-  void refuse_placement(uint64_t generation) {
+  // A worker has ended while the assignment was under way. The member knows that by now, but the other nodes may have
+  // their assignments and must not wait for this node.
+  void refuse_assignment(uint64_t generation) {
     if (s_.ends.empty()) return tell_broken(generation, -1, kNotReady, "the workers of this node were not ready");
     const WorkerEndRecord& last = s_.ends.back();
     tell_broken(generation, last.rank, exit_reason(last.code), describe_worker_end(last));
@@ -509,10 +509,10 @@ class SupervisorStepper {
   }
 
   [[nodiscard]] std::string what_follows() const {
-    if (!s_.placement) return "starting it again";
+    if (!s_.assignment) return "starting it again";
     if (!s_.options.ranks_keep_state)
       return "starting all ranks again, from the program's own checkpoint if it has one";
-    const bool others_hold_state = s_.placement->world_size > s_.options.nproc ||
+    const bool others_hold_state = s_.assignment->world_size > s_.options.nproc ||
                                    std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) {
                                      return w.alive() && w.generation != 0 && !w.code_when_killed;
                                    });
@@ -543,7 +543,7 @@ class SupervisorStepper {
   // nodes keep their state when this node ends.)
   [[nodiscard]] bool has_unwritten_steps_without_rank_zero(const SupervisorVerdict& verdict) {
     if (verdict.cause.code == code_of(ExitCode::kNotFinite) || !has_rank_zero() || holds_steps(0)) return false;
-    if (s_.placement->nnodes > 1) return false;
+    if (s_.assignment->nnodes > 1) return false;
     for (int rank = 1; rank < std::ssize(s_.workers); ++rank) {
       if (holds_steps(rank) && worker(rank).step > s_.checkpoint_step) return true;
     }
@@ -596,7 +596,7 @@ class SupervisorStepper {
     }
   }
 
-  // Ends workers that are in no group: they have nothing to save, and no placement will come any more.
+  // Ends workers that are in no group: they have nothing to save, and no assignment will come any more.
   void end_the_unplaced() {
     const bool writes_first = s_.writes_first || (s_.job_ended && s_.job_ended->code == code_of(ExitCode::kPeerLost));
     if (is_over() && !writes_first) {

@@ -1,13 +1,13 @@
 // Supervisor: the workers of one node, and their restarts. Pure. (docs/recovery.md)
 //
-// Role: starts the workers, passes placements and cuts to them, restarts those that end, and decides when the node
+// Role: starts the workers, passes assignments and cuts to them, restarts those that end, and decides when the node
 // ends and with which code. It knows nothing of other nodes: the member (member.h) tells it what the coordinator wants,
 // and it tells the member whether the workers are ready, what broke, and when they are done. The two exchange the same
 // messages that the member exchanges with the coordinator (contract/coordination.h).
 //
 // A worker that ends badly is started again at once, alone; the others keep their state and wait. Each
 // incident counts against max_restarts for kRestartWindow; a new checkpoint clears the count. Several ends in one
-// placement are one incident; so are the ends of several processes that were started again after the same incident and
+// assignment are one incident; so are the ends of several processes that were started again after the same incident and
 // end before they are placed. The node gives up, alone, when it has used up max_restarts; when one incident is followed
 // by kNoProgressIncidentsMax more, none at a later step than those before it (a crash loop); when its machine was at
 // fault kMachineFaultsMax times in a row; when its workers have other terms than each other (messages.h, Hello); and at
@@ -84,7 +84,7 @@ struct WorkerSaidHello {
   int local_rank = 0;
   std::string terms;  // as Hello's
 };
-struct WorkerLeft {  // the worker has left its group and waits for a placement
+struct WorkerLeft {  // the worker has left its group and waits for an assignment
   int local_rank = 0;
   uint64_t generation = 0;
   std::string cause;
@@ -115,19 +115,16 @@ struct WorkerSilent {
 // CheckpointNews does.
 struct ProgramProgressed {};
 struct SupervisorTick {};
-// Placement to EndJob come from the member; a CheckpointNews also comes for a checkpoint of this node's own workers.
+// Assignment to EndJob come from the member; a CheckpointNews also comes for a checkpoint of this node's own workers.
 // After EndJob the job is over for this node.
 using SupervisorEvent = std::variant<Started, WorkerSaidHello, WorkerLeft, WorkerAtStep, WorkerEnded, WorkerSilent,
-                                     StopRequested, ProgramProgressed, SupervisorTick, Placement, CutGroup, Regroup,
+                                     StopRequested, ProgramProgressed, SupervisorTick, Assignment, CutGroup, Regroup,
                                      StopJob, KillWorker, CheckpointNews, EndJob>;
 
 // ---- outputs ----
 
 struct StartWorker {
   int local_rank = 0;
-};
-struct AssignWorkers {  // to all workers
-  Placement placement;
 };
 struct SignalWorkers {  // all that are alive
   int signal = 0;
@@ -162,14 +159,14 @@ struct Finish {
 };
 // Cut and LeaveTogether go to all workers; WorkersReady to NodeFailed go to the member.
 using SupervisorOutput =
-    std::variant<StartWorker, AssignWorkers, Cut, LeaveTogether, SignalWorkers, DumpStacks, KillProcess, WorkersReady,
+    std::variant<StartWorker, Assignment, Cut, LeaveTogether, SignalWorkers, DumpStacks, KillProcess, WorkersReady,
                  Broken, Leave, NodeDone, NodeFailed, Restarting, Remark, Finish>;
 
 // ---- state ----
 
 enum class WorkerPhase {
   kStarting,  // its process runs, it has not said hello
-  kAwaiting,  // a placement
+  kAwaiting,  // an assignment
   kPlaced,    // in the group of `generation`
   kBackoff,   // not running; started again at `deadline`
   kEnded,     // not running, not to be started again (done, stopped, or the node ends)
@@ -177,7 +174,7 @@ enum class WorkerPhase {
 
 struct SupervisedWorker {
   WorkerPhase phase = WorkerPhase::kStarting;
-  uint64_t generation = 0;  // of its last placement
+  uint64_t generation = 0;  // of its last assignment
   bool was_cut = false;     // told to cut, has not left yet
   TimePoint cut_at{};
   bool in_collective = false;
@@ -194,7 +191,7 @@ struct SupervisedWorker {
 
 struct WorkerEndRecord {
   int local_rank = 0;
-  int rank = 0;     // in the group; the local rank before the first placement
+  int rank = 0;     // in the group; the local rank before the first assignment
   int64_t pid = 0;  // 0: none
   int code = 0;     // as it counts for the root cause
   std::string how;  // "ended with exit code 1 (Crash)", "ended with signal 9 (SIGKILL)", "did not end …"
@@ -215,8 +212,8 @@ struct SupervisorState {
   bool started = false;
   bool finished = false;
   std::vector<SupervisedWorker> workers;  // by local rank
-  std::vector<WorkerEndRecord> ends;      // bad ends since the last placement, in the order of time
-  std::optional<Placement> placement;     // the newest
+  std::vector<WorkerEndRecord> ends;      // bad ends since the last assignment, in the order of time
+  std::optional<Assignment> assignment;   // the newest
   bool said_ready = false;
   uint64_t broken_said = 0;    // generation that the member was told is broken
   int asked_code = 0;          // 130 or 143: a signal has asked to stop, and the coordinator was asked how

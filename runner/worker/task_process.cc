@@ -65,7 +65,7 @@ class TaskProcess {
     const Result<at::Device> device = choose_device(config->launch, world, std::nullopt);
     if (!device.ok()) return usage_failure(device.error().message);
     use_device(*device);
-    apply_device_settings(config->training, Precision::kFp32, choose_threads(config->launch, world, 0));
+    apply_device_settings(config->training, Precision::kFp32, choose_threads(config->launch, world));
     return write_result(*config, *device);
   }
 

@@ -59,18 +59,6 @@ double seconds_since_process_start() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 - started;
 }
 
-World world_of(const Assignment& a) {
-  World world;
-  world.rank = a.rank;
-  world.local_rank = a.local_rank;
-  world.world_size = a.world_size;
-  world.local_world_size = a.local_world_size;
-  world.nnodes = a.nnodes;
-  world.generation = a.generation;
-  world.source = WorldSource::kAgent;
-  return world;
-}
-
 std::string nccl_variables(const Environment& environment) {
   std::string list;
   for (const auto& [name, value] : environment) {
@@ -159,8 +147,10 @@ class Worker {
     }
     session_ =
         std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, [this] { return signals_.requested() != 0; });
-    world_.local_rank = *local_rank;
-    world_.local_world_size = parse_number<int>(variable(input_.environment, env::kLocalWorldSize)).value_or(1);
+    world_.source = WorldSource::kAgent;
+    world_.assignment.local_rank = *local_rank;
+    world_.assignment.local_world_size =
+        parse_number<int>(variable(input_.environment, env::kLocalWorldSize)).value_or(1);
     return std::nullopt;
   }
 
@@ -190,8 +180,8 @@ class Worker {
   // collective for another that still reads.
   std::optional<Failure> load_data() {
     // The ranks of this node share its cores and its memory from now on, and not only when they train.
-    config_.launch.nproc = world_.local_world_size;
-    at::set_num_threads(choose_threads(config_.launch, world_, /*node_cores=*/0));
+    config_.launch.nproc = world_.assignment.local_world_size;
+    at::set_num_threads(choose_threads(config_.launch, world_));
     WorkloadOrFailure made = workloads_.make(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
       const int64_t before = page_->prepared.exchange(prepared, std::memory_order_relaxed);
       const int64_t all_before = page_->to_prepare.exchange(to_prepare, std::memory_order_relaxed);
@@ -213,18 +203,18 @@ class Worker {
     // Until defer_from_now_on() a signal ends the process in its handler (StopSignals).
     const auto received = session_->await_assignment();
     if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
-    take_assignment(*received);
+    world_.assignment = *received;
     return std::nullopt;
   }
 
   void make_reporter() {
-    threads_ = choose_threads(config_.launch, world_, node_cores_);
+    threads_ = choose_threads(config_.launch, world_);
     apply_device_settings(config_.training, precision_.precision, threads_);
     folder_ = output_folder(config_, variable(input_.environment, env::kCheckpointDir),
                             variable(input_.environment, env::kJob));
     reporter_ = std::make_unique<Reporter>(
         Reporter::Options{.config = &config_,
-                          .world = world_,
+                          .assignment = world_.assignment,
                           .agent = session_.get(),
                           .clock = &clock_,
                           .page = page_,
@@ -240,7 +230,7 @@ class Worker {
 
   // Under an agent, which has said what it found, only when this worker's build cannot use the GPUs that it counts.
   void warn_of_the_cpu() {
-    const std::string ranks = plural(world_.world_size, "rank");
+    const std::string ranks = plural(world_.assignment.world_size, "rank");
     if (!session_) reporter_->warn("no GPU found, training on the CPU with " + ranks);
     if (const int gpus = gpus_counted().value_or(0); session_ && gpus > 0) {
       reporter_->warn("the driver shows " + plural(gpus, "GPU") +
@@ -272,16 +262,9 @@ class Worker {
                                                  .host_name = input_.host_name,
                                                  .job = job_,
                                                  .resume_command = resume_command(),
+                                                 .launched_by = to_string(world_.source),
                                                  .nccl_variables = nccl_variables(input_.environment),
                                                  .on_device_fault = [this](const Failure& fault) { fail(fault); }});
-  }
-
-  void take_assignment(const Assignment& assignment) {
-    world_ = world_of(assignment);
-    address_ = assignment.address;
-    formed_.generation = world_.generation;
-    formed_.declared_world_size = assignment.declared_world_size;
-    node_cores_ = assignment.node_cores;
   }
 
   // Tells the agent that this rank has left its group and keeps its state, and waits for the next group. False when a
@@ -290,15 +273,15 @@ class Worker {
     clock_.enter(Phase::kWaiting);
     reporter_->beat(trainer_->step(), Activity::kAwaiting);
     reporter_->send_metrics();
-    session_->send(Left{.generation = world_.generation,
+    session_->send(Left{.generation = world_.assignment.generation,
                         .cause = outcome.wait_reason,
                         .message = outcome.message,
                         .step = trainer_->step()});
     const auto received = session_->await_assignment();
     clock_.enter(Phase::kOther);
     if (!received) return false;
-    take_assignment(*received);
-    reporter_->set_world(world_);
+    world_.assignment = *received;
+    reporter_->set_assignment(world_.assignment);
     return true;
   }
 
@@ -309,16 +292,8 @@ class Worker {
     const auto began = clock_.seconds().total();
     const auto abort = std::make_shared<GroupAbort>();
     abort->add_action([this] { trainer_->gate().shut(); });
-    const GroupOptions options{.world = world_,
-                               .backend = backend_,
-                               .device = device_,
-                               .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
-                               .network_interface = variable(input_.environment, env::kGlooInterface),
-                               .address = address_,
-                               .has_formed_before = has_formed_,
-                               .abort = abort};
-    const Watch watch(session_.get(), world_.generation, abort);
-    return form_and_train(options, began);
+    const Watch watch(session_.get(), world_.assignment.generation, abort);
+    return form_and_train(abort, began);
   }
 
   // While it lives, a cut of the generation fires the abort. Its destructor ends that, after an exception, too.
@@ -340,38 +315,43 @@ class Worker {
     std::shared_ptr<GroupAbort> abort_;
   };
 
-  Outcome form_and_train(const GroupOptions& options, double began) {
+  Outcome form_and_train(const std::shared_ptr<GroupAbort>& abort, double began) {
     Result<StoreHandle> store = open_store();
     if (!store.ok()) return failed(store.error());
-    std::unique_ptr<ProcessGroup> group;
-    if (world_.world_size == 1 && config_.launch.backend == BackendChoice::kAuto) {
-      group = ProcessGroup::solo(options);
-    } else {
-      Result<std::unique_ptr<ProcessGroup>> formed = form(*store, options);
-      if (!formed.ok()) return failed(formed.error());
-      group = std::move(*formed);
-    }
-    if (!session_) {
-      Result<uint64_t> agreed = agree_on_generation(*store);
-      if (!agreed.ok()) return failed(agreed.error());
-      formed_.generation = *agreed;
-    }
+    Result<std::unique_ptr<ProcessGroup>> group = form(*store, abort);
+    if (!group.ok()) return failed(group.error());
     const double formed = clock_.seconds().total();
     reporter_->metrics().on_rendezvous(formed - began);
     if (!std::exchange(has_formed_, true)) reporter_->metrics().on_startup(StartupPart::kRendezvous, formed);
-    formed_.formed_ns = monotonic_ns();
-    return trainer_->run_generation(*group, *store, formed_);
+    return trainer_->run_generation(**group, *store, monotonic_ns());
   }
 
   Result<StoreHandle> open_store() {
     const auto timeout = std::chrono::seconds(config_.launch.rendezvous_timeout_seconds);
-    if (session_) return make_link_store(*session_, world_.generation, timeout);
-    if (world_.world_size == 1) return make_local_store();
+    if (session_) return make_link_store(*session_, world_.assignment.generation, timeout);
+    if (world_.assignment.world_size == 1) return make_local_store();
     return open_tcp_store(world_, timeout);
   }
 
-  Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options) {
-    TRY(rendezvous(store, world_, terms(), std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
+  // Without an agent the ranks also agree on their terms and on a generation.
+  Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const std::shared_ptr<GroupAbort>& abort) {
+    Assignment& mine = world_.assignment;
+    const bool is_solo = mine.world_size == 1 && config_.launch.backend == BackendChoice::kAuto;
+    if (!is_solo) {
+      TRY(meet(store, mine, std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
+      if (!session_) TRY(agree(store, mine, terms()));
+    }
+    if (!session_) {
+      TRY_ASSIGN(mine.generation, agree_on_generation(store));
+    }
+    const GroupOptions options{.assignment = mine,
+                               .backend = backend_,
+                               .device = device_,
+                               .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
+                               .network_interface = variable(input_.environment, env::kGlooInterface),
+                               .has_formed_before = has_formed_,
+                               .abort = abort};
+    if (is_solo) return ProcessGroup::solo(options);
     return ProcessGroup::form(store, options);
   }
 
@@ -393,14 +373,15 @@ class Worker {
   // Without an agent the start time of rank 0 is the attempt.
   Result<uint64_t> agree_on_generation(const StoreHandle& store) {
     const auto mine = static_cast<uint64_t>(std::time(nullptr)) << 32;
-    TRY_ASSIGN(const std::string told, broadcast_from_rank_zero(store, world_, "generation", std::to_string(mine)));
+    TRY_ASSIGN(const std::string told,
+               broadcast_from_rank_zero(store, world_.assignment, "generation", std::to_string(mine)));
     return parse_number<uint64_t>(told).value_or(0);
   }
 
   // A group could not be formed: with an agent this rank waits for the next one.
   [[nodiscard]] Outcome failed(const Error& error) const {
     const ExitCode code = exit_code_of(error);
-    const bool was_cut = session_ && session_->was_cut(world_.generation);
+    const bool was_cut = session_ && session_->was_cut(world_.assignment.generation);
     // In a group that was cut, NCCL reports errors that otherwise mean a broken device.
     const bool is_lost = code == ExitCode::kPeerLost || (was_cut && code == ExitCode::kDeviceFault);
     if (!session_ || !is_lost) return {code, error.message, {}};
@@ -427,11 +408,11 @@ class Worker {
     if (session_) {
       session_->send(Failing{.code = static_cast<int>(failure.code),
                              .message = failure.message,
-                             .rank = world_.rank,
+                             .rank = world_.assignment.rank,
                              .step = trainer_ ? trainer_->step() : 0,
-                             .generation = formed_.generation});
+                             .generation = world_.assignment.generation});
     } else {
-      std::fprintf(stderr, "error: rank %d: %s\n", world_.rank, failure.message.c_str());
+      std::fprintf(stderr, "error: rank %d: %s\n", world_.assignment.rank, failure.message.c_str());
     }
   }
 
@@ -449,15 +430,12 @@ class Worker {
   BeatPage* page_ = &own_page_;
   JobIdentity job_;
   World world_;
-  std::string address_;  // of this node, from the assignment
-  Trainer::Formed formed_;
   std::unique_ptr<AgentSession> session_;
   const UncaughtDeviceFaults uncaught_{[this](const Failure& failure) { say(failure); }};
   at::Device device_ = at::Device(at::kCPU);
   std::unique_ptr<DeviceStream> stream_;
   GroupBackend backend_ = GroupBackend::kGloo;
   PrecisionChoice precision_;
-  int node_cores_ = 0;  // as Assignment's
   int threads_ = 1;
   std::string folder_;
   std::unique_ptr<Workload> workload_;

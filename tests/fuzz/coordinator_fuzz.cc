@@ -98,10 +98,10 @@ class Conversation {
   void check(const Send& send) {
     MUST(open_.contains(send.connection));
     MUST(decode_coordinator_message(encode(send.message)).ok());
-    const auto* const placement = std::get_if<Placement>(&send.message);
+    const auto* const placement = std::get_if<Assignment>(&send.message);
     if (placement == nullptr) return;
     MUST(placement->generation == state_.generation() && placement->generation >= begun_);
-    MUST(placement->first_rank >= 0 && placement->first_rank < placement->world_size);
+    MUST(placement->rank >= 0 && placement->rank < placement->world_size);
   }
   void check(const Close& close) {
     store_.forget_connection(close.connection);

@@ -208,9 +208,9 @@ class SimulatedNode {
       std::exit(1);
     }
     if (std::holds_alternative<Welcome>(*message)) ++progress_.welcomed;
-    if (const auto* const placement = std::get_if<Placement>(&*message)) {
+    if (const auto* const placement = std::get_if<Assignment>(&*message)) {
       generation_ = placement->generation;
-      first_rank_ = placement->first_rank;
+      first_rank_ = placement->rank;
       ++progress_.placed;
     }
     if (const auto* const answer = std::get_if<StoreAnswerTo>(&*message)) on_answer(*answer);

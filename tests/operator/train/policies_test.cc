@@ -567,8 +567,8 @@ TEST(DesiredEnv, of_another_launcher_is_a_world_of_its_own) {
   }
   const Result<World> world = derive_world(environment, "j-2", {});
   ASSERT_TRUE(world.ok()) << world.error().message;
-  EXPECT_EQ(world->rank, 2);
-  EXPECT_EQ(world->world_size, 3);
+  EXPECT_EQ(world->assignment.rank, 2);
+  EXPECT_EQ(world->assignment.world_size, 3);
   EXPECT_EQ(world->master_addr, "j-0.j.n.svc");
   EXPECT_EQ(world->master_port, kMasterPort);
 }

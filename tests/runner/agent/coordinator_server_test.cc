@@ -194,12 +194,12 @@ TEST_F(CoordinatorOnLoopback, places_a_near_and_a_far_node_and_carries_their_sto
   const auto second = link(greet(1), far, {server->port()});
   ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
   second->send(Join{.nproc = 2, .generation = 0, .ready = true});
-  ASSERT_TRUE(until([&] { return near.last<Placement>() != nullptr && far.last<Placement>() != nullptr; }));
-  EXPECT_EQ(far.last<Placement>()->first_rank, 2);
-  EXPECT_EQ(far.last<Placement>()->world_size, 4);
+  ASSERT_TRUE(until([&] { return near.last<Assignment>() != nullptr && far.last<Assignment>() != nullptr; }));
+  EXPECT_EQ(far.last<Assignment>()->rank, 2);
+  EXPECT_EQ(far.last<Assignment>()->world_size, 4);
   EXPECT_EQ(placed_.at(0).world_size, 4);
 
-  const uint64_t generation = far.last<Placement>()->generation;
+  const uint64_t generation = far.last<Assignment>()->generation;
   EXPECT_EQ(generation, (uint64_t{7} << 32U) + 1);
   StoreRequest get{.id = 5, .generation = generation, .op = StoreOp::kGet, .keys = {"key"}};
   get.timeout = std::chrono::seconds(60);
@@ -226,8 +226,8 @@ TEST_F(CoordinatorOnLoopback, tells_what_a_worker_s_end_cost_and_who_it_was) {
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(heard));
   ASSERT_TRUE(finds(first, heard));
   first.send(Join{.nproc = 2, .generation = 0, .ready = true});
-  ASSERT_TRUE(until([&] { return heard.last<Placement>() != nullptr; }));
-  first.send(Broken{.generation = heard.last<Placement>()->generation,
+  ASSERT_TRUE(until([&] { return heard.last<Assignment>() != nullptr; }));
+  first.send(Broken{.generation = heard.last<Assignment>()->generation,
                     .rank = 1,
                     .cause = "SignalKILL",
                     .message = "",
@@ -249,8 +249,8 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   const auto second = link(greet(1), far, {server->port()});
   ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
   second->send(Join{.nproc = 1, .generation = 0, .ready = true});
-  ASSERT_TRUE(until([&] { return near.last<Placement>() != nullptr && far.last<Placement>() != nullptr; }));
-  const uint64_t generation = far.last<Placement>()->generation;
+  ASSERT_TRUE(until([&] { return near.last<Assignment>() != nullptr && far.last<Assignment>() != nullptr; }));
+  const uint64_t generation = far.last<Assignment>()->generation;
 
   first.send(Broken{.generation = generation, .rank = 0, .cause = "PeerLost", .message = ""});
   ASSERT_TRUE(until([&] { return !breaks_.empty(); }));
@@ -951,7 +951,7 @@ TEST_F(ConnectedAndHinted, stays_when_the_same_one_answers_there_with_a_later_ge
   ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 1, .generation = 0, .ready = true});
   connect_and_hint(*server, server->port());
-  ASSERT_TRUE(until([&] { return heard_.last<Placement>() != nullptr; }));
+  ASSERT_TRUE(until([&] { return heard_.last<Assignment>() != nullptr; }));
   node_->hint(host(3));
   loop_.run_for(std::chrono::milliseconds(100));
   expect_no_change();

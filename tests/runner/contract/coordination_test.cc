@@ -198,15 +198,15 @@ TEST(Coordination, keeps_the_bytes_of_store_calls_and_answers) {
   EXPECT_EQ(answered.reply.message, "old");
 }
 
-TEST(Coordination, keeps_a_placement) {
-  Placement placement;
+TEST(Coordination, keeps_an_assignment) {
+  Assignment placement;
   placement.generation = kGeneration;
-  placement.first_rank = 4;
+  placement.rank = 4;
   placement.world_size = 6;
   placement.nnodes = 3;
-  const Placement back = to_member(placement);
+  const Assignment back = to_member(placement);
   EXPECT_EQ(back.generation, kGeneration);
-  EXPECT_EQ(back.first_rank, 4);
+  EXPECT_EQ(back.rank, 4);
   EXPECT_EQ(back.world_size, 6);
   EXPECT_EQ(back.nnodes, 3);
 }
@@ -295,7 +295,7 @@ TEST(Coordination, names_what_is_wrong_with_a_coordinators_line) {
       {R"({"type":"welcome","generation":-1})", "\"generation\" must be an integer from 0"},
       {R"({"type":"regroup","generation":1,"leaving":"yes"})", "\"leaving\" must be true or false"},
       {R"({"type":"end_job","code":0})", "message \"end_job\": field \"message\" is missing"},
-      {R"({"type":"placement","generation":1,"first_rank":99999999999})", "\"first_rank\" must be an integer from"},
+      {R"({"type":"assignment","generation":1,"rank":99999999999})", "\"rank\" must be an integer from"},
       {R"({"type":"store_answer_to","local_rank":0,"reply":{"id":1,"status":"maybe"}})",
        "in \"reply\": field \"status\" must be one of ok, timeout"},
   };

@@ -147,7 +147,7 @@ TEST(Gloo, that_is_cut_in_the_middle_of_a_transfer_ends_and_not_by_its_timeout) 
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < kRanks; ++rank) {
       ranks.emplace_back([&, rank] {
-        auto group = ProcessGroup::form(store, {.world = world_of(rank, kRanks),
+        auto group = ProcessGroup::form(store, {.assignment = assigned(rank, kRanks),
                                                 .timeout = std::chrono::seconds(60),
                                                 .network_interface = "",
                                                 .abort = aborts.at(static_cast<size_t>(rank))});

@@ -102,7 +102,7 @@ TEST(Fault, of_gloo_s_own_is_a_lost_peer_or_a_timeout) {
   std::promise<void> over;
   const auto form = [&](int rank) {
     return ProcessGroup::form(
-        store, {.world = world_of(rank, 2), .timeout = std::chrono::milliseconds(50), .network_interface = ""});
+        store, {.assignment = assigned(rank, 2), .timeout = std::chrono::milliseconds(50), .network_interface = ""});
   };
   std::thread silent([&] {
     const auto group = form(1);

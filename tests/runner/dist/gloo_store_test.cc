@@ -67,11 +67,10 @@ TEST(GlooOverALinkStore, forms_with_a_few_requests_of_each_rank) {
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
       const StoreHandle handle = make_link_store(store, kGeneration, kTimeout);
-      World world = world_of(rank, kRanks);
-      world.source = WorldSource::kAgent;
-      const Status met = rendezvous(handle, world, "{}", kTimeout);
+      const Assignment mine = assigned(rank, kRanks);
+      const Status met = meet(handle, mine, kTimeout);
       EXPECT_TRUE(met.ok()) << met.error().message;
-      const auto group = ProcessGroup::form(handle, {.world = world, .timeout = kTimeout, .network_interface = ""});
+      const auto group = ProcessGroup::form(handle, {.assignment = mine, .timeout = kTimeout, .network_interface = ""});
       EXPECT_TRUE(group.ok()) << group.error().message;
       EXPECT_EQ(handle.get()->getTimeout(), kTimeout);  // as it was
       ++formed;

@@ -36,7 +36,7 @@ TEST(Group, sums_host_figures_over_ranks) {
 }
 
 TEST(Group, of_one_rank_alone_changes_nothing) {
-  auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  auto group = ProcessGroup::solo({.assignment = assigned(0, 1), .network_interface = ""});
   EXPECT_EQ(sum_over_ranks(*group, std::array{2.5}), std::vector<double>{2.5});
   EXPECT_EQ(gather_over_ranks(*group, std::array<int64_t, 2>{4, 5}), (std::vector<std::vector<int64_t>>{{4, 5}}));
 }
@@ -171,7 +171,8 @@ TEST(Group, a_transfer_to_some_that_breaks_off_changes_nothing) {
 
 TEST(Group, waits_for_an_interface_that_was_there_when_an_earlier_group_formed) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  GroupOptions options{.world = world_of(0, 1), .timeout = std::chrono::seconds(5), .network_interface = "nosuch0"};
+  GroupOptions options{
+      .assignment = assigned(0, 1), .timeout = std::chrono::seconds(5), .network_interface = "nosuch0"};
   const auto never = ProcessGroup::form(store, options);
   ASSERT_FALSE(never.ok());
   EXPECT_EQ(never.error().code, ErrorCode::kInvalid);
@@ -187,7 +188,7 @@ TEST(Group, listens_on_the_first_interface_of_a_list_that_is_there) {
   const auto form = [](const std::string& interfaces) {
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
     return ProcessGroup::form(
-        store, {.world = world_of(0, 1), .timeout = std::chrono::seconds(5), .network_interface = interfaces});
+        store, {.assignment = assigned(0, 1), .timeout = std::chrono::seconds(5), .network_interface = interfaces});
   };
   EXPECT_TRUE(form("nosuch0,lo").ok());
   EXPECT_TRUE(form("lo, nosuch0").ok());
@@ -210,7 +211,7 @@ TEST(Group, names_a_full_table_of_open_files) {
   rlimit full = before;
   full.rlim_cur = static_cast<rlim_t>(lowest_free);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
-  const auto group = ProcessGroup::form(store, {.world = world_of(0, 1), .timeout = std::chrono::seconds(5)});
+  const auto group = ProcessGroup::form(store, {.assignment = assigned(0, 1), .timeout = std::chrono::seconds(5)});
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_FALSE(group.ok());
   EXPECT_EQ(group.error().code, ErrorCode::kRetry);
@@ -332,7 +333,7 @@ TEST(Group, finds_the_rank_whose_parameters_have_drifted) {
 
 TEST(Group, that_nccl_cannot_start_names_rank_device_and_the_ways_out) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  const auto group = ProcessGroup::form(store, {.world = world_of(0, 1),
+  const auto group = ProcessGroup::form(store, {.assignment = assigned(0, 1),
                                                 .backend = GroupBackend::kNccl,
                                                 .timeout = std::chrono::seconds(5),
                                                 .network_interface = ""});
@@ -344,7 +345,7 @@ TEST(Group, that_nccl_cannot_start_names_rank_device_and_the_ways_out) {
 
 TEST(Meet, names_the_ranks_that_did_not_come) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  const Status met = meet(store, world_of(1, 4), std::chrono::milliseconds(50));
+  const Status met = meet(store, assigned(1, 4), std::chrono::milliseconds(50));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, ErrorCode::kRetry);
   EXPECT_NE(met.error().message.find("0, 2, 3"), std::string::npos) << met.error().message;
@@ -357,7 +358,7 @@ TEST(Agree, refuses_different_flags_on_every_rank_with_the_same_sentence) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       const Json flags{{"lr", rank == 0 ? "0.1" : "0.2"}, {"seed", "1"}};
-      const Status agreed = agree(store, world_of(rank, 2), dump_line(flags));
+      const Status agreed = agree(store, assigned(rank, 2), dump_line(flags));
       ASSERT_FALSE(agreed.ok());
       EXPECT_EQ(agreed.error().code, ErrorCode::kInvalid);
       said[static_cast<size_t>(rank)] = agreed.error().message;

@@ -30,7 +30,7 @@ class NcclOnOneGpu : public testing::Test {
     set_nccl_environment({});
   }
   GroupOptions options(int rank, int world_size, GroupBackend backend) const {
-    return {.world = world_of(rank, world_size),
+    return {.assignment = assigned(rank, world_size),
             .backend = backend,
             .device = at::Device(at::kCUDA, 0),
             .timeout = kPatience,

@@ -25,7 +25,7 @@ World derive(const Environment& environment, const LaunchOptions& launch = {}, c
 std::string refused(const Environment& environment, const LaunchOptions& launch = {},
                     const std::string& host = "laptop") {
   const Result<World> world = derive_world(environment, host, launch);
-  EXPECT_FALSE(world.ok()) << "gave rank " << (world.ok() ? world->rank : -1);
+  EXPECT_FALSE(world.ok()) << "gave rank " << (world.ok() ? world->assignment.rank : -1);
   if (world.ok()) return "";
   EXPECT_EQ(world.error().code, ErrorCode::kInvalid);
   return world.error().message;
@@ -47,8 +47,8 @@ Environment torchrun_environment() {
 TEST(World, is_one_process_in_an_empty_environment) {
   const World world = derive({});
   EXPECT_EQ(world.source, WorldSource::kSingle);
-  EXPECT_EQ(world.world_size, 1);
-  EXPECT_EQ(world.rank, 0);
+  EXPECT_EQ(world.assignment.world_size, 1);
+  EXPECT_EQ(world.assignment.rank, 0);
   EXPECT_FALSE(world.distributed());
 }
 
@@ -60,7 +60,7 @@ TEST(World, with_ddp_and_nobody_who_says_how_many_ranks_there_are_is_refused) {
   EXPECT_THAT(message, HasSubstr("--nproc N"));
   EXPECT_THAT(refused({{"MASTER_ADDR", "host0"}}, ddp), HasSubstr("RANK, LOCAL_RANK, WORLD_SIZE, MASTER_PORT (which"));
   EXPECT_FALSE(check_agent_environment({}, ddp).ok());
-  EXPECT_EQ(derive(torchrun_environment(), ddp).rank, 3);
+  EXPECT_EQ(derive(torchrun_environment(), ddp).assignment.rank, 3);
   EXPECT_TRUE(check_agent_environment({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}, ddp).ok());
   ddp.nproc = 2;
   EXPECT_TRUE(check_agent_environment({}, ddp).ok());
@@ -69,26 +69,26 @@ TEST(World, with_ddp_and_nobody_who_says_how_many_ranks_there_are_is_refused) {
 TEST(World, takes_everything_from_torchrun) {
   const World world = derive(torchrun_environment());
   EXPECT_EQ(world.source, WorldSource::kTorchrun);
-  EXPECT_EQ(world.rank, 3);
-  EXPECT_EQ(world.world_size, 4);
-  EXPECT_EQ(world.local_rank, 1);
-  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.assignment.rank, 3);
+  EXPECT_EQ(world.assignment.world_size, 4);
+  EXPECT_EQ(world.assignment.local_rank, 1);
+  EXPECT_EQ(world.assignment.local_world_size, 2);
   EXPECT_EQ(world.node_rank, 1);
-  EXPECT_EQ(world.nnodes, 2);
+  EXPECT_EQ(world.assignment.nnodes, 2);
   EXPECT_EQ(world.master_addr, "host0");
   EXPECT_EQ(world.master_port, 29501);
-  EXPECT_EQ(world.generation, 2U);
+  EXPECT_EQ(world.assignment.generation, 2U);
   EXPECT_TRUE(world.store_is_served_by_launcher);
 }
 
 TEST(World, defaults_the_local_rank_to_zero_when_nobody_says_it) {
   const World world =
       derive({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "job-0.job"}, {"MASTER_PORT", "29500"}});
-  EXPECT_EQ(world.rank, 1);
-  EXPECT_EQ(world.local_rank, 0);
-  EXPECT_EQ(world.local_world_size, 1);
+  EXPECT_EQ(world.assignment.rank, 1);
+  EXPECT_EQ(world.assignment.local_rank, 0);
+  EXPECT_EQ(world.assignment.local_world_size, 1);
   EXPECT_EQ(world.node_rank, 1);
-  EXPECT_EQ(world.nnodes, 2);
+  EXPECT_EQ(world.assignment.nnodes, 2);
   EXPECT_FALSE(world.store_is_served_by_launcher);
 }
 
@@ -97,7 +97,7 @@ TEST(World, takes_the_local_rank_from_the_flag_of_old_launchers) {
   environment.erase("LOCAL_RANK");
   LaunchOptions launch;
   launch.local_rank = 1;
-  EXPECT_EQ(derive(environment, launch).local_rank, 1);
+  EXPECT_EQ(derive(environment, launch).assignment.local_rank, 1);
   launch.local_rank = 0;
   EXPECT_THAT(refused(torchrun_environment(), launch), AllOf(HasSubstr("--local_rank 0"), HasSubstr("LOCAL_RANK=1")));
 }
@@ -115,7 +115,7 @@ TEST(World, lets_master_port_win_and_then_serves_the_store_itself) {
 TEST(World, takes_master_addr_and_master_port_alone_as_the_store_s_address_only) {
   const World world = derive({{"MASTER_PORT", "29555"}});
   EXPECT_EQ(world.source, WorldSource::kSingle);
-  EXPECT_EQ(world.world_size, 1);
+  EXPECT_EQ(world.assignment.world_size, 1);
   EXPECT_EQ(world.master_port, 29555);
   EXPECT_EQ(derive({{"MASTER_ADDR", "elsewhere"}}).master_addr, "elsewhere");
 }
@@ -201,11 +201,11 @@ TEST(World, of_a_pod_counts_ranks_by_node_and_takes_the_store_s_host_from_the_co
                               {"LOCAL_RANK", "1"},
                               {"LOCKSTEP_COORDINATOR", "job-0.job.ns.svc:29400"}});
   EXPECT_EQ(world.source, WorldSource::kPod);
-  EXPECT_EQ(world.rank, 3);
-  EXPECT_EQ(world.world_size, 6);
-  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.assignment.rank, 3);
+  EXPECT_EQ(world.assignment.world_size, 6);
+  EXPECT_EQ(world.assignment.local_rank, 1);
   EXPECT_EQ(world.node_rank, 1);
-  EXPECT_EQ(world.nnodes, 3);
+  EXPECT_EQ(world.assignment.nnodes, 3);
   EXPECT_EQ(world.master_addr, "job-0.job.ns.svc");
   EXPECT_EQ(world.master_port, 29500);
 }
@@ -223,8 +223,8 @@ TEST(World, of_an_indexed_job_takes_the_rest_from_the_flags) {
   launch.coordinator = "[fd00::1]:29400";
   const World world = derive({{"JOB_COMPLETION_INDEX", "2"}}, launch);
   EXPECT_EQ(world.source, WorldSource::kIndexedJob);
-  EXPECT_EQ(world.rank, 2);
-  EXPECT_EQ(world.world_size, 4);
+  EXPECT_EQ(world.assignment.rank, 2);
+  EXPECT_EQ(world.assignment.world_size, 4);
   EXPECT_EQ(world.master_addr, "fd00::1");
 }
 
@@ -238,7 +238,7 @@ TEST(World, takes_the_ordinal_of_the_host_name_only_in_kubernetes_with_several_n
   const Environment kubernetes = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
   const World world = derive(kubernetes, launch, "web-2");
   EXPECT_EQ(world.source, WorldSource::kStatefulSet);
-  EXPECT_EQ(world.rank, 2);
+  EXPECT_EQ(world.assignment.rank, 2);
   EXPECT_EQ(derive(kubernetes, {}, "web-2").source, WorldSource::kSingle);
   EXPECT_EQ(derive(kubernetes, nodes(1), "web-2").source, WorldSource::kSingle);
   EXPECT_THAT(refused({}, launch, "web-2"), HasSubstr("--node_rank"));
@@ -252,7 +252,7 @@ TEST(World, takes_node_rank_from_the_flag_when_no_launcher_says_it) {
   launch.master_addr = "first";
   const World world = derive({}, launch);
   EXPECT_EQ(world.source, WorldSource::kFlags);
-  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.assignment.rank, 1);
   EXPECT_EQ(world.master_addr, "first");
   EXPECT_THAT(refused({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}, launch),
               AllOf(HasSubstr("--node_rank 1"), HasSubstr("LOCKSTEP_NODE_RANK=0")));
@@ -281,12 +281,12 @@ Environment slurm_environment() {
 TEST(World, of_slurm_takes_rank_node_and_the_first_host) {
   const World world = derive(slurm_environment());
   EXPECT_EQ(world.source, WorldSource::kSlurm);
-  EXPECT_EQ(world.rank, 4);
-  EXPECT_EQ(world.world_size, 5);
-  EXPECT_EQ(world.local_rank, 0);
-  EXPECT_EQ(world.local_world_size, 1);
+  EXPECT_EQ(world.assignment.rank, 4);
+  EXPECT_EQ(world.assignment.world_size, 5);
+  EXPECT_EQ(world.assignment.local_rank, 0);
+  EXPECT_EQ(world.assignment.local_world_size, 1);
   EXPECT_EQ(world.node_rank, 2);
-  EXPECT_EQ(world.nnodes, 3);
+  EXPECT_EQ(world.assignment.nnodes, 3);
   EXPECT_EQ(world.master_addr, "node08");
 }
 
@@ -300,8 +300,8 @@ TEST(World, of_slurm_prefers_master_addr_and_accepts_an_agreeing_world_size) {
 TEST(World, of_slurm_on_one_node_needs_nothing_but_rank_and_size) {
   const World world = derive({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}});
   EXPECT_EQ(world.source, WorldSource::kSlurm);
-  EXPECT_EQ(world.local_rank, 1);
-  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.assignment.local_rank, 1);
+  EXPECT_EQ(world.assignment.local_world_size, 2);
   EXPECT_EQ(world.master_addr, "127.0.0.1");
 }
 
@@ -324,9 +324,9 @@ TEST(World, of_mpirun_takes_its_ranks) {
                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   const World world = derive(environment);
   EXPECT_EQ(world.source, WorldSource::kMpi);
-  EXPECT_EQ(world.rank, 1);
-  EXPECT_EQ(world.local_rank, 1);
-  EXPECT_EQ(world.nnodes, 1);
+  EXPECT_EQ(world.assignment.rank, 1);
+  EXPECT_EQ(world.assignment.local_rank, 1);
+  EXPECT_EQ(world.assignment.nnodes, 1);
   environment["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
   environment["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   EXPECT_THAT(refused(environment), HasSubstr("MASTER_ADDR"));
@@ -342,18 +342,18 @@ TEST(World, of_mpirun_inside_a_slurm_step_is_mpirun_s) {
   environment["OMPI_COMM_WORLD_LOCAL_SIZE"] = "8";
   const World world = derive(environment);
   EXPECT_EQ(world.source, WorldSource::kMpi);
-  EXPECT_EQ(world.rank, 7);
+  EXPECT_EQ(world.assignment.rank, 7);
 }
 
 TEST(World, of_mpich_and_intel_mpi_takes_its_ranks) {
   Environment environment = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   const World world = derive(environment);
   EXPECT_EQ(world.source, WorldSource::kMpi);
-  EXPECT_EQ(world.rank, 1);
-  EXPECT_EQ(world.world_size, 2);
-  EXPECT_EQ(world.local_rank, 1);
-  EXPECT_EQ(world.local_world_size, 2);
-  EXPECT_EQ(world.nnodes, 1);
+  EXPECT_EQ(world.assignment.rank, 1);
+  EXPECT_EQ(world.assignment.world_size, 2);
+  EXPECT_EQ(world.assignment.local_rank, 1);
+  EXPECT_EQ(world.assignment.local_world_size, 2);
+  EXPECT_EQ(world.assignment.nnodes, 1);
   environment["MPI_LOCALRANKID"] = "0";
   environment["MPI_LOCALNRANKS"] = "1";
   EXPECT_THAT(refused(environment), AllOf(HasSubstr("PMI_SIZE=2"), HasSubstr("MASTER_ADDR"), HasSubstr("-genv")));
@@ -366,10 +366,10 @@ TEST(World, of_pals_takes_the_local_rank_from_pmi_s_own_variables) {
                               {"PMI_LOCAL_SIZE", "4"},
                               {"PALS_RANKID", "5"},
                               {"MASTER_ADDR", "first"}});
-  EXPECT_EQ(world.rank, 5);
-  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.assignment.rank, 5);
+  EXPECT_EQ(world.assignment.local_rank, 1);
   EXPECT_EQ(world.node_rank, 1);
-  EXPECT_EQ(world.nnodes, 2);
+  EXPECT_EQ(world.assignment.nnodes, 2);
 }
 
 TEST(World, of_mvapich_takes_its_ranks) {
@@ -377,8 +377,8 @@ TEST(World, of_mvapich_takes_its_ranks) {
                               {"MV2_COMM_WORLD_SIZE", "2"},
                               {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
                               {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}});
-  EXPECT_EQ(world.rank, 1);
-  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.assignment.rank, 1);
+  EXPECT_EQ(world.assignment.local_world_size, 2);
 }
 
 TEST(World, of_slurm_with_pmi_is_slurm_s) {
@@ -665,7 +665,7 @@ TEST(World, has_a_fixed_number_of_nodes_without_an_agent) {
                      same.node_rank = 1;
                      return same;
                    }())
-                .nnodes,
+                .assignment.nnodes,
             2);
 }
 

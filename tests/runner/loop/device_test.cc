@@ -101,8 +101,8 @@ TEST(Device, is_the_gpu_that_was_counted_for_the_rank_or_the_machine_is_at_fault
     launch.device = c.device;
     launch.backend = c.backend;
     World world;
-    world.local_rank = c.local_rank;
-    world.local_world_size = c.local_ranks;
+    world.assignment.local_rank = c.local_rank;
+    world.assignment.local_world_size = c.local_ranks;
     const Result<std::optional<int>> chosen = choose_gpu(launch, world, c.gpus);
     ASSERT_EQ(chosen.ok(), !c.error) << c.what;
     if (chosen.ok()) {
@@ -115,7 +115,7 @@ TEST(Device, is_the_gpu_that_was_counted_for_the_rank_or_the_machine_is_at_fault
 
 TEST(Device, names_the_gpus_that_are_missing) {
   World world;
-  world.local_world_size = 8;
+  world.assignment.local_world_size = 8;
   const GpusHere gpus{.build_has_cuda = true, .started = 7, .counted = 8};
   const std::string message = choose_gpu({}, world, gpus).error().message;
   EXPECT_NE(message.find("the driver shows 8 GPUs, but CUDA starts 7: "), std::string::npos) << message;
@@ -133,13 +133,16 @@ TEST(Backend, nccl_is_refused_on_the_cpu) {
 TEST(Threads, share_the_cores_among_local_ranks) {
   LaunchOptions launch;
   World world;
-  world.local_world_size = 8;
+  world.assignment.local_world_size = 8;
   launch.threads = 3;
-  EXPECT_EQ(choose_threads(launch, world, 64), 3);
+  world.assignment.node_cores = 64;
+  EXPECT_EQ(choose_threads(launch, world), 3);
   launch.threads = 0;
-  EXPECT_EQ(choose_threads(launch, world, 64), 8);
-  EXPECT_EQ(choose_threads(launch, world, 4), 1);
-  EXPECT_GE(choose_threads(launch, world, 0), 1);
+  EXPECT_EQ(choose_threads(launch, world), 8);
+  world.assignment.node_cores = 4;
+  EXPECT_EQ(choose_threads(launch, world), 1);
+  world.assignment.node_cores = 0;
+  EXPECT_GE(choose_threads(launch, world), 1);
 }
 
 TEST(Threads, are_a_share_of_what_affinity_and_quota_leave) {

@@ -65,7 +65,7 @@ TEST(Evaluator, fetches_the_batches_of_the_phase_that_the_run_is_in) {
     PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
     PhasedWorkload workload;
     workload.initialize(1);
-    const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+    const auto group = ProcessGroup::solo({.assignment = assigned(0, 1), .network_interface = ""});
     evaluate(workload, *group, clock, {}, phase);
     ASSERT_FALSE(workload.phases().empty());
     for (const int64_t fetched : workload.phases()) EXPECT_EQ(fetched, phase);
@@ -100,7 +100,7 @@ TEST(Evaluator, shows_the_progress_of_a_long_evaluation) {
       EXPECT_EQ(page.phase, Phase::kValidation);
     }
   });
-  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  const auto group = ProcessGroup::solo({.assignment = assigned(0, 1), .network_interface = ""});
   evaluate(workload, *group, clock);
   EXPECT_EQ(clock.phase(), Phase::kValidation);
 }
@@ -198,7 +198,7 @@ TEST(Evaluator, a_rank_whose_group_is_cut_leaves_at_once_as_from_a_lost_peer) {
   });
   StopToken stop;
   stop.is_cut = [&] { return is_cut.load(); };
-  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  const auto group = ProcessGroup::solo({.assignment = assigned(0, 1), .network_interface = ""});
   try {
     evaluate(workload, *group, clock, stop);
     ADD_FAILURE() << "it did not leave";

@@ -206,7 +206,7 @@ TEST_F(TwoPhases, are_the_same_for_every_world_size) {
   std::array<float, 3> buffers{};
   on_ranks(3, [&](ProcessGroup& group) {
     ToyWorker ranked(fs, shared, group.rank(), 3);
-    EXPECT_EQ(ranked.run(group, store, 1).code, ExitCode::kDone);
+    EXPECT_EQ(ranked.run(group, store).code, ExitCode::kDone);
     buffers[static_cast<size_t>(group.rank())] = ranked.workload.buffers()[0].tensor.item<float>();
   });
   EXPECT_NE(buffers[0], 0.0F);
@@ -249,7 +249,7 @@ TEST_F(TwoPhases, go_on_from_a_checkpoint_with_another_number_of_ranks) {
     on_ranks(part.world_size, [&](ProcessGroup& group) {
       ToyWorker ranked(fs, folder, group.rank(), part.world_size);
       ranked.config.training.max_steps = part.stop_at;
-      EXPECT_EQ(ranked.run(group, store, 1).code, ExitCode::kDone);
+      EXPECT_EQ(ranked.run(group, store).code, ExitCode::kDone);
       EXPECT_EQ(ranked.step(), part.stop_at);
     });
   }

@@ -213,7 +213,7 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   config.training.state_dict_path = folder.file("weights.safetensors");
   ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, parameters_of(workload)).ok());
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  const auto group = ProcessGroup::solo({.assignment = assigned(0, 1), .network_interface = ""});
   const auto stream = make_device_stream(at::kCPU);
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
   const RankContext context{.config = config, .workload = workload, .fs = fs, .clock = clock, .stream = *stream};

@@ -45,8 +45,11 @@ class WorkerOf {
     config.training.checkpoint_every = 0;
     config.training.ema_decays = {0.5};
     config.training.tensorboard = false;
-    reporter_ = std::make_unique<Reporter>(Reporter::Options{
-        .config = &config, .world = world_of(rank, world_size), .clock = &clock_, .page = &page_, .folder = folder});
+    reporter_ = std::make_unique<Reporter>(Reporter::Options{.config = &config,
+                                                             .assignment = assigned(rank, world_size),
+                                                             .clock = &clock_,
+                                                             .page = &page_,
+                                                             .folder = folder});
     trainer_ = std::make_unique<Trainer>(Trainer::Parts{.rank = {.config = config,
                                                                  .workload = workload,
                                                                  .fs = fs_,
@@ -66,14 +69,14 @@ class WorkerOf {
                                                             }});
   }
 
-  Outcome run(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
-    reporter_->set_world(group.options().world);
-    return trainer_->run_generation(group, store, {.generation = generation});
+  Outcome run(ProcessGroup& group, const StoreHandle& store) {
+    reporter_->set_assignment(group.options().assignment);
+    return trainer_->run_generation(group, store, /*formed_ns=*/0);
   }
   Outcome run_alone(uint64_t generation) {
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-    const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
-    return run(*group, store, generation);
+    const auto group = ProcessGroup::solo({.assignment = assigned(0, 1, generation), .network_interface = ""});
+    return run(*group, store);
   }
   [[nodiscard]] RunIdentity identity() const {
     return {.job = job_,

@@ -87,7 +87,7 @@ TEST(Reporter, shows_a_commit_only_where_the_step_goes_on) {
   const RunConfig config;
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
   BeatPage page;
-  Reporter reporter({.config = &config, .world = world_of(0, 1), .clock = &clock, .page = &page});
+  Reporter reporter({.config = &config, .assignment = assigned(0, 1), .clock = &clock, .page = &page});
   reporter.beat(7, Activity::kTraining);
   const int64_t committed = page.committed_ns;
   EXPECT_GT(committed, 0);
@@ -144,10 +144,13 @@ std::vector<std::string> steps_in(const std::string& path) {
 std::array<Outcome, 2> run_both(std::array<TestWorker*, 2> workers, uint64_t generation) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   std::array<Outcome, 2> outcomes;
-  on_ranks(2, [&](ProcessGroup& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    outcomes[rank] = workers[rank]->run(group, store, generation);
-  });
+  on_ranks(
+      2,
+      [&](ProcessGroup& group) {
+        const auto rank = static_cast<size_t>(group.rank());
+        outcomes[rank] = workers[rank]->run(group, store);
+      },
+      at::kCPU, generation);
   return outcomes;
 }
 
@@ -1036,10 +1039,13 @@ TEST(Trainer, writes_what_the_ranks_gave_and_nothing_in_its_place_when_it_is_los
   PosixFileSystem fs;
   const auto run = [&](std::array<WorkerOf<ListingToy>*, 2> workers, uint64_t generation) {
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-    on_ranks(2, [&](ProcessGroup& group) {
-      const auto rank = static_cast<size_t>(group.rank());
-      EXPECT_EQ(workers[rank]->run(group, store, generation).code, ExitCode::kDone);
-    });
+    on_ranks(
+        2,
+        [&](ProcessGroup& group) {
+          const auto rank = static_cast<size_t>(group.rank());
+          EXPECT_EQ(workers[rank]->run(group, store).code, ExitCode::kDone);
+        },
+        at::kCPU, generation);
   };
   WorkerOf<ListingToy> first(fs, folder.path(), 0, 2);
   WorkerOf<ListingToy> survivor(fs, folder.path(), 1, 2);
@@ -1063,7 +1069,7 @@ TEST(Trainer, never_writes_the_state_of_one_step_as_that_of_the_next_which_was_c
       device.abort();
     });
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-    const Outcome outcome = worker.run(group, store, 1);
+    const Outcome outcome = worker.run(group, store);
     EXPECT_EQ(outcome.code, ExitCode::kPeerLost) << outcome.message;
     const Result<ResumeResult> found = newest_in(folder, worker);
     ASSERT_TRUE(found.ok());
@@ -1081,7 +1087,7 @@ TEST(Trainer, commits_nothing_in_a_group_that_was_cut_while_it_formed) {
     group.options().abort->add_action([&] { worker.gate().shut(); });
     group.options().abort->fire();
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-    EXPECT_EQ(worker.run(group, store, 1).code, ExitCode::kPeerLost);
+    EXPECT_EQ(worker.run(group, store).code, ExitCode::kPeerLost);
     EXPECT_EQ(worker.step(), 0);
     EXPECT_EQ(worker.gate().pass(torch::zeros({1})).skip.item<float>(), 1.0F) << "the gate is open";
   });
@@ -1104,7 +1110,7 @@ TEST(Trainer, says_that_its_device_is_broken_before_it_lets_go_of_anything) {
       EXPECT_TRUE(holds_its_buckets());
     };
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-    EXPECT_EQ(worker.run(group, store, 1).code, ExitCode::kDeviceFault);
+    EXPECT_EQ(worker.run(group, store).code, ExitCode::kDeviceFault);
     EXPECT_EQ(said, 1);
     EXPECT_FALSE(holds_its_buckets());
   });

@@ -91,7 +91,7 @@ class BigJob {
     for (MemberOutput& output : step(members_[node], event, now_)) {
       if (auto* tell = std::get_if<Tell>(&output)) {
         say(node, std::move(tell->message));
-      } else if (const auto* place = std::get_if<Placement>(&output)) {
+      } else if (const auto* place = std::get_if<Assignment>(&output)) {
         placed_[node] = place->generation;
       } else if (std::holds_alternative<CutGroup>(output)) {
         were_cut_.push_back(node);

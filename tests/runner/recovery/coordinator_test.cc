@@ -168,10 +168,11 @@ TEST(Coordinator, welcomes_an_agent_with_its_generation) {
 TEST(Coordinator, refuses_another_protocol_and_names_both) {
   Job job(2);
   Greet greet = Job::greet_of(1);
-  greet.protocol = 9;
+  greet.protocol = kCoordinationProtocol + 1;
   const Refused refused = refusal(job.say_on(50, greet), 50);
   EXPECT_FALSE(refused.retry);
-  EXPECT_THAT(refused.message, HasSubstr("protocol 9, the coordinator " + std::to_string(kCoordinationProtocol)));
+  EXPECT_THAT(refused.message, HasSubstr("protocol " + std::to_string(kCoordinationProtocol + 1) +
+                                         ", the coordinator " + std::to_string(kCoordinationProtocol)));
 }
 
 TEST(Coordinator, refuses_another_job_and_names_both) {
@@ -270,7 +271,7 @@ TEST(Coordinator, a_number_that_is_not_used_is_given_again_after_a_while) {
 
 TEST(Coordinator, looks_at_protocol_job_token_and_rank_in_this_order) {
   Job job(2);
-  Greet greet{9, "gpt", "wrong", 5, 1, 7, ""};
+  Greet greet{kCoordinationProtocol + 1, "gpt", "wrong", 5, 1, 7, ""};
   EXPECT_THAT(refusal(job.say_on(50, greet), 50).message, HasSubstr("protocol"));
   greet.protocol = kCoordinationProtocol;
   EXPECT_THAT(refusal(job.say_on(51, greet), 51).message, HasSubstr("job"));
@@ -366,7 +367,7 @@ TEST(Coordinator, an_agent_that_comes_back_may_be_less_ready_than_it_was) {
   Job job(2);
   job.join(1, true);
   job.join(1, false);
-  EXPECT_EQ(count<Placement>(job.join(0, true)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(0, true)), 0U);
 }
 
 TEST(Coordinator, the_successor_of_an_agent_that_was_leaving_stays) {
@@ -374,7 +375,7 @@ TEST(Coordinator, the_successor_of_an_agent_that_was_leaving_stays) {
   job.join(1, true);
   job.say(1, Leave{143});
   job.join(1, Join{1, 0, true}, 2, 8);
-  EXPECT_EQ(count<Placement>(job.join(0, true)), 2U);
+  EXPECT_EQ(count<Assignment>(job.join(0, true)), 2U);
 }
 
 TEST(Coordinator, another_agent_of_the_same_attempt_waits_until_the_present_one_is_lost) {
@@ -425,7 +426,7 @@ TEST(Coordinator, refuses_a_node_that_is_ready_with_other_terms_than_node_0_and_
   EXPECT_EQ(job.state.tally.ready, 1);
   // The others wait for one that fits.
   job.say(1, NodeReady{true, generation(0), kTerms});
-  EXPECT_EQ(count<Placement>(job.join(2, Join{.nproc = 1, .ready = true, .terms = kTerms})), 3U);
+  EXPECT_EQ(count<Assignment>(job.join(2, Join{.nproc = 1, .ready = true, .terms = kTerms})), 3U);
 }
 
 TEST(Coordinator, refuses_those_who_differ_from_node_0_when_it_comes_last) {
@@ -462,7 +463,7 @@ TEST(Coordinator, forgets_the_terms_of_a_node_0_that_is_lost) {
   job.drop(0);
   EXPECT_EQ(count<Refused>(job.join(1, Join{.nproc = 1, .ready = true, .terms = kOtherTerms})), 0U);
   const Join same{.nproc = 1, .ready = true, .terms = kOtherTerms};
-  EXPECT_EQ(count<Placement>(job.join(0, same, 2, 8)), 2U);
+  EXPECT_EQ(count<Assignment>(job.join(0, same, 2, 8)), 2U);
 }
 
 BrokenBefore broken_before() {
@@ -534,23 +535,23 @@ TEST(Coordinator, never_places_an_agent_that_has_seen_its_successor) {
   const Refused refused = refusal_of(job, 1, outputs);
   EXPECT_TRUE(refused.retry);
   EXPECT_THAT(refused.message, HasSubstr("attempt 4"));
-  EXPECT_EQ(count<Placement>(outputs), 0U);
+  EXPECT_EQ(count<Assignment>(outputs), 0U);
 }
 
 TEST(Coordinator, counts_on_from_the_highest_generation_of_its_own_attempt) {
   Job job(2);
   job.join(0, true);
   const Outputs outputs = job.join(1, Join{1, generation(41), true});
-  ASSERT_EQ(count<Placement>(outputs), 2U);
-  EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(42));
+  ASSERT_EQ(count<Assignment>(outputs), 2U);
+  EXPECT_EQ(sent<Assignment>(outputs)[0].second.generation, generation(42));
 }
 
 TEST(Coordinator, a_generation_of_an_earlier_attempt_does_not_count) {
   Job job(2);
   job.join(0, true);
   const Outputs outputs = job.join(1, Join{1, generation(41, kAttempt - 1), true});
-  ASSERT_EQ(count<Placement>(outputs), 2U);
-  EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(1));
+  ASSERT_EQ(count<Assignment>(outputs), 2U);
+  EXPECT_EQ(sent<Assignment>(outputs)[0].second.generation, generation(1));
 }
 
 TEST(Coordinator, refuses_a_generation_that_would_exhaust_the_counter) {
@@ -574,12 +575,12 @@ TEST(Coordinator, places_all_when_all_are_ready_after_it_began_the_generation) {
   Job job(2);
   job.join(1, Join{4, 0, true});
   const Outputs outputs = job.join(0, Join{4, 0, true});
-  const auto placements = sent<Placement>(outputs);
+  const auto placements = sent<Assignment>(outputs);
   ASSERT_EQ(placements.size(), 2U);
   EXPECT_EQ(placements[0].first, job.connections[0]);
-  EXPECT_EQ(placements[0].second.first_rank, 0);
+  EXPECT_EQ(placements[0].second.rank, 0);
   EXPECT_EQ(placements[1].first, job.connections[1]);
-  EXPECT_EQ(placements[1].second.first_rank, 4);
+  EXPECT_EQ(placements[1].second.rank, 4);
   for (const auto& [connection, placement] : placements) {
     EXPECT_EQ(placement.generation, generation(1));
     EXPECT_EQ(placement.world_size, 8);
@@ -593,7 +594,7 @@ TEST(Coordinator, places_all_when_all_are_ready_after_it_began_the_generation) {
       EXPECT_EQ(begun->generation, generation(1));
     }
     const auto* send = std::get_if<Send>(&outputs[i]);
-    if (send != nullptr && std::holds_alternative<Placement>(send->message)) first_placement = i;
+    if (send != nullptr && std::holds_alternative<Assignment>(send->message)) first_placement = i;
   }
   EXPECT_LT(begin, first_placement);
 }
@@ -601,33 +602,33 @@ TEST(Coordinator, places_all_when_all_are_ready_after_it_began_the_generation) {
 TEST(Coordinator, waits_for_a_node_whose_workers_are_not_ready) {
   Job job(2);
   job.join(0, true);
-  EXPECT_EQ(count<Placement>(job.join(1, false)), 0U);
-  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+  EXPECT_EQ(count<Assignment>(job.join(1, false)), 0U);
+  EXPECT_EQ(count<Assignment>(job.ready(1)), 2U);
 }
 
 TEST(Coordinator, a_node_that_is_not_ready_any_more_is_not_placed) {
   Job job(2);
   job.join(0, true);
   job.say(0, NodeReady{false, generation(0)});
-  EXPECT_EQ(count<Placement>(job.join(1, true)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(1, true)), 0U);
 }
 
 TEST(Coordinator, places_no_group_without_node_0) {
   Job job(1, 3);
   job.join(1, true);
-  EXPECT_EQ(count<Placement>(job.join(2, true)), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(60s)), 0U);
-  EXPECT_EQ(count<Placement>(job.join(0, true)), 3U);
+  EXPECT_EQ(count<Assignment>(job.join(2, true)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(60s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(0, true)), 3U);
 }
 
 TEST(Coordinator, the_first_group_waits_for_the_wanted_nodes_until_rejoin_timeout) {
   Job job(1, 3);
   job.join(0, true);
   job.join(1, true);
-  EXPECT_EQ(count<Placement>(job.pass(29s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(29s)), 0U);
   const Outputs outputs = job.pass(1s);
-  ASSERT_EQ(count<Placement>(outputs), 2U);
-  EXPECT_EQ(sent<Placement>(outputs)[0].second.nnodes, 2);
+  ASSERT_EQ(count<Assignment>(outputs), 2U);
+  EXPECT_EQ(sent<Assignment>(outputs)[0].second.nnodes, 2);
 }
 
 TEST(Coordinator, the_first_group_waits_also_for_those_who_follow_an_old_name) {
@@ -635,11 +636,11 @@ TEST(Coordinator, the_first_group_waits_also_for_those_who_follow_an_old_name) {
   options.dns_ttl = 20s;
   Job job(options);
   job.join(0, true);
-  EXPECT_EQ(count<Placement>(job.pass(49s)), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(1s)), 1U);
+  EXPECT_EQ(count<Assignment>(job.pass(49s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(1s)), 1U);
   // Later ones do not.
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  EXPECT_EQ(count<Placement>(job.ready(0)), 1U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 1U);
 }
 
 TEST(Coordinator, does_not_wait_to_the_next_beat_when_its_patience_ends) {
@@ -649,14 +650,14 @@ TEST(Coordinator, does_not_wait_to_the_next_beat_when_its_patience_ends) {
   job.join(0, true);
   job.pass(2400ms);
   EXPECT_EQ(*job.state.deadline, TimePoint{1000s} + 2500ms);
-  EXPECT_EQ(count<Placement>(job.pass(100ms)), 1U);
+  EXPECT_EQ(count<Assignment>(job.pass(100ms)), 1U);
 }
 
 TEST(Coordinator, needs_min_nodes) {
   Job job(2, 3);
   job.join(0, true);
-  EXPECT_EQ(count<Placement>(job.pass(100s)), 0U);
-  EXPECT_EQ(count<Placement>(job.join(2, true)), 2U);
+  EXPECT_EQ(count<Assignment>(job.pass(100s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(2, true)), 2U);
 }
 
 TEST(Coordinator, places_the_lowest_wanted_nodes) {
@@ -666,7 +667,7 @@ TEST(Coordinator, places_the_lowest_wanted_nodes) {
   job.join(3, true);
   job.join(1, true);
   const Outputs outputs = job.join(0, true);
-  EXPECT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(count<Assignment>(outputs), 2U);
   EXPECT_THAT(job.state.members, ElementsAre(0, 1));
 }
 
@@ -768,17 +769,17 @@ TEST(Coordinator, a_group_that_an_agent_knew_a_higher_generation_than_can_still_
   job.pass(30s);
   job.join(1, Join{1, generation(9)});
   EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
-  EXPECT_EQ(sent<Placement>(job.ready(0))[0].second.generation, generation(10));
+  EXPECT_EQ(sent<Assignment>(job.ready(0))[0].second.generation, generation(10));
 }
 
 TEST(Coordinator, the_next_group_is_placed_when_the_last_member_is_ready_and_says_why) {
   Job job(2);
   job.place(2);
   job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
-  EXPECT_EQ(count<Placement>(job.ready(0)), 0U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 0U);
   const Outputs outputs = job.ready(1);
-  ASSERT_EQ(count<Placement>(outputs), 2U);
-  EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(2));
+  ASSERT_EQ(count<Assignment>(outputs), 2U);
+  EXPECT_EQ(sent<Assignment>(outputs)[0].second.generation, generation(2));
   EXPECT_EQ(job.state.cause, "SignalKILL");
 }
 
@@ -791,7 +792,7 @@ TEST(Coordinator, readiness_from_before_a_placement_does_not_count_after_it) {
   // … nor that they are ready for the next group.
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.say(1, NodeReady{true, generation(0)});
-  EXPECT_EQ(count<Placement>(job.ready(0)), 0U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 0U);
 }
 
 TEST(Coordinator, an_agent_that_joins_anew_is_believed_whatever_its_node_was_placed_in) {
@@ -799,7 +800,7 @@ TEST(Coordinator, an_agent_that_joins_anew_is_believed_whatever_its_node_was_pla
   job.place(2);
   job.join(1, Join{1, 0, false}, 2, 8);
   job.ready(0);
-  EXPECT_EQ(count<Placement>(job.say(1, NodeReady{true, generation(0)})), 2U);
+  EXPECT_EQ(count<Assignment>(job.say(1, NodeReady{true, generation(0)})), 2U);
 }
 
 TEST(Coordinator, the_cause_is_taken_from_a_report_that_comes_after_those_of_lost_peers) {
@@ -808,7 +809,7 @@ TEST(Coordinator, the_cause_is_taken_from_a_report_that_comes_after_those_of_los
   job.say(0, Broken{generation(1), -1, "PeerLost", ""});
   EXPECT_THAT(notes(job.say(1, Broken{generation(1), 1, "SignalSEGV", ""})), HasSubstr("SignalSEGV"));
   job.say(2, Broken{generation(1), 2, "OutOfMemory", ""});
-  EXPECT_EQ(count<Placement>(job.all_ready(3)), 3U);
+  EXPECT_EQ(count<Assignment>(job.all_ready(3)), 3U);
   EXPECT_EQ(job.state.cause, "SignalSEGV");
 }
 
@@ -826,7 +827,7 @@ TEST(Coordinator, a_member_that_waits_again_has_left_the_group) {
   const Outputs outputs = job.ready(1);
   ASSERT_EQ(count<CutGroup>(outputs), 2U);
   EXPECT_EQ(sent<CutGroup>(outputs)[0].second.cause, "PeerLost");
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
 }
 
 TEST(Coordinator, a_member_of_a_placed_group_that_is_not_ready_breaks_nothing) {
@@ -843,8 +844,8 @@ TEST(Coordinator, a_member_that_is_lost_when_it_was_ready_is_waited_for) {
   job.ready(1);
   job.drop(1);
   job.ready(0);
-  EXPECT_EQ(count<Placement>(job.ready(2)), 0U);
-  EXPECT_EQ(count<Placement>(job.join(1, true)), 3U);
+  EXPECT_EQ(count<Assignment>(job.ready(2)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(1, true)), 3U);
 }
 
 TEST(Coordinator, a_lost_connection_breaks_the_group) {
@@ -873,7 +874,7 @@ TEST(Coordinator, a_member_that_joins_again_breaks_the_group) {
   Job job(2);
   job.place(2);
   EXPECT_EQ(count<CutGroup>(job.join(1, true)), 2U);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
 }
 
 TEST(Coordinator, nobody_is_lost_because_the_coordinator_did_not_run) {
@@ -907,9 +908,9 @@ TEST(Coordinator, no_wait_is_over_because_the_coordinator_did_not_run) {
   Job job(1, 2);
   job.join(0, true);
   job.now += 400s;
-  EXPECT_EQ(count<Placement>(job.feed(CoordinatorTick{})), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(29s)), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(1s)), 1U);
+  EXPECT_EQ(count<Assignment>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(29s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(1s)), 1U);
 }
 
 TEST(Coordinator, no_group_is_late_because_the_coordinator_did_not_run) {
@@ -950,11 +951,11 @@ TEST(Coordinator, goes_on_with_fewer_after_rejoin_timeout) {
   job.pass(100s);
   job.drop(1);
   job.ready(0);
-  EXPECT_EQ(count<Placement>(job.ready(2)), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(29s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.ready(2)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(29s)), 0U);
   const Outputs outputs = job.pass(1s);
-  ASSERT_EQ(count<Placement>(outputs), 2U);
-  EXPECT_EQ(sent<Placement>(outputs)[1].second.first_rank, 1);
+  ASSERT_EQ(count<Assignment>(outputs), 2U);
+  EXPECT_EQ(sent<Assignment>(outputs)[1].second.rank, 1);
   EXPECT_THAT(job.state.members, ElementsAre(0, 2));
   EXPECT_EQ(job.state.cause, "NodeLost");
 }
@@ -966,9 +967,9 @@ TEST(Coordinator, a_lost_node_that_comes_back_in_time_has_its_old_rank) {
   job.ready(0);
   job.ready(2);
   const Outputs outputs = job.join(1, true);
-  ASSERT_EQ(count<Placement>(outputs), 3U);
-  EXPECT_EQ(sent<Placement>(outputs)[1].first, job.connections[1]);
-  EXPECT_EQ(sent<Placement>(outputs)[1].second.first_rank, 1);
+  ASSERT_EQ(count<Assignment>(outputs), 3U);
+  EXPECT_EQ(sent<Assignment>(outputs)[1].first, job.connections[1]);
+  EXPECT_EQ(sent<Assignment>(outputs)[1].second.rank, 1);
 }
 
 TEST(Coordinator, does_not_wait_for_a_node_that_the_group_did_without) {
@@ -979,7 +980,7 @@ TEST(Coordinator, does_not_wait_for_a_node_that_the_group_did_without) {
   job.join(2, false);
   job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
   job.ready(0);
-  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(1)), 2U);
 }
 
 TEST(Coordinator, does_not_wait_again_for_a_node_that_did_not_come_back) {
@@ -992,7 +993,7 @@ TEST(Coordinator, does_not_wait_again_for_a_node_that_did_not_come_back) {
   job.say(1, Broken{generation(2), 1, "SignalKILL", ""});
   job.ready(0);
   job.ready(1);
-  EXPECT_EQ(count<Placement>(job.pass(kWithoutStepPauseInitial)), 2U) << "two groups broke without a step";
+  EXPECT_EQ(count<Assignment>(job.pass(kWithoutStepPauseInitial)), 2U) << "two groups broke without a step";
 }
 
 TEST(Coordinator, a_node_that_gives_up_alone_is_lost) {
@@ -1023,7 +1024,7 @@ TEST(Coordinator, nobody_leaves_before_rank_0_has_got_the_state) {
   EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
   EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 0U);
   EXPECT_EQ(count<StopJob>(job.pass(10s)), 0U);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_EQ(count<StopJob>(job.pass(5s)), 0U) << "the group forms, and rank 0 receives";
   const Outputs outputs = job.say(0, Heartbeat{{beat_at(7)}});
   EXPECT_EQ(count<StopJob>(outputs), 2U);
@@ -1069,7 +1070,7 @@ TEST(Coordinator, nobody_leaves_before_the_members_of_a_broken_group_have_said_w
   EXPECT_EQ(count<StopJob>(job.say(1, Heartbeat{{beat_at(3)}})), 0U) << "and has";
   EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
   job.ready(1);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_EQ(count<StopJob>(job.say(0, Heartbeat{{beat_at(3)}})), 2U);
 
   Job without_steps(2);
@@ -1099,7 +1100,7 @@ TEST(Coordinator, who_was_leaving_when_rank_0_was_lost_is_held) {
   EXPECT_EQ(count<CutGroup>(outputs), 2U);
   EXPECT_EQ(count<StopJob>(outputs), 0U);
   job.ready(1);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
 }
 
 TEST(Coordinator, a_job_that_gives_up_places_a_last_group_for_rank_0) {
@@ -1113,7 +1114,7 @@ TEST(Coordinator, a_job_that_gives_up_places_a_last_group_for_rank_0) {
   job.ready(1);
   const Outputs outputs = job.pass(301s);
   EXPECT_EQ(count<EndJob>(outputs), 0U);
-  EXPECT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(count<Assignment>(outputs), 2U);
   const auto ends = sent<EndJob>(job.say(0, Heartbeat{{beat_at(7)}}));
   ASSERT_EQ(ends.size(), 2U);
   EXPECT_EQ(ends[0].second.code, 10);
@@ -1150,7 +1151,7 @@ TEST(Coordinator, a_group_that_can_grow_leaves_together_and_is_placed_with_all) 
   EXPECT_FALSE(regroups[0].second.leaving);
   EXPECT_EQ(count<CutGroup>(job.ready(0)), 0U);
   const Outputs placed = job.ready(1);
-  ASSERT_EQ(count<Placement>(placed), 3U);
+  ASSERT_EQ(count<Assignment>(placed), 3U);
   ASSERT_EQ(news<GroupBroke>(placed).size(), 1U);
   EXPECT_EQ(news<GroupBroke>(placed)[0].cause, "Join");
   EXPECT_FALSE(news<GroupBroke>(placed)[0].step_in_flight) << "all have left together";
@@ -1197,7 +1198,7 @@ TEST(Coordinator, a_group_that_does_not_leave_together_is_cut_after_rejoin_timeo
   const Outputs outputs = job.pass(1s);
   ASSERT_EQ(count<CutGroup>(outputs), 2U);
   EXPECT_EQ(sent<CutGroup>(outputs)[0].second.cause, "TimedOut");
-  EXPECT_EQ(count<Placement>(job.ready(0)), 3U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 3U);
 }
 
 TEST(Coordinator, does_not_wait_to_the_next_beat_when_others_have_had_their_time) {
@@ -1219,7 +1220,7 @@ TEST(Coordinator, a_group_that_breaks_while_it_leaves_is_cut) {
   job.pass(30s);
   job.join(1, true);
   EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_EQ(job.state.cause, "SignalKILL");
 }
 
@@ -1239,7 +1240,7 @@ TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
   EXPECT_FALSE(job.state.nodes.contains(2));
   job.ready(0);
   const Outputs placed = job.ready(1);
-  ASSERT_EQ(count<Placement>(placed), 2U);
+  ASSERT_EQ(count<Assignment>(placed), 2U);
   EXPECT_EQ(job.state.cause, "Leave");
 }
 
@@ -1249,9 +1250,9 @@ TEST(Coordinator, with_fewer_than_min_nodes_the_others_wait_for_a_replacement) {
   job.say(1, Leave{143});
   job.pass(kLeaveGather);
   job.drop(1);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(100s)), 0U);
-  EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(100s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
 }
 
 TEST(Coordinator, a_leaving_node_that_is_lost_before_the_group_was_told_breaks_it) {
@@ -1377,7 +1378,7 @@ TEST(Coordinator, places_no_group_once_the_job_stops) {
   EXPECT_EQ(count<CutGroup>(job.drop(1)), 0U);
   job.join(1, Join{1, 0, true}, 2, 8);
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  EXPECT_EQ(count<Placement>(job.pass(400s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(400s)), 0U);
   EXPECT_EQ(count<EndJob>(job.pass(400s)), 0U);
 }
 
@@ -1388,9 +1389,9 @@ TEST(Coordinator, a_leaving_node_without_a_group_is_stopped_at_once) {
   const Outputs outputs = job.say(1, Leave{143});
   ASSERT_EQ(count<StopJob>(outputs), 1U);
   EXPECT_EQ(sent<StopJob>(outputs)[0].first, job.connections[1]);
-  EXPECT_EQ(count<Placement>(job.join(2, false)), 0U);
-  EXPECT_EQ(count<Placement>(job.ready(2)), 0U);
-  EXPECT_EQ(count<Placement>(job.pass(30s)), 2U);
+  EXPECT_EQ(count<Assignment>(job.join(2, false)), 0U);
+  EXPECT_EQ(count<Assignment>(job.ready(2)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(30s)), 2U);
   EXPECT_THAT(job.state.members, ElementsAre(0, 2));
 }
 
@@ -1402,7 +1403,7 @@ TEST(Coordinator, the_job_stops_when_all_leave_without_a_group) {
   EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 1U);
   job.drop(0);
   job.join(0, true);
-  EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 0U);
+  EXPECT_EQ(count<Assignment>(job.join(1, Join{1, 0, true}, 2, 8)), 0U);
 }
 
 TEST(Coordinator, one_that_comes_and_leaves_before_node_0_does_not_stop_the_job) {
@@ -1411,7 +1412,7 @@ TEST(Coordinator, one_that_comes_and_leaves_before_node_0_does_not_stop_the_job)
   job.say(1, Leave{143});
   job.drop(1);
   job.join(0, true);
-  EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
+  EXPECT_EQ(count<Assignment>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
 }
 
 // After a machine has slept for a moment, all nodes are lost, and another node leaves before node 0 is heard again.
@@ -1423,7 +1424,7 @@ TEST(Coordinator, one_that_leaves_while_node_0_is_lost_does_not_stop_the_job) {
   job.say(1, Leave{143});
   job.drop(1);
   job.join(0, true);
-  EXPECT_EQ(count<Placement>(job.join(1, true)), 2U);
+  EXPECT_EQ(count<Assignment>(job.join(1, true)), 2U);
 }
 
 TEST(Coordinator, who_was_lost_when_the_job_was_stopped_is_told_when_it_is_back) {
@@ -1465,7 +1466,7 @@ TEST(Coordinator, a_node_that_leaves_while_the_group_leaves_together_goes_with_i
   // Its workers wait already: there is nothing to leave.
   job.ready(2);
   EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
-  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_THAT(job.state.members, ElementsAre(0, 3));
 }
 
@@ -1488,7 +1489,7 @@ TEST(Coordinator, a_node_that_leaves_says_so_again_when_it_joins_again) {
   for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
   EXPECT_EQ(count<StopJob>(job.say(2, Heartbeat{{beat_at(0)}})), 1U);
   job.ready(0);
-  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+  EXPECT_EQ(count<Assignment>(job.ready(1)), 2U);
 }
 
 // ---- the end ----
@@ -1503,7 +1504,7 @@ TEST(Coordinator, complete_for_one_is_complete_for_all) {
   // Also for one whose worker failed at the very end, and for one that was away.
   EXPECT_EQ(count<EndJob>(job.say(2, NodeFailed{1, "a crash", true})), 0U);
   EXPECT_EQ(count<EndJob>(job.join(2, true)), 1U);
-  EXPECT_EQ(count<Placement>(job.pass(60s)), 0U);
+  EXPECT_EQ(count<Assignment>(job.pass(60s)), 0U);
 }
 
 TEST(Coordinator, shows_who_is_done) {
@@ -1647,7 +1648,7 @@ void lose_each_other(Job& job) {
 }
 
 // The number of placements that follow when both nodes are ready again.
-size_t placements_of(Job& job) { return count<Placement>(job.ready(1)); }
+size_t placements_of(Job& job) { return count<Assignment>(job.ready(1)); }
 
 TEST(Coordinator, a_group_whose_ranks_lose_each_other_again_and_again_is_tried_with_growing_pauses) {
   Job job(2);
@@ -1657,8 +1658,8 @@ TEST(Coordinator, a_group_whose_ranks_lose_each_other_again_and_again_is_tried_w
   for (const auto pause : {1s, 2s, 4s, 8s, 16s, 30s, 30s}) {
     lose_each_other(job);
     EXPECT_EQ(placements_of(job), 0U);
-    EXPECT_EQ(count<Placement>(job.pass(pause - 10ms)), 0U) << pause.count();
-    EXPECT_EQ(count<Placement>(job.pass(10ms)), 2U) << pause.count();
+    EXPECT_EQ(count<Assignment>(job.pass(pause - 10ms)), 0U) << pause.count();
+    EXPECT_EQ(count<Assignment>(job.pass(10ms)), 2U) << pause.count();
   }
 }
 
@@ -1722,7 +1723,7 @@ TEST(Coordinator, no_group_came_to_nothing_in_the_time_that_the_coordinator_did_
   job.now += 400s;
   const Outputs outputs = job.feed(CoordinatorTick{});
   EXPECT_EQ(count<EndJob>(outputs), 0U);
-  EXPECT_EQ(count<Placement>(outputs) + count<Placement>(job.pass(10s)), 2U);
+  EXPECT_EQ(count<Assignment>(outputs) + count<Assignment>(job.pass(10s)), 2U);
 }
 
 // If a node is missing, that is the reason that is given, whatever happened before.
@@ -1802,13 +1803,13 @@ TEST(Coordinator, one_group_that_came_to_nothing_is_no_reason_to_end) {
   EXPECT_EQ(placements_of(job), 2U);
 }
 
-TEST(Coordinator, a_placement_tells_the_wanted_nodes) {
+TEST(Coordinator, a_placement_tells_the_ranks_of_all_wanted_nodes) {
   Job job(1, 2);
   job.join(0, true);
-  const auto placements = sent<Placement>(job.pass(30s));
+  const auto placements = sent<Assignment>(job.pass(30s));
   ASSERT_EQ(placements.size(), 1U);
   EXPECT_EQ(placements[0].second.nnodes, 1);
-  EXPECT_EQ(placements[0].second.wanted_nodes, 2);
+  EXPECT_EQ(placements[0].second.declared_world_size, 2);
 }
 
 TEST(Coordinator, a_group_that_was_left_together_did_not_come_to_nothing) {
@@ -1867,9 +1868,9 @@ TEST(Coordinator, groups_come_to_nothing_whatever_they_break_of) {
        std::vector<std::function<Outputs(Job&)>>{of_a_worker, late_told, of_readiness, of_a_node}) {
     Job job(2);
     job.place(2);
-    EXPECT_EQ(count<Placement>(breaks(job)), 2U);
-    EXPECT_EQ(count<Placement>(breaks(job)), 0U);
-    EXPECT_EQ(count<Placement>(job.pass(1s)), 2U);
+    EXPECT_EQ(count<Assignment>(breaks(job)), 2U);
+    EXPECT_EQ(count<Assignment>(breaks(job)), 0U);
+    EXPECT_EQ(count<Assignment>(job.pass(1s)), 2U);
     std::optional<EndJob> end;
     for (int groups = 0; groups < 100 && !end; ++groups) {
       breaks(job);
@@ -2125,7 +2126,7 @@ TEST(Coordinator, waits_for_a_member_that_shows_progress_in_long_work_however_lo
     EXPECT_TRUE(ends.empty()) << work.name;
     EXPECT_EQ(count<EndJob>(job.pass(900s)) == 0, work.is_waited_for) << work.name;
     if (!work.is_waited_for) continue;
-    EXPECT_EQ(count<Placement>(job.ready(1)), 2U) << work.name;
+    EXPECT_EQ(count<Assignment>(job.ready(1)), 2U) << work.name;
   }
 }
 

@@ -42,9 +42,9 @@ class Scenario {
   Outputs hear(const CoordinatorMessage& message) { return feed(CoordinatorSaid{message}); }
   Outputs find_coordinator(uint64_t at = generation(0)) { return feed(CoordinatorFound{Welcome{at}}); }
   Outputs place(uint32_t counter) {
-    Placement placement;
+    Assignment placement;
     placement.generation = generation(counter);
-    placement.first_rank = 4;
+    placement.rank = 4;
     placement.world_size = 8;
     return hear(placement);
   }
@@ -381,8 +381,8 @@ TEST(Member, hands_a_placement_to_workers_that_wait) {
   node.find_coordinator();
   node.feed(WorkersReady{true});
   const Outputs outputs = node.place(1);
-  ASSERT_NE(find<Placement>(outputs), nullptr);
-  EXPECT_EQ(find<Placement>(outputs)->first_rank, 4);
+  ASSERT_NE(find<Assignment>(outputs), nullptr);
+  EXPECT_EQ(find<Assignment>(outputs)->rank, 4);
   EXPECT_FALSE(node.state.ready);
 }
 
@@ -391,7 +391,7 @@ TEST(Member, takes_no_placement_that_is_not_newer_than_all_before) {
   node.find_coordinator(generation(4));
   node.feed(WorkersReady{true});
   EXPECT_THAT(node.place(4), IsEmpty());
-  EXPECT_NE(find<Placement>(node.place(5)), nullptr);
+  EXPECT_NE(find<Assignment>(node.place(5)), nullptr);
   node.feed(WorkersReady{true});
   EXPECT_THAT(node.place(5), IsEmpty());
 }
@@ -402,7 +402,7 @@ TEST(Member, a_placement_that_comes_when_a_worker_has_ended_is_broken_at_once) {
   node.feed(WorkersReady{true});
   node.feed(WorkersReady{false});
   const Outputs outputs = node.place(1);
-  EXPECT_EQ(find<Placement>(outputs), nullptr);
+  EXPECT_EQ(find<Assignment>(outputs), nullptr);
   ASSERT_NE(told<Broken>(outputs), nullptr);
   EXPECT_EQ(told<Broken>(outputs)->generation, generation(1));
   // What the node says next is known to be said after the placement.
@@ -416,7 +416,7 @@ TEST(Member, a_placement_that_comes_when_the_workers_stop_is_broken_at_once) {
   node.feed(Leave{143});
   node.hear(StopJob{143});
   const Outputs outputs = node.place(1);
-  EXPECT_EQ(find<Placement>(outputs), nullptr);
+  EXPECT_EQ(find<Assignment>(outputs), nullptr);
   EXPECT_NE(told<Broken>(outputs), nullptr);
 }
 

@@ -83,8 +83,8 @@ void Simulation::ring(int process, What what) {
 void Simulation::order_workers(int process, const SupervisorOutput& output) {
   if (const auto* start = std::get_if<StartWorker>(&output)) {
     start_worker(process, start->local_rank);
-  } else if (const auto* assign = std::get_if<AssignWorkers>(&output)) {
-    place_workers(process, assign->placement);
+  } else if (const auto* assign = std::get_if<Assignment>(&output)) {
+    place_workers(process, *assign);
   } else if (const auto* cut = std::get_if<Cut>(&output)) {
     cut_workers(process, cut->generation);
   } else if (const auto* leave = std::get_if<LeaveTogether>(&output)) {
@@ -128,7 +128,7 @@ void Simulation::obey(int process, const MemberOutput& output) {
     if (p.connection >= 0 && conn(p.connection).agent_open) send_up(p.connection, tell->message);
   } else if (std::holds_alternative<Seek>(output)) {
     begin_seeking(process);
-  } else if (const auto* place = std::get_if<Placement>(&output)) {
+  } else if (const auto* place = std::get_if<Assignment>(&output)) {
     feed(process, SupervisorEvent(*place));
   } else if (const auto* cut = std::get_if<CutGroup>(&output)) {
     ++counts_.cuts;
@@ -212,7 +212,7 @@ void Simulation::step_coordinator(int process, const CoordinatorEvent& event) {
 void Simulation::transmit(int process, Send send) {
   const int connection = static_cast<int>(send.connection) - 1;
   const CoordinatorMessage& message = send.message;
-  if (const auto* placement = std::get_if<Placement>(&message)) check_placement_sent(process, connection, *placement);
+  if (const auto* placement = std::get_if<Assignment>(&message)) check_placement_sent(process, connection, *placement);
   if (const auto* end = std::get_if<EndJob>(&message); end != nullptr && end->code != 0 && end->code != 10) {
     fail("the job ends with ", end->code, " because of one node: ", end->message);
   }
@@ -222,7 +222,7 @@ void Simulation::transmit(int process, Send send) {
     ++counts_.refusals;
     if (refused->message.find("superseded") != std::string::npos) ++counts_.superseded;
   }
-  const bool is_turn = std::holds_alternative<Placement>(message) || std::holds_alternative<CutGroup>(message) ||
+  const bool is_turn = std::holds_alternative<Assignment>(message) || std::holds_alternative<CutGroup>(message) ||
                        std::holds_alternative<Regroup>(message) || std::holds_alternative<StopJob>(message) ||
                        std::holds_alternative<EndJob>(message);
   if (is_turn) ambush();

@@ -31,7 +31,7 @@ void Simulation::check_generation_begins(int process, uint64_t generation) {
 
 // All members get the same placement, their ranks follow the order of the nodes, node 0 is a member, and no worker of a
 // member holds a group.
-void Simulation::check_placement_sent(int process, int connection, const Placement& placement) {
+void Simulation::check_placement_sent(int process, int connection, const Assignment& placement) {
   Group& group = group_of(placement.generation);
   const Connection& c = conn(connection);
   const Process& target = proc(c.agent);
@@ -48,7 +48,7 @@ void Simulation::check_placement_sent(int process, int connection, const Placeme
     if (group.nnodes < wanted) ++counts_.smaller_groups;
   }
   if (placement.world_size != group.world || placement.nnodes != group.nnodes || group.world != group.nnodes * nproc_ ||
-      placement.first_rank != group.nodes_placed * nproc_) {
+      placement.rank != group.nodes_placed * nproc_) {
     fail("the placements of ", name_of(placement.generation), " do not fit together");
   }
   ++group.nodes_placed;

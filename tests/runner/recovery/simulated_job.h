@@ -384,7 +384,7 @@ class Simulation {
   void end_worker(int process, int local, int code, bool is_silent);
   void signal_workers(int process, int signal);
   void exit_soon(int process, int local, int code, Micros after);
-  void place_workers(int process, const Placement& placement);
+  void place_workers(int process, const Assignment& placement);
   void cut_workers(int process, uint64_t generation);
   void lose_group(int process, int local, const char* cause);
   void damage(uint64_t generation, int process, int local, bool is_silent);
@@ -404,7 +404,7 @@ class Simulation {
 
   // ---- what must hold ----
   void check_generation_begins(int process, uint64_t generation);
-  void check_placement_sent(int process, int connection, const Placement& placement);
+  void check_placement_sent(int process, int connection, const Assignment& placement);
   void check_waiting(const Process& process);
   void check_coordinator(const Process& process);
   void check_sync(const Group& group, const TrainedState& source);

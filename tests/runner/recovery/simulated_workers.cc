@@ -63,9 +63,9 @@ void Simulation::exit_soon(int process, int local, int code, Micros after) {
 
 // ---- groups ----
 
-void Simulation::place_workers(int process, const Placement& placement) {
+void Simulation::place_workers(int process, const Assignment& placement) {
   const Group& group = group_of(placement.generation);
-  trace(name(process), " takes its place in ", name_of(placement.generation), " from rank ", placement.first_rank);
+  trace(name(process), " takes its place in ", name_of(placement.generation), " from rank ", placement.rank);
   for (int local = 0; local < nproc_; ++local) {
     Worker& w = worker(process, local);
     if (!w.alive) continue;  // it has ended, and its agent is about to hear of it
@@ -74,7 +74,7 @@ void Simulation::place_workers(int process, const Placement& placement) {
                   " holds group ", name_of(w.group));
     }
     w.group = placement.generation;
-    w.rank = placement.first_rank + local;
+    w.rank = placement.rank + local;
     w.leaves_together = false;
     w.progress_at = now_;
     if (w.rank >= group.world) return fail("rank ", w.rank, " does not fit into a world of ", group.world);

@@ -21,10 +21,10 @@ using testing::StartsWith;
 
 using Outputs = std::vector<SupervisorOutput>;
 
-Placement placed(uint64_t generation, int first_rank, int world_size) {
-  Placement placement;
+Assignment placed(uint64_t generation, int first_rank, int world_size) {
+  Assignment placement;
   placement.generation = generation;
-  placement.first_rank = first_rank;
+  placement.rank = first_rank;
   placement.world_size = world_size;
   return placement;
 }
@@ -146,8 +146,8 @@ TEST(Supervisor, hands_a_placement_to_its_workers) {
   run.hello();
   const Outputs outputs = run.place(4);
   EXPECT_EQ(outputs.size(), 1U);
-  EXPECT_EQ(get<AssignWorkers>(outputs).placement.generation, run.generation);
-  EXPECT_EQ(get<AssignWorkers>(outputs).placement.first_rank, 4);
+  EXPECT_EQ(get<Assignment>(outputs).generation, run.generation);
+  EXPECT_EQ(get<Assignment>(outputs).rank, 4);
 }
 
 TEST(Supervisor, is_done_when_all_ended_with_0_and_ends_with_the_job) {
@@ -210,7 +210,7 @@ TEST(Supervisor, is_ready_again_when_the_survivor_left_and_the_new_process_said_
   run.end(1, 139);
   EXPECT_EQ(find<WorkersReady>(run.feed(WorkerSaidHello{1})), nullptr);
   EXPECT_TRUE(get<WorkersReady>(run.leave(0)).ready);
-  EXPECT_EQ(count<AssignWorkers>(run.place()), 1);
+  EXPECT_EQ(count<Assignment>(run.place()), 1);
 }
 
 TEST(Supervisor, takes_ready_back_when_a_waiting_worker_ends) {
@@ -229,11 +229,11 @@ TEST(Supervisor, does_not_let_the_others_wait_for_a_placement_that_came_too_late
   run.hello();
   run.end(1, 139);
   const Outputs outputs = run.place();
-  EXPECT_EQ(find<AssignWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<Assignment>(outputs), nullptr);
   EXPECT_EQ(get<Broken>(outputs).generation, run.generation);
   EXPECT_EQ(get<Broken>(outputs).cause, "SignalSEGV");
   run.feed(WorkerSaidHello{1});
-  EXPECT_NE(find<AssignWorkers>(run.place()), nullptr);
+  EXPECT_NE(find<Assignment>(run.place()), nullptr);
 }
 
 TEST(Supervisor, tells_a_lost_peer_once_per_generation) {
@@ -569,7 +569,7 @@ TEST(Supervisor, starts_a_rank_0_that_fails_a_last_time_to_write_what_the_others
   EXPECT_THAT(get<Remark>(outputs).line, HasSubstr("after rank 0 has written what the other ranks hold"));
   run.leave(1);
   EXPECT_TRUE(get<WorkersReady>(run.feed(WorkerSaidHello{0})).ready);
-  EXPECT_NE(find<AssignWorkers>(run.place()), nullptr);
+  EXPECT_NE(find<Assignment>(run.place()), nullptr);
   EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{143})).signal, SIGTERM);
   run.end(1, 143);
   const Finish finish = get<Finish>(run.end(0, 143));
@@ -611,7 +611,7 @@ TEST(Supervisor, starts_no_rank_0_for_steps_that_are_written_or_held_by_other_no
   Scenario elsewhere(2, 0);
   elsewhere.feed(Started{});
   elsewhere.hello();
-  Placement placement = placed(++elsewhere.generation, 0, 4);
+  Assignment placement = placed(++elsewhere.generation, 0, 4);
   placement.nnodes = 2;
   elsewhere.feed(placement);
   elsewhere.feed(WorkerAtStep{1, 7});
@@ -976,7 +976,7 @@ TEST(Supervisor, stays_until_it_is_told_how_to_stop) {
   ASSERT_EQ(asks.size(), 1U);
   EXPECT_EQ(get<Leave>(asks).code, 143);
   EXPECT_TRUE(get<WorkersReady>(run.feed(WorkerSaidHello{1})).ready);
-  EXPECT_NE(find<AssignWorkers>(run.place()), nullptr);
+  EXPECT_NE(find<Assignment>(run.place()), nullptr);
   run.feed(WorkerAtStep{0, 8});
   EXPECT_NE(find<StartWorker>(run.end(1, 139)), nullptr) << "it is needed for the group";
   EXPECT_EQ(get<SignalWorkers>(run.feed(StopJob{143})).signal, SIGTERM);
@@ -1063,7 +1063,7 @@ TEST(Supervisor, takes_ready_back_when_it_stops_and_refuses_a_placement) {
   run.hello();
   EXPECT_FALSE(get<WorkersReady>(run.feed(StopJob{143})).ready);
   const Outputs outputs = run.place();
-  EXPECT_EQ(find<AssignWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<Assignment>(outputs), nullptr);
   EXPECT_EQ(get<Broken>(outputs).generation, run.generation);
 }
 
@@ -1359,8 +1359,8 @@ TEST(Supervisor, ends_at_once_with_a_failed_job_when_nobody_is_alive) {
 TEST(Supervisor, lets_the_workers_write_down_what_they_hold_when_too_few_nodes_are_left) {
   Scenario run;
   run.train();
-  run.feed(CutGroup{run.state.placement->generation, "NodeLost"});
-  for (int rank = 0; rank < 2; ++rank) run.feed(WorkerLeft{rank, run.state.placement->generation, "Cut", ""});
+  run.feed(CutGroup{run.state.assignment->generation, "NodeLost"});
+  for (int rank = 0; rank < 2; ++rank) run.feed(WorkerLeft{rank, run.state.assignment->generation, "Cut", ""});
   const Outputs outputs = run.feed(EndJob{10, "1 of 2 nodes are ready"});
   EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
   EXPECT_EQ(find<KillProcess>(outputs), nullptr);

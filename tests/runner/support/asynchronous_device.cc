@@ -273,7 +273,7 @@ void on_device_ranks(int world_size, HostWaits waits,
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
       AsynchronousDevice device(wires, rank, waits);
-      auto group = ProcessGroup::form(store, {.world = world_of(rank, world_size),
+      auto group = ProcessGroup::form(store, {.assignment = assigned(rank, world_size),
                                               .timeout = std::chrono::seconds(30),
                                               .network_interface = "",
                                               .abort = std::make_shared<GroupAbort>()});

@@ -15,17 +15,17 @@
 
 namespace lockstep {
 
-inline World world_of(int rank, int world_size) {
-  World world;
-  world.rank = rank;
-  world.local_rank = rank;
-  world.world_size = world_size;
-  world.local_world_size = world_size;
-  return world;
+inline Assignment assigned(int rank, int world_size, uint64_t generation = 1) {
+  return {.generation = generation,
+          .rank = rank,
+          .local_rank = rank,
+          .world_size = world_size,
+          .local_world_size = world_size,
+          .address = ""};
 }
 
 inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& body,
-                     at::Device device = at::Device(at::kCPU)) {
+                     at::Device device = at::Device(at::kCPU), uint64_t generation = 1) {
   // c10d's flight recorder is one per process and not safe for several groups in several threads.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
@@ -33,7 +33,7 @@ inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& b
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = ProcessGroup::form(store, {.world = world_of(rank, world_size),
+      auto group = ProcessGroup::form(store, {.assignment = assigned(rank, world_size, generation),
                                               .device = device,
                                               .timeout = std::chrono::seconds(30),
                                               .network_interface = ""});
