@@ -422,7 +422,7 @@ OperatorControl Agent::operator_control() {
   } else {
     control.set_coordinator = [this](const boost::asio::ip::address& address) {
       boost::asio::post(loop_, [this, address] {
-        if (!exit_code_) link_->hint(address);
+        if (!exit_code_) link_->ask_also(address);
       });
     };
   }

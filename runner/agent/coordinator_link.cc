@@ -55,8 +55,7 @@ TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddres
       greet_(std::move(greet)),
       handlers_(std::move(handlers)),
       resolver_(loop),
-      timer_(loop),
-      hint_timer_(loop) {
+      timer_(loop) {
   resolve_ = [this](auto done) {
     resolver_.async_resolve(address_.host, std::to_string(address_.port),
                             [done = std::move(done)](error_code error, const Tcp::resolver::results_type& found) {
@@ -68,103 +67,93 @@ TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddres
 }
 
 TcpCoordinatorLink::~TcpCoordinatorLink() {
-  drop_attempts();
-  drop_probe();
+  end_search();
   drop_chosen();
 }
 
 // ---- a round: wait a little, resolve, greet everybody, choose ----
 
 void TcpCoordinatorLink::seek() {
-  if (stage_ != Stage::kIdle && stage_ != Stage::kConnected) return;
+  const bool is_seeking = !chosen_ && stage_ != Stage::kIdle;
+  if (is_seeking || stage_ == Stage::kClosed) return;
   // After a connection that went beyond the greeting, look again at once; otherwise with backoff.
   if (joined_ && !refused_) backoff_ = std::chrono::milliseconds(0);
-  if (chosen_ && is_hinted(*chosen_)) {
-    // Refused because this node's place is taken there: it may be free in a moment. If it stays taken, the coordinator
-    // at the hint may be an old one.
-    const bool is_turned_away = refused_ && ++hint_refusals_ >= kHintRefusalsMax;
-    if (joined_ && !refused_) hint_refusals_ = 0;
-    if (!joined_ || is_turned_away) hint_decides_ = false;
-  }
+  end_search();
   drop_chosen();
-  stage_ = Stage::kBackingOff;
-  after(seek_pause(backoff_, greet_.node_rank), &TcpCoordinatorLink::begin_round);
+  pause(seek_pause(backoff_, greet_.node_rank));
   backoff_ = std::clamp(2 * backoff_, kSeekBackoffInitial, kSeekBackoffMax);
 }
 
-void TcpCoordinatorLink::after(asio::steady_timer& timer, std::chrono::milliseconds timeout, Action action) {
-  timer.expires_after(timeout);
-  timer.async_wait([weak = weak_from_this(), round = round_, stage = stage_, action](error_code error) {
+void TcpCoordinatorLink::ask_also(const asio::ip::address& address) {
+  if (stage_ == Stage::kClosed) return;
+  operators_ = Tcp::endpoint(plain_address(address), static_cast<uint16_t>(address_.port));
+  if (chosen_ && chosen_->endpoint == *operators_) return end_search();
+  ask_again_left_ = kAskAgainMax;
+  backoff_ = std::min(backoff_, kSeekBackoffInitial);
+  if (stage_ == Stage::kAsking) {
+    if (!has_answer()) after(kConnectTimeout, &TcpCoordinatorLink::end_round);
+    return ask(*operators_, /*by_name=*/false);
+  }
+  if (chosen_ || stage_ == Stage::kPausing) begin_round();
+}
+
+void TcpCoordinatorLink::after(std::chrono::milliseconds timeout, Action action) {
+  timer_.expires_after(timeout);
+  timer_.async_wait([weak = weak_from_this(), round = round_, stage = stage_, action](error_code error) {
     const auto self = weak.lock();
     if (!error && self && self->round_ == round && self->stage_ == stage) (self.get()->*action)();
   });
 }
 
+void TcpCoordinatorLink::pause(std::chrono::milliseconds duration) {
+  stage_ = Stage::kPausing;
+  after(duration, &TcpCoordinatorLink::begin_round);
+}
+
 void TcpCoordinatorLink::begin_round() {
   ++round_;
-  stage_ = Stage::kResolving;
-  name_problem_.clear();
-  hint_backoff_ = kSeekBackoffInitial;
-  resolver_.cancel();  // a request of an earlier round
-  after(kResolveTimeout, &TcpCoordinatorLink::on_resolve_timeout);
-  if (hint_) ask_hint();
-  resolve_([weak = weak_from_this(), round = round_](error_code error, std::vector<Tcp::endpoint> endpoints) {
+  stage_ = Stage::kAsking;
+  is_resolved_ = false;
+  name_problem_ = "the name service does not answer";
+  after(operators_ ? kConnectTimeout : kResolveTimeout, &TcpCoordinatorLink::end_round);
+  if (operators_) ask(*operators_, /*by_name=*/false);
+  if (std::exchange(is_resolving_, true)) return;  // the answer may come in a later round
+  resolve_([weak = weak_from_this()](error_code error, const std::vector<Tcp::endpoint>& endpoints) {
     const auto self = weak.lock();
-    if (!self || self->round_ != round || self->stage_ != Stage::kResolving) return;
-    self->on_resolved(error, std::move(endpoints));
+    if (!self) return;
+    self->is_resolving_ = false;
+    if (self->stage_ == Stage::kAsking) self->on_resolved(error, endpoints);
   });
 }
 
-void TcpCoordinatorLink::on_resolved(const error_code& error, std::vector<Tcp::endpoint> endpoints) {
+void TcpCoordinatorLink::on_resolved(const error_code& error, const std::vector<Tcp::endpoint>& endpoints) {
+  is_resolved_ = true;
+  name_problem_.clear();
   if (error) {
     name_problem_ = "the name does not resolve: " + error.message();
-    return ask_all({});
+  } else if (endpoints.empty()) {
+    name_problem_ = "the name resolves to no address";
+  } else {
+    if (!has_answer()) after(kConnectTimeout, &TcpCoordinatorLink::end_round);
+    for (const Tcp::endpoint& endpoint : endpoints) ask(endpoint, /*by_name=*/true);
   }
-  std::sort(endpoints.begin(), endpoints.end());
-  endpoints.erase(std::unique(endpoints.begin(), endpoints.end()), endpoints.end());
-  if (endpoints.size() > kCoordinatorAddressesMax) endpoints.resize(kCoordinatorAddressesMax);
-  if (endpoints.empty()) name_problem_ = "the name resolves to no address";
-  ask_all(endpoints);
+  if (is_round_settled()) end_round();
 }
 
-void TcpCoordinatorLink::on_resolve_timeout() {
-  name_problem_ = "the name service does not answer";
-  ask_all({});
-}
-
-// Tries the addresses of the name; the hint was tried before.
-void TcpCoordinatorLink::ask_all(const std::vector<Tcp::endpoint>& endpoints) {
-  stage_ = Stage::kAsking;
-  std::vector<std::shared_ptr<Attempt>> fresh;
-  for (const Tcp::endpoint& endpoint : endpoints) {
-    std::shared_ptr<Attempt> attempt = attempt_at(endpoint);
-    if (attempt == nullptr) fresh.push_back(attempt = new_attempt(endpoint));
-    attempt->by_name = true;
+// Each address is asked once in a round; that of the coordinator to which the link is connected, not at all.
+void TcpCoordinatorLink::ask(const Tcp::endpoint& endpoint, bool by_name) {
+  if (chosen_ && chosen_->endpoint == endpoint) return;
+  const auto asked =
+      std::find_if(attempts_.begin(), attempts_.end(), [&](const auto& a) { return a->endpoint == endpoint; });
+  if (asked != attempts_.end()) {
+    (*asked)->by_name |= by_name;
+    return;
   }
-  if (hint_ && !fresh.empty() && attempt_at(*hint_) == nullptr) fresh.push_back(new_attempt(*hint_));
-  if (std::all_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->is_settled(); })) {
-    return end_round();
-  }
-  after(has_answer() ? kOtherAnswersTimeout : kConnectTimeout, &TcpCoordinatorLink::end_round);
-  for (const auto& attempt : fresh) connect(attempt);
-}
-
-std::shared_ptr<TcpCoordinatorLink::Attempt> TcpCoordinatorLink::new_attempt(const Tcp::endpoint& endpoint) {
-  // Replaces an attempt at this endpoint that has failed.
-  std::erase_if(attempts_, [&](const auto& a) { return a->endpoint == endpoint; });
-  attempts_.push_back(std::make_shared<Attempt>());
-  attempts_.back()->endpoint = endpoint;
-  return attempts_.back();
-}
-
-bool TcpCoordinatorLink::has_answer() const {
-  return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->answer.has_value(); });
-}
-
-std::shared_ptr<TcpCoordinatorLink::Attempt> TcpCoordinatorLink::attempt_at(const Tcp::endpoint& endpoint) const {
-  const auto at = std::find_if(attempts_.begin(), attempts_.end(),
-                               [&](const auto& a) { return a->endpoint == endpoint && a->problem.empty(); });
-  return at == attempts_.end() ? nullptr : *at;
+  if (attempts_.size() >= kCoordinatorAddressesMax) return;
+  const auto attempt = attempts_.emplace_back(std::make_shared<Attempt>());
+  attempt->endpoint = endpoint;
+  attempt->by_name = by_name;
+  connect(attempt);
 }
 
 void TcpCoordinatorLink::connect(const std::shared_ptr<Attempt>& attempt) {
@@ -206,7 +195,7 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
     attempt->socket->close();
     return on_attempt_closed(attempt, "it does not answer like a coordinator: " + message.error().message);
   }
-  if (attempt == chosen_) return on_said(*message);
+  if (attempt == chosen_) return on_message(*message);
   if (attempt->dropped || attempt->is_settled()) return;
   if (const auto* const welcome = std::get_if<Welcome>(&*message)) {
     attempt->answer = *welcome;
@@ -219,7 +208,7 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
   settle(attempt);
 }
 
-void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
+void TcpCoordinatorLink::on_message(const CoordinatorMessage& message) {
   if (const auto* const refused = std::get_if<Refused>(&message)) {
     // Our Join was refused, or another agent has taken this node's place. refused_ makes the next seek use backoff, so
     // that a place that stays taken is not requested in a busy loop.
@@ -231,32 +220,27 @@ void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
 
 void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attempt, const std::string& why) {
   if (attempt == chosen_) {
-    drop_probe();
+    end_search();
     chosen_.reset();
-    stage_ = Stage::kIdle;
     return handlers_.on_lost(why);
   }
   // A coordinator closes the connection after Refused; the refusal remains the answer.
-  if (attempt->dropped || attempt->is_settled()) return;
-  attempt->problem = why;
+  if (attempt->dropped || (attempt->is_settled() && attempt->welcome() == nullptr)) return;
+  attempt->problem = attempt->answer ? "sent Welcome and closed the connection" : why;
+  attempt->answer.reset();
   settle(attempt);
 }
 
+bool TcpCoordinatorLink::has_answer() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->answer.has_value(); });
+}
+
+bool TcpCoordinatorLink::is_round_settled() const {
+  return is_resolved_ && std::all_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->is_settled(); });
+}
+
 void TcpCoordinatorLink::settle(const std::shared_ptr<Attempt>& attempt) {
-  if (attempt == probe_) {
-    if (attempt->answer) on_probe_answer(*attempt->answer);
-    return;  // without an answer the hint is probed again when the timer expires
-  }
-  const bool is_welcome = attempt->answer && std::holds_alternative<Welcome>(*attempt->answer);
-  if (is_welcome && hint_decides_ && is_hinted(*attempt)) return end_round();
-  const bool all = std::all_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->is_settled(); });
-  if (all && stage_ == Stage::kAsking) return end_round();
-  if (!attempt->answer && is_hinted(*attempt)) {
-    // Node 0's agent may begin to listen at any moment, so the hint is tried again during the round.
-    after(hint_timer_, hint_backoff_, &TcpCoordinatorLink::ask_hint);
-    hint_backoff_ = std::min<std::chrono::milliseconds>(2 * hint_backoff_, kSeekBackoffMax);
-  }
-  if (stage_ != Stage::kAsking) return;
+  if (is_round_settled()) return end_round();
   const auto answers = std::count_if(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->answer; });
   if (attempt->answer && answers == 1) after(kOtherAnswersTimeout, &TcpCoordinatorLink::end_round);
 }
@@ -264,109 +248,72 @@ void TcpCoordinatorLink::settle(const std::shared_ptr<Attempt>& attempt) {
 void TcpCoordinatorLink::end_round() {
   std::vector<std::shared_ptr<Attempt>> answered;
   std::vector<GreetingAnswer> answers;
-  std::string problem = name_problem_;
-  bool has_hint_answered = false;
   for (const auto& attempt : attempts_) {
-    if (attempt->answer) {
-      answered.push_back(attempt);
-      answers.push_back(*attempt->answer);
-      // Another pod may have got the address of a pod that is gone, so a refusal from there is not final.
-      if (auto* const refused = std::get_if<Refused>(&answers.back())) refused->retry |= !attempt->by_name;
-      has_hint_answered = has_hint_answered || is_hinted(*attempt);
-    }
-    const std::string what = attempt->problem.empty() ? "no answer" : attempt->problem;
-    problem += (problem.empty() ? "" : "; ") + text_of(attempt->endpoint) + ": " + what;
+    if (!attempt->answer) continue;
+    answered.push_back(attempt);
+    answers.push_back(*attempt->answer);
+    // Another pod may have got the address of a pod that is gone, so a refusal from there is not final.
+    if (auto* const refused = std::get_if<Refused>(&answers.back())) refused->retry |= !attempt->by_name;
   }
-  if (answers.empty()) return fail_round(problem);
-  const size_t choice = choose_answer(answers);
-  const std::shared_ptr<Attempt> best = answered[choice];
-  const auto* const welcome = std::get_if<Welcome>(&answers[choice]);
-  if (welcome != nullptr && !best->socket->is_open()) {
-    return fail_round(text_of(best->endpoint) + ": sent Welcome and closed the connection");
-  }
-  if (welcome != nullptr) chosen_ = best;
-  drop_attempts();
-  timer_.cancel();
-  hint_timer_.cancel();
-  stage_ = welcome != nullptr ? Stage::kConnected : Stage::kIdle;
-  if (welcome == nullptr) return handlers_.on_refused(std::get<Refused>(answers[choice]));
-  chosen_->socket->set_line_bytes_max(kCoordinationLineBytesMax);
-  probe_tries_ = 0;
-  if (hint_ && hint_decides_ && !has_hint_answered && !is_hinted(*chosen_)) probe_hint();
-  handlers_.on_found(*welcome);
+  const size_t choice = answers.empty() ? 0 : choose_answer(answers);
+  const std::shared_ptr<Attempt> best = answers.empty() ? nullptr : answered[choice];
+  if (chosen_) return move_to_a_newer(best.get());
+  if (best == nullptr) return fail_round();
+  if (best->welcome() != nullptr) return use(best);
+  end_search();
+  handlers_.on_refused(std::get<Refused>(answers[choice]));
 }
 
-void TcpCoordinatorLink::fail_round(const std::string& problem) {
-  drop_attempts();
-  stage_ = Stage::kIdle;
+void TcpCoordinatorLink::use(const std::shared_ptr<Attempt>& best) {
+  chosen_ = best;
+  std::erase(attempts_, best);
+  const bool is_elsewhere = operators_ && best->endpoint != *operators_;
+  const bool asks_again = is_elsewhere && !has_operators_answered();
+  end_search();
+  chosen_->socket->set_line_bytes_max(kCoordinationLineBytesMax);
+  ask_again_left_ = kAskAgainMax;
+  if (asks_again) pause(kAskAgainInterval);
+  handlers_.on_found(*chosen_->welcome());
+}
+
+// The end of a round while the link is connected. Compares the pod attempts in the generations and not the whole
+// generations: the same coordinator may have two addresses, and its generation increases meanwhile.
+void TcpCoordinatorLink::move_to_a_newer(const Attempt* best) {
+  const bool is_newer = best != nullptr && best->welcome() != nullptr &&
+                        attempt_of(best->welcome()->generation) > attempt_of(chosen_->welcome()->generation);
+  const std::string where = is_newer ? text_of(best->endpoint) : "";
+  const bool asks_again = !has_operators_answered() && --ask_again_left_ > 0;
+  end_search();
+  if (is_newer) {
+    drop_chosen();
+    backoff_ = std::chrono::milliseconds(0);
+    return handlers_.on_lost("a newer coordinator is at " + where);
+  }
+  if (asks_again) pause(kAskAgainInterval);
+}
+
+// Also true when a coordinator of another job listens there.
+bool TcpCoordinatorLink::has_operators_answered() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& a) {
+    const auto* const refused = a->answer ? std::get_if<Refused>(&*a->answer) : nullptr;
+    return a->endpoint == *operators_ && a->answer && (refused == nullptr || !refused->retry);
+  });
+}
+
+void TcpCoordinatorLink::fail_round() {
+  const std::string problem = problems();
+  end_search();
   seek();
   handlers_.on_problem(problem);
 }
 
-// ---- the hint: the address of node 0 that the operator sends ----
-
-void TcpCoordinatorLink::hint(const asio::ip::address& address) {
-  if (stage_ == Stage::kClosed) return;
-  hint_ = Tcp::endpoint(plain_address(address), static_cast<uint16_t>(address_.port));
-  hint_decides_ = true;
-  hint_refusals_ = 0;
-  backoff_ = std::min(backoff_, kSeekBackoffInitial);
-  hint_backoff_ = kSeekBackoffInitial;
-  probe_tries_ = 0;
-  switch (stage_) {
-    case Stage::kIdle:
-    case Stage::kClosed:
-      return;  // used in the next round
-    case Stage::kBackingOff:
-      return begin_round();
-    case Stage::kAsking:
-      if (!has_answer()) after(kConnectTimeout, &TcpCoordinatorLink::end_round);
-      return ask_hint();
-    case Stage::kResolving:
-      return ask_hint();
-    case Stage::kConnected:
-      drop_probe();
-      if (!is_hinted(*chosen_)) probe_hint();
+std::string TcpCoordinatorLink::problems() const {
+  std::string text = name_problem_;
+  for (const auto& attempt : attempts_) {
+    const std::string what = attempt->problem.empty() ? "no answer" : attempt->problem;
+    text += (text.empty() ? "" : "; ") + text_of(attempt->endpoint) + ": " + what;
   }
-}
-
-// Tries the hint within the present round.
-void TcpCoordinatorLink::ask_hint() {
-  const std::shared_ptr<Attempt> asked = attempt_at(*hint_);
-  if (asked == nullptr) return connect(new_attempt(*hint_));
-  // It has sent Welcome already, before it became the hint. A timer ends the round, because handlers must be called
-  // from the loop.
-  const bool is_welcome = asked->answer && std::holds_alternative<Welcome>(*asked->answer);
-  if (is_welcome && hint_decides_) after(std::chrono::milliseconds(0), &TcpCoordinatorLink::end_round);
-}
-
-// Probes the hint while connected to another address, again and again until something answers there.
-void TcpCoordinatorLink::probe_hint() {
-  drop_probe();
-  if (++probe_tries_ > kHintProbeTriesMax) return;
-  probe_ = std::make_shared<Attempt>();
-  probe_->endpoint = *hint_;
-  after(hint_timer_, kHintProbeInterval, &TcpCoordinatorLink::probe_hint);
-  connect(probe_);
-}
-
-// Compares the pod attempts in the generations and not the whole generations: the same coordinator may have two
-// addresses, and its generation increases meanwhile.
-void TcpCoordinatorLink::on_probe_answer(const GreetingAnswer& answer) {
-  const auto* const welcome = std::get_if<Welcome>(&answer);
-  const auto* const refused = std::get_if<Refused>(&answer);
-  if (refused != nullptr && refused->retry) return;  // asked again later
-  const uint64_t current = std::get<Welcome>(*chosen_->answer).generation;
-  const bool is_newer = welcome != nullptr && attempt_of(welcome->generation) > attempt_of(current);
-  hint_decides_ = welcome != nullptr && attempt_of(welcome->generation) >= attempt_of(current);
-  const std::string where = text_of(probe_->endpoint);
-  hint_timer_.cancel();
-  drop_probe();
-  if (!is_newer) return;
-  drop_chosen();
-  backoff_ = std::chrono::milliseconds(0);
-  stage_ = Stage::kIdle;
-  handlers_.on_lost("the operator says that node 0 is at " + where + " now");
+  return text;
 }
 
 // ---- the chosen connection ----
@@ -384,20 +331,14 @@ void TcpCoordinatorLink::drop(Attempt& attempt) {
   if (attempt.socket) attempt.socket->close();
 }
 
-void TcpCoordinatorLink::drop_attempts() {
-  for (const auto& attempt : attempts_) {
-    if (attempt != chosen_) drop(*attempt);
-  }
+void TcpCoordinatorLink::end_search() {
+  for (const auto& attempt : attempts_) drop(*attempt);
   attempts_.clear();
-}
-
-void TcpCoordinatorLink::drop_probe() {
-  if (probe_) drop(*probe_);
-  probe_.reset();
+  timer_.cancel();
+  stage_ = Stage::kIdle;
 }
 
 void TcpCoordinatorLink::drop_chosen() {
-  drop_probe();
   if (chosen_) drop(*chosen_);
   chosen_.reset();
   joined_ = false;
@@ -405,13 +346,10 @@ void TcpCoordinatorLink::drop_chosen() {
 }
 
 void TcpCoordinatorLink::close() {
-  if (chosen_) chosen_->socket->close_after_sending();
-  drop_attempts();
-  drop_probe();
-  timer_.cancel();
-  hint_timer_.cancel();
+  end_search();
   resolver_.cancel();
   stage_ = Stage::kClosed;
+  if (chosen_) chosen_->socket->close_after_sending();
 }
 
 std::string TcpCoordinatorLink::local_address() const {

@@ -32,13 +32,10 @@ inline constexpr std::chrono::seconds kResolveTimeout{5};
 inline constexpr std::chrono::milliseconds kSeekBackoffInitial{50};
 inline constexpr std::chrono::milliseconds kSeekBackoffMax{1000};
 inline constexpr size_t kCoordinatorAddressesMax = 16;
-// When a node is connected to another address than the one that the operator sent (the hint), it probes the hint at
-// this interval, because node 0's pod may run for a while before its agent listens. For a minute in all, twice the TTL
-// of a DNS record.
-inline constexpr std::chrono::seconds kHintProbeInterval{2};
-inline constexpr int kHintProbeTriesMax = 30;
-// After the coordinator at the hint has refused so many Joins, the hint is not preferred to other addresses any more.
-inline constexpr int kHintRefusalsMax = 3;
+// A node that is connected elsewhere than where the operator says asks there again at this interval, because node 0's
+// pod may run for a while before its agent listens. For a minute in all, twice the TTL of a DNS record.
+inline constexpr std::chrono::seconds kAskAgainInterval{2};
+inline constexpr int kAskAgainMax = 30;
 // A store value holds at most a few MB of hex.
 inline constexpr size_t kCoordinationLineBytesMax = size_t{16} << 20;
 inline constexpr size_t kCoordinationQueueBytesMax = size_t{64} << 20;
@@ -57,9 +54,9 @@ class CoordinatorLink {
   // Drops the connection, if any, and looks for a coordinator until one answers. Does nothing while it is looking
   // already.
   virtual void seek() = 0;
-  // The operator says that node 0 is at this address. It is tried besides the addresses of the name. A connection to a
-  // coordinator elsewhere is dropped only if a newer coordinator answers at this address.
-  virtual void hint(const boost::asio::ip::address& address) = 0;
+  // The operator says that node 0 is at this address: from now on it is asked besides the addresses of the name. A
+  // connection to a coordinator elsewhere is dropped only for a newer coordinator.
+  virtual void ask_also(const boost::asio::ip::address& address) = 0;
   virtual void send(const MemberMessage& message) = 0;
   // Closes the link after sending what is queued. No handler is called any more.
   virtual void close() = 0;
@@ -87,10 +84,10 @@ struct CoordinatorAddress {
   int port = 29400;
 };
 
-// In a round of seeking it sends Greet to every address of the name and uses the best answer. The hint is tried at
-// once, while the name is still being resolved, and a Welcome from there ends the round, because the operator's hint is
-// newer than DNS. The hint loses this preference when the member leaves the coordinator that welcomed it there (an old
-// one that is still alive). A refusal from an address that only the hint led to is retried.
+// A round sends Greet to every address of the name and to the one from the operator, which is asked at once, while the
+// name is still being resolved. The newest coordinator that answers is used. While the link is connected elsewhere than
+// where the operator says, such rounds look for a newer coordinator. A refusal from an address that only the operator
+// has named is retried.
 class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shared_from_this<TcpCoordinatorLink> {
  public:
   using Tcp = boost::asio::ip::tcp;
@@ -104,7 +101,7 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   void set_resolve(Resolve resolve) { resolve_ = std::move(resolve); }
 
   void seek() override;
-  void hint(const boost::asio::ip::address& address) override;
+  void ask_also(const boost::asio::ip::address& address) override;
   void send(const MemberMessage& message) override;
   void close() override;
   [[nodiscard]] std::string local_address() const override;
@@ -120,43 +117,40 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
     Tcp::endpoint local;
     std::optional<GreetingAnswer> answer;
     std::string problem;   // not empty: why it will not answer
-    bool by_name = false;  // the name resolves to it, not only the hint
+    bool by_name = false;  // the name resolves to it
     bool dropped = false;  // its result is not wanted any more
     [[nodiscard]] bool is_settled() const { return answer || !problem.empty(); }
+    [[nodiscard]] const Welcome* welcome() const { return answer ? std::get_if<Welcome>(&*answer) : nullptr; }
   };
 
   using Action = void (TcpCoordinatorLink::*)();
 
-  // kResolving: the name is being resolved, and only the hint is tried. kAsking: all addresses are tried.
-  enum class Stage { kIdle, kBackingOff, kResolving, kAsking, kConnected, kClosed };
+  // Of the search; the link may be connected in each of them.
+  enum class Stage { kIdle, kPausing, kAsking, kClosed };
 
+  void pause(std::chrono::milliseconds duration);
   void begin_round();
-  void on_resolved(const boost::system::error_code& error, std::vector<Tcp::endpoint> endpoints);
-  void ask_all(const std::vector<Tcp::endpoint>& endpoints);
-  std::shared_ptr<Attempt> new_attempt(const Tcp::endpoint& endpoint);
-  // The attempt at this endpoint in this round; null when there is none or it has failed.
-  [[nodiscard]] std::shared_ptr<Attempt> attempt_at(const Tcp::endpoint& endpoint) const;
-  [[nodiscard]] bool has_answer() const;
-  void ask_hint();
-  void probe_hint();
-  void on_probe_answer(const GreetingAnswer& answer);
-  [[nodiscard]] bool is_hinted(const Attempt& attempt) const { return hint_ && attempt.endpoint == *hint_; }
+  void on_resolved(const boost::system::error_code& error, const std::vector<Tcp::endpoint>& endpoints);
+  void ask(const Tcp::endpoint& endpoint, bool by_name);
   void connect(const std::shared_ptr<Attempt>& attempt);
   void greet(const std::shared_ptr<Attempt>& attempt);
   void on_attempt_line(const std::shared_ptr<Attempt>& attempt, const std::string& line);
   void on_attempt_closed(const std::shared_ptr<Attempt>& attempt, const std::string& why);
-  void on_said(const CoordinatorMessage& message);
+  void on_message(const CoordinatorMessage& message);
   void settle(const std::shared_ptr<Attempt>& attempt);
+  [[nodiscard]] bool has_answer() const;
+  [[nodiscard]] bool is_round_settled() const;
   void end_round();
-  void fail_round(const std::string& problem);
+  void use(const std::shared_ptr<Attempt>& best);
+  void move_to_a_newer(const Attempt* best);
+  [[nodiscard]] bool has_operators_answered() const;
+  void fail_round();
+  [[nodiscard]] std::string problems() const;
   static void drop(Attempt& attempt);
-  void drop_attempts();
-  void drop_probe();
+  void end_search();
   void drop_chosen();
-  // Calls `action` after `timeout`, unless the round or the stage has changed by then.
-  void after(std::chrono::milliseconds timeout, Action action) { after(timer_, timeout, action); }
-  void after(boost::asio::steady_timer& timer, std::chrono::milliseconds timeout, Action action);
-  void on_resolve_timeout();
+  // Calls `action` after `timeout`, unless another timeout was set, the round or the stage has changed by then.
+  void after(std::chrono::milliseconds timeout, Action action);
 
   boost::asio::io_context& loop_;
   CoordinatorAddress address_;
@@ -165,23 +159,18 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   Resolve resolve_;
   Tcp::resolver resolver_;
   boost::asio::steady_timer timer_;
-  boost::asio::steady_timer hint_timer_;
   Stage stage_ = Stage::kIdle;
   uint64_t round_ = 0;  // callbacks of an earlier round are stale
   std::chrono::milliseconds backoff_{0};
-  std::string name_problem_;  // why the name gave no address in this round
+  bool is_resolving_ = false;  // the name service was asked and has not answered
+  bool is_resolved_ = false;   // it has answered in this round
+  std::string name_problem_;   // why the name gave no address in this round
   std::vector<std::shared_ptr<Attempt>> attempts_;
-  std::shared_ptr<Attempt> chosen_;
-  std::optional<Tcp::endpoint> hint_;
-  // A Welcome from the hint ends the round. Reset when a newer coordinator is known elsewhere, or when the one at the
-  // hint keeps refusing this node.
-  bool hint_decides_ = false;
-  int hint_refusals_ = 0;  // how often the coordinator at the hint has refused our Join
-  std::chrono::milliseconds hint_backoff_{0};
-  std::shared_ptr<Attempt> probe_;  // probe of the hint while connected to another address
-  int probe_tries_ = 0;
-  bool joined_ = false;   // a message was sent on the chosen connection
-  bool refused_ = false;  // the coordinator of the chosen connection has answered Refused
+  std::shared_ptr<Attempt> chosen_;         // the connection to the coordinator
+  std::optional<Tcp::endpoint> operators_;  // the address from the operator
+  int ask_again_left_ = 0;                  // rounds while connected elsewhere
+  bool joined_ = false;                     // a message was sent on the chosen connection
+  bool refused_ = false;                    // the coordinator of the chosen connection has answered Refused
 };
 
 }  // namespace lockstep

@@ -131,7 +131,7 @@ class LocalCoordinatorLink final : public CoordinatorLink {
   LocalCoordinatorLink(CoordinatorServer& server, Greet greet, Handlers handlers);
 
   void seek() override;
-  void hint(const boost::asio::ip::address&) override {}  // the coordinator is in this process
+  void ask_also(const boost::asio::ip::address&) override {}  // the coordinator is in this process
   void send(const MemberMessage& message) override;
   void close() override;
   [[nodiscard]] std::string local_address() const override { return server_.local_address(); }

@@ -117,7 +117,7 @@ class CoordinatorOnLoopback : public testing::Test {
   }
 
   std::shared_ptr<TcpCoordinatorLink> link(const Greet& g, Heard& heard, const std::vector<int>& ports) {
-    auto made = hinted_link(g, heard, CoordinatorAddress().port);
+    auto made = unconnected_link(g, heard, CoordinatorAddress().port);
     made->set_resolve(leads_to(ports));
     made->seek();
     return made;
@@ -132,8 +132,9 @@ class CoordinatorOnLoopback : public testing::Test {
     return made;
   }
 
-  // A link whose hints lead to this port. Its name service does not answer, and seek() has not been called.
-  std::shared_ptr<TcpCoordinatorLink> hinted_link(const Greet& g, Heard& heard, int port) {
+  // A link that takes this port with an address from the operator. Its name service does not answer, and seek() has not
+  // been called.
+  std::shared_ptr<TcpCoordinatorLink> unconnected_link(const Greet& g, Heard& heard, int port) {
     auto made = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress{.host = "nowhere.invalid", .port = port},
                                                      g, handlers_of(heard));
     made->set_resolve([this](auto) { ++questions_; });
@@ -718,21 +719,21 @@ TEST_F(CoordinatorOnLoopback, says_that_a_name_does_not_resolve_and_tries_again)
   EXPECT_EQ(tries, 2);
 }
 
-// ---- the operator's hints where node 0 is ----
+// ---- the address of node 0 from the operator ----
 
 asio::ip::address host(int number) { return asio::ip::make_address("127.0.0." + std::to_string(number)); }
 
-TEST_F(CoordinatorOnLoopback, follows_the_operator_s_hint_while_the_name_service_is_silent) {
+TEST_F(CoordinatorOnLoopback, follows_the_operator_s_address_while_the_name_service_is_silent) {
   const auto server = serve(options(7));
-  for (const bool is_hinted_first : {true, false}) {
+  for (const bool is_known_first : {true, false}) {
     Heard heard;
-    const auto node = hinted_link(greet(1), heard, server->port());
+    const auto node = unconnected_link(greet(1), heard, server->port());
     const auto begin = std::chrono::steady_clock::now();
-    if (is_hinted_first) node->hint(host(2));
+    if (is_known_first) node->ask_also(host(2));
     node->seek();
     const int before = questions_;
     ASSERT_TRUE(until([&] { return questions_ > before; }));
-    if (!is_hinted_first) node->hint(host(2));
+    if (!is_known_first) node->ask_also(host(2));
     ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, kResolveTimeout);
     EXPECT_EQ(node->peer(), "127.0.0.2:" + std::to_string(server->port()));
@@ -740,15 +741,15 @@ TEST_F(CoordinatorOnLoopback, follows_the_operator_s_hint_while_the_name_service
   }
 }
 
-TEST_F(CoordinatorOnLoopback, follows_the_operator_s_hint_at_once_if_the_name_does_not_resolve) {
+TEST_F(CoordinatorOnLoopback, follows_the_operator_s_address_at_once_if_the_name_does_not_resolve) {
   const auto server = serve(options(7));
   Heard heard;
-  const auto node = hinted_link(greet(1), heard, server->port());
+  const auto node = unconnected_link(greet(1), heard, server->port());
   node->set_resolve(leads_nowhere());
   node->seek();
   ASSERT_TRUE(until([&] { return heard.problems.size() == 4; }));  // it waits before the fifth round
   const int before = questions_;
-  node->hint(asio::ip::make_address("::ffff:127.0.0.2"));
+  node->ask_also(asio::ip::make_address("::ffff:127.0.0.2"));
   EXPECT_EQ(questions_, before + 1);
   ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
   EXPECT_EQ(questions_, before + 1);
@@ -756,30 +757,12 @@ TEST_F(CoordinatorOnLoopback, follows_the_operator_s_hint_at_once_if_the_name_do
   EXPECT_EQ(node->peer(), "127.0.0.2:" + std::to_string(server->port()));
 }
 
-TEST_F(CoordinatorOnLoopback, does_not_wait_for_the_other_addresses_when_the_operator_s_has_welcomed_it) {
-  const auto server = serve(options(7));
-  Tcp::acceptor silent(loop_, loopback(0));
-  const auto is_welcomed_soon = [&] {
-    Heard heard;
-    const auto node = hinted_link(greet(1), heard, server->port());
-    node->set_resolve(leads_to({silent.local_endpoint().port(), server->port()}));
-    const auto begin = std::chrono::steady_clock::now();
-    node->seek();
-    EXPECT_TRUE(until([&] { return server->has_connections(); }));
-    node->hint(host(1));
-    EXPECT_TRUE(heard.found.empty());  // on_found is not called from inside hint()
-    EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
-    return std::chrono::steady_clock::now() - begin < kOtherAnswersTimeout;
-  };
-  EXPECT_TRUE(in_one_attempt(is_welcomed_soon));
-}
-
-TEST_F(CoordinatorOnLoopback, tries_the_hinted_address_again_until_node_0_listens_there) {
+TEST_F(CoordinatorOnLoopback, tries_the_operator_s_address_again_until_node_0_listens_there) {
   const int port = closed_port();
   Heard heard;
-  const auto node = hinted_link(greet(1), heard, port);
+  const auto node = unconnected_link(greet(1), heard, port);
   const auto begin = std::chrono::steady_clock::now();
-  node->hint(host(1));
+  node->ask_also(host(1));
   node->seek();
   loop_.run_for(std::chrono::milliseconds(60));
   CoordinatorServer server(loop_, options(7), {.on_note = [](const Note&) {}});
@@ -790,111 +773,85 @@ TEST_F(CoordinatorOnLoopback, tries_the_hinted_address_again_until_node_0_listen
 
 TEST_F(CoordinatorOnLoopback, reports_the_errors_of_the_name_and_of_the_operator_s_address) {
   Heard heard;
-  const auto node = hinted_link(greet(1), heard, closed_port());
+  const auto node = unconnected_link(greet(1), heard, closed_port());
   node->set_resolve(leads_nowhere());
-  node->hint(host(2));
+  node->ask_also(host(2));
   node->seek();
   ASSERT_TRUE(until([&] { return !heard.problems.empty(); }));
   EXPECT_THAT(heard.problems.at(0), HasSubstr("the name does not resolve"));
   EXPECT_THAT(heard.problems.at(0), HasSubstr("; 127.0.0.2:"));
 }
 
-TEST_F(CoordinatorOnLoopback, finds_node_0_by_name_if_it_is_not_at_the_hinted_address) {
+TEST_F(CoordinatorOnLoopback, finds_node_0_by_name_if_it_is_not_at_the_operator_s_address) {
   const auto server = serve(options(8));
   Tcp::acceptor silent(loop_, loopback(0));
   for (const int stale_port : {closed_port(), static_cast<int>(silent.local_endpoint().port())}) {
     Heard heard;
-    const auto node = hinted_link(greet(1), heard, stale_port);
+    const auto node = unconnected_link(greet(1), heard, stale_port);
     node->set_resolve(leads_to({server->port()}));
-    node->hint(host(1));
+    node->ask_also(host(1));
     node->seek();
     ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
     EXPECT_THAT(node->peer(), HasSubstr(std::to_string(server->port())));
   }
 }
 
-TEST_F(CoordinatorOnLoopback, an_old_coordinator_at_the_hinted_address_loses_its_precedence_once_rejected) {
+TEST_F(CoordinatorOnLoopback, chooses_the_newest_coordinator_wherever_its_address_comes_from) {
   const auto old_server = serve(options(7));
   const auto new_server = serve(options(8));
-  Heard heard;
-  const auto node = hinted_link(greet(1), heard, old_server->port());
-  node->set_resolve(leads_to({new_server->port()}));
-  node->hint(host(2));
-  node->seek();
-  ASSERT_TRUE(until([&] { return heard.found.size() == 1; }));
-  EXPECT_EQ(heard.found.at(0).generation >> 32U, 7U);
-  node->seek();  // it has seen a newer one
-  ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
-  EXPECT_EQ(heard.found.at(1).generation >> 32U, 8U);
-}
-
-TEST_F(CoordinatorOnLoopback, keeps_to_the_operator_s_address_when_its_place_there_is_taken) {
-  const auto server = serve(options(7));
-  const auto by_name = serve(options(8));
-  Heard of_present;
-  const auto present = take_place_1(*server, of_present);
-  Greet other = greet(1);
-  ++other.incarnation;
-  Heard heard;
-  const auto node = hinted_link(other, heard, server->port());
-  node->set_resolve(leads_to({by_name->port()}));
-  node->hint(host(2));
-  node->seek();
-  ASSERT_TRUE(until([&] { return heard.found.size() == 1; }));
-  node->send(Join{.nproc = 1});
-  ASSERT_TRUE(until([&] { return !heard.refused.empty(); }));
-  EXPECT_TRUE(heard.refused.at(0).retry);
-  node->seek();  // the agent that holds its place may be gone by now
-  ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
-  EXPECT_EQ(heard.found.at(1).generation >> 32U, 7U);
-  // The place stays taken: the coordinator at the hinted address may be an old one.
-  for (size_t found = 3; found <= kHintRefusalsMax + 1; ++found) {
-    node->send(Join{.nproc = 1});
-    ASSERT_TRUE(until([&] { return heard.refused.size() == found - 1; }));
-    node->seek();
-    ASSERT_TRUE(until([&] { return heard.found.size() == found; }));
+  for (const bool is_newer_by_name : {true, false}) {
+    Heard heard;
+    std::shared_ptr<TcpCoordinatorLink> node;
+    const auto finds_the_newest = [&] {  // when both answer within kOtherAnswersTimeout
+      heard = Heard();
+      node = unconnected_link(greet(1), heard, (is_newer_by_name ? old_server : new_server)->port());
+      node->set_resolve(leads_to({(is_newer_by_name ? new_server : old_server)->port()}));
+      node->ask_also(host(2));
+      node->seek();
+      return until([&] { return !heard.found.empty(); }) && heard.found.at(0).generation >> 32U == 8U;
+    };
+    EXPECT_TRUE(in_one_attempt(finds_the_newest));
   }
-  EXPECT_EQ(heard.found.back().generation >> 32U, 8U);
 }
 
-TEST_F(CoordinatorOnLoopback, a_refusal_of_another_job_at_the_hinted_address_does_not_decide) {
+TEST_F(CoordinatorOnLoopback, a_refusal_of_another_job_at_the_operator_s_address_does_not_decide) {
   CoordinatorOptions other = options(7);
   other.job = "other";
   const auto stranger = serve(other);
   const auto server = serve(options(8));
   Heard heard;
-  const auto node = hinted_link(greet(1), heard, stranger->port());
+  const auto node = unconnected_link(greet(1), heard, stranger->port());
   node->set_resolve(leads_nowhere());
-  node->hint(host(2));
+  node->ask_also(host(2));
   node->seek();
   ASSERT_TRUE(until([&] { return !heard.refused.empty(); }));
   EXPECT_TRUE(heard.refused.at(0).retry);
   node->set_resolve(leads_to({server->port()}));
   node->seek();
   ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
-  node->hint(host(1));
+  node->ask_also(host(1));
   // When the name leads there too, it is the job's own coordinator that refuses.
   Heard refused;
-  const auto misled = hinted_link(greet(1), refused, stranger->port());
+  const auto misled = unconnected_link(greet(1), refused, stranger->port());
   misled->set_resolve(leads_to({stranger->port()}));
-  misled->hint(host(1));
+  misled->ask_also(host(1));
   misled->seek();
   ASSERT_TRUE(until([&] { return !refused.refused.empty(); }));
   EXPECT_FALSE(refused.refused.at(0).retry);
 }
 
-// A node that is connected to `at`, gets the hint 127.0.0.2, port `hinted`, and greets who answers there.
-class ConnectedAndHinted : public CoordinatorOnLoopback {
+// A node that is connected to `at`, hears from the operator of 127.0.0.2, port `port`, and greets who answers there.
+class ConnectedElsewhere : public CoordinatorOnLoopback {
  protected:
-  void connect_and_hint(CoordinatorServer& at, int hinted) {
-    node_ = hinted_link(greet(1), heard_, hinted);
+  void connect_elsewhere(CoordinatorServer& at, int port) {
+    node_ = unconnected_link(greet(1), heard_, port);
     node_->set_resolve(leads_to({at.port()}));
     node_->seek();
     ASSERT_TRUE(until([&] { return heard_.found.size() == 1; }));
     node_->send(Join{.nproc = 1, .generation = heard_.found.at(0).generation, .ready = true});
     ASSERT_TRUE(until([&] { return at.state().nodes.contains(1); }));
     peer_ = node_->peer();
-    node_->hint(host(2));
+    node_->ask_also(host(2));
   }
   void expect_no_change() {
     EXPECT_TRUE(heard_.lost.empty());
@@ -907,13 +864,12 @@ class ConnectedAndHinted : public CoordinatorOnLoopback {
   std::string peer_;
 };
 
-TEST_F(ConnectedAndHinted, moves_to_a_newer_coordinator) {
+TEST_F(ConnectedElsewhere, moves_to_a_newer_coordinator) {
   const auto old_server = serve(options(7));
   const auto new_server = serve(options(8));
-  connect_and_hint(*old_server, new_server->port());
+  connect_elsewhere(*old_server, new_server->port());
   ASSERT_TRUE(until([&] { return !heard_.lost.empty(); }));
-  EXPECT_EQ(heard_.lost.at(0),
-            "the operator says that node 0 is at 127.0.0.2:" + std::to_string(new_server->port()) + " now");
+  EXPECT_EQ(heard_.lost.at(0), "a newer coordinator is at 127.0.0.2:" + std::to_string(new_server->port()));
   EXPECT_EQ(node_->peer(), "");
   node_->seek();
   ASSERT_TRUE(until([&] { return heard_.found.size() == 2; }));
@@ -921,20 +877,20 @@ TEST_F(ConnectedAndHinted, moves_to_a_newer_coordinator) {
   EXPECT_EQ(node_->peer(), "127.0.0.2:" + std::to_string(new_server->port()));
 }
 
-TEST_F(ConnectedAndHinted, moves_to_a_newer_coordinator_that_listens_later) {
+TEST_F(ConnectedElsewhere, moves_to_a_newer_coordinator_that_listens_later) {
   const auto old_server = serve(options(7));
   const int port = closed_port();
-  connect_and_hint(*old_server, port);
+  connect_elsewhere(*old_server, port);
   loop_.run_for(std::chrono::milliseconds(20));
   CoordinatorServer new_server(loop_, options(8), {.on_note = [](const Note&) {}});
   ASSERT_TRUE(new_server.listen(port).ok());
   ASSERT_TRUE(until([&] { return !heard_.lost.empty(); }));
 }
 
-TEST_F(ConnectedAndHinted, stays_when_an_older_one_answers_there) {
+TEST_F(ConnectedElsewhere, stays_when_an_older_one_answers_there) {
   const auto server = serve(options(7));
   const auto older = serve(options(6));
-  connect_and_hint(*server, older->port());
+  connect_elsewhere(*server, older->port());
   ASSERT_TRUE(until([&] { return older->has_connections(); }));
   ASSERT_TRUE(until([&] { return !older->has_connections(); }));
   expect_no_change();
@@ -944,50 +900,50 @@ TEST_F(ConnectedAndHinted, stays_when_an_older_one_answers_there) {
   EXPECT_EQ(heard_.found.at(1).generation >> 32U, 7U);
 }
 
-TEST_F(ConnectedAndHinted, stays_when_the_same_one_answers_there_with_a_later_generation) {
+TEST_F(ConnectedElsewhere, stays_when_the_same_one_answers_there_with_a_later_generation) {
   const auto server = serve(options(7));
   Heard near;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
   ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 1, .generation = 0, .ready = true});
-  connect_and_hint(*server, server->port());
+  connect_elsewhere(*server, server->port());
   ASSERT_TRUE(until([&] { return heard_.last<Assignment>() != nullptr; }));
-  node_->hint(host(3));
+  node_->ask_also(host(3));
   loop_.run_for(std::chrono::milliseconds(100));
   expect_no_change();
   EXPECT_TRUE(breaks_.empty());
 }
 
-TEST_F(ConnectedAndHinted, stays_when_it_is_connected_there_already) {
+TEST_F(ConnectedElsewhere, stays_when_it_is_connected_there_already) {
   const auto server = serve(options(7));
-  connect_and_hint(*server, closed_port());
+  connect_elsewhere(*server, closed_port());
   Heard heard;
-  const auto other = hinted_link(greet(1, 2), heard, server->port());
-  other->hint(host(1));
+  const auto other = unconnected_link(greet(1, 2), heard, server->port());
+  other->ask_also(host(1));
   other->seek();
   ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
-  other->hint(host(1));
+  other->ask_also(host(1));
   loop_.run_for(std::chrono::milliseconds(50));
   EXPECT_EQ(heard.found.size(), 1U);
   EXPECT_TRUE(heard.lost.empty());
 }
 
-TEST_F(ConnectedAndHinted, stays_when_a_stranger_answers_there) {
+TEST_F(ConnectedElsewhere, stays_when_a_stranger_answers_there) {
   const auto server = serve(options(7));
   CoordinatorOptions other = options(9);
   other.job = "other";
   const auto stranger = serve(other);
-  connect_and_hint(*server, stranger->port());
+  connect_elsewhere(*server, stranger->port());
   ASSERT_TRUE(until([&] { return stranger->has_connections(); }));
   ASSERT_TRUE(until([&] { return !stranger->has_connections(); }));
   expect_no_change();
 }
 
-TEST_F(ConnectedAndHinted, seeks_by_name_when_the_connection_ends_while_the_other_address_is_silent) {
+TEST_F(ConnectedElsewhere, seeks_by_name_when_the_connection_ends_while_the_other_address_is_silent) {
   auto server = serve(options(7));
   const int port = server->port();
   Tcp::acceptor silent(loop_, loopback(0));
-  connect_and_hint(*server, silent.local_endpoint().port());
+  connect_elsewhere(*server, silent.local_endpoint().port());
   server.reset();
   ASSERT_TRUE(until([&] { return !heard_.lost.empty(); }));
   node_->seek();
