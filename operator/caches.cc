@@ -5,22 +5,15 @@
 #include <utility>
 
 #include "operator/train/object_names.h"
-#include "operator/train/observed.h"
-#include "operator/train/trim.h"
-#include "runner/base/mutex.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kSyncLook{200};
 
-api::ObjectKey job_behind(const control::Cache::Change& change) {
-  return train::job_of(change.after != nullptr ? *change.after : *change.before);
-}
-
 // Kubernetes writes the status of a PodDisruptionBudget whenever a pod gets ready or ceases to be; no job's plan reads
 // it.
-bool is_only_status_of_budget(const control::Cache::Change& change) {
+bool is_only_status_of_budget(const control::Cache<Json>::Change& change) {
   if (change.before == nullptr || change.after == nullptr) return false;
   if (text_field(*change.after, {"kind"}) != kube::disruption_budgets().front().kind) return false;
   const api::ObjectMeta before = api::meta_of(*change.before);
@@ -33,46 +26,55 @@ bool is_only_status_of_budget(const control::Cache::Change& change) {
 Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger)
     : client_(client), queue_(queue), logger_(logger) {
   const std::string of_a_job(train::kJobLabel);
-  jobs_ = informer(kube::train_jobs(), ns, "", train::trim_job);
-  pods_ = informer(kube::pods(), ns, of_a_job, train::trim_pod, train::pod_index);
-  services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
-  policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
-  if (ns.empty()) nodes_ = informer(kube::nodes(), "", "", train::trim_node);
+  jobs_ = informer<train::JobView>(kube::train_jobs(), ns, "", train::view_of_job);
+  pods_ = informer<train::PodView>(kube::pods(), ns, of_a_job, train::view_of_pod, train::pod_index);
+  services_ = informer<Json>(kube::services(), ns, of_a_job, train::trim_service);
+  policies_ = informer<Json>(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
+  if (ns.empty()) nodes_ = informer<train::NodeView>(kube::nodes(), "", "", train::view_of_node);
   // A change that a pass has put into the cache itself needs no new pass: that pass, or the one after it, has planned
   // with it.
-  jobs_->on_change([this](const control::Cache::Change& change) {
-    if (change.was_assumed) return;
-    queue_.add(api::key_of(change.after != nullptr ? *change.after : *change.before));
+  jobs_->on_change([this](const control::Cache<train::JobView>::Change& change) {
+    if (!change.was_assumed) queue_.add(change.key);
   });
-  pods_->on_change([this](const control::Cache::Change& change) { enqueue_job_of_pod(change); });
-  for (control::Informer* const owned : {services_.get(), policies_.get()}) {
-    owned->on_change([this](const control::Cache::Change& change) { enqueue_job_of(change); });
+  pods_->on_change([this](const control::Cache<train::PodView>::Change& change) { enqueue_job_of_pod(change); });
+  for (control::Informer<Json>* const owned : {services_.get(), policies_.get()}) {
+    owned->on_change([this](const control::Cache<Json>::Change& change) { enqueue_job_of(change); });
   }
   for (const kube::Versions* const kinds :
        {&kube::native_pod_groups(), &kube::volcano_pod_groups(), &kube::coscheduling_pod_groups(),
         &kube::kueue_workloads(), &kube::disruption_budgets()}) {
     add_optional(*kinds, ns, of_a_job);
   }
-  if (nodes_) nodes_->on_change([this](const control::Cache::Change& change) { enqueue_jobs_of_node(change); });
+  if (nodes_) {
+    nodes_->on_change([this](const control::Cache<train::NodeView>::Change& change) { enqueue_jobs_of_node(change); });
+  }
 }
 
-std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resource, const std::string& ns,
-                                                    const std::string& selector, control::Cache::Trim trim,
-                                                    control::Cache::Index index) {
+template <typename View>
+Caches::InformerPtr<View> Caches::informer(const kube::Resource& resource, const std::string& ns,
+                                           const std::string& selector, typename control::Cache<View>::Read read,
+                                           typename control::Cache<View>::Index index) {
   const std::string& what = resource.plural;
-  auto made = std::make_unique<control::Informer>(
+  return std::make_unique<control::Informer<View>>(
       client_, resource,
-      control::Informer::Options{.ns = ns,
-                                 .label_selector = selector,
-                                 .trim = std::move(trim),
-                                 .index = std::move(index),
-                                 .logger = logger_.with({{"resource", what}}),
-                                 .on_problem = [this, what](const control::ReflectorProblem& problem) {
-                                   const MutexLock lock(mutex_);
-                                   problems_[what] = problem.line;
-                                 }});
-  all_[what] = made.get();
-  return made;
+      typename control::Informer<View>::Options{.ns = ns,
+                                                .label_selector = selector,
+                                                .read = std::move(read),
+                                                .index = std::move(index),
+                                                .logger = logger_.with({{"resource", what}}),
+                                                .on_problem = [this, what](const control::ReflectorProblem& problem) {
+                                                  const MutexLock lock(mutex_);
+                                                  problems_[what] = problem.line;
+                                                }});
+}
+
+template <typename Act>
+void Caches::for_each_informer(Act act) {
+  act(*jobs_);
+  act(*pods_);
+  act(*services_);
+  act(*policies_);
+  if (nodes_) act(*nodes_);
 }
 
 void Caches::add_optional(const kube::Versions& versions, const std::string& ns, const std::string& selector) {
@@ -81,16 +83,14 @@ void Caches::add_optional(const kube::Versions& versions, const std::string& ns,
       client_, control::OptionalInformer::Options{.versions = versions,
                                                   .informer = {.ns = ns,
                                                                .label_selector = selector,
-                                                               .trim = train::trim_whole,
+                                                               .read = train::trim_whole,
                                                                .index = train::job_index,
                                                                .logger = logger_.with({{"resource", name}}),
                                                                .on_problem = {}},
                                                   .on_kind_change = [this] {
-                                                    for (const control::ObjectPtr& job : jobs().list()) {
-                                                      queue_.add(api::key_of(*job));
-                                                    }
+                                                    for (const auto& job : jobs().list()) queue_.add(job->meta.key());
                                                   }});
-  made->on_change([this](const control::Cache::Change& change) {
+  made->on_change([this](const control::Cache<Json>::Change& change) {
     if (!is_only_status_of_budget(change)) enqueue_job_of(change);
   });
   optional_.emplace(name, std::move(made));
@@ -102,58 +102,57 @@ std::map<std::string, control::OptionalInformer*> Caches::optional() {
   return all;
 }
 
-void Caches::enqueue_job_of(const control::Cache::Change& change) {
+void Caches::enqueue_job_of(const control::Cache<Json>::Change& change) {
   if (change.was_assumed) return;
-  if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue_.add(job);
+  const api::ObjectKey job = train::job_of(change.after != nullptr ? *change.after : *change.before);
+  if (!job.name.empty()) queue_.add(job);
 }
 
-void Caches::enqueue_job_of_pod(const control::Cache::Change& change) {
-  const api::ObjectKey job = job_behind(change);
+void Caches::enqueue_job_of_pod(const control::Cache<train::PodView>::Change& change) {
+  const api::ObjectKey job = (change.after != nullptr ? change.after : change.before)->job;
   if (job.name.empty()) return;
-  const bool is_gone = change.after == nullptr;
-  const auto turn = pod_event_delay_.turn_after(is_gone ? *change.before : *change.after, is_gone);
+  const train::PodView* const before = change.was_only_assumed ? nullptr : change.before.get();
+  const auto turn = pod_event_delay_.turn_after(job, before, change.after.get());
   if (change.was_assumed) return;
   turn.goes_first ? queue_.add_first(job) : queue_.add_within(job, turn.wait);
 }
 
 // Kubelets write their node's status all the time; jobs are reconciled only when a field that is read has changed.
-void Caches::enqueue_jobs_of_node(const control::Cache::Change& change) {
-  const bool is_same = change.before != nullptr && change.after != nullptr &&
-                       train::view_of_node(*change.before) == train::view_of_node(*change.after);
+void Caches::enqueue_jobs_of_node(const control::Cache<train::NodeView>::Change& change) {
+  const bool is_same = change.before != nullptr && change.after != nullptr && *change.before == *change.after;
   if (is_same || change.before == nullptr) return;
-  const std::string name = api::key_of(*change.before).name;
-  for (const control::ObjectPtr& pod : pods().find(train::node_index_value(name))) queue_.add(train::job_of(*pod));
+  for (const auto& pod : pods().find(train::node_index_value(change.key.name))) queue_.add(pod->job);
 }
 
 void Caches::start() {
   // Workloads may have outlived their TrainJobs, and wait for the operator to remove its finalizer.
   optional_.at(kube::kueue_workloads().front().crd_name())->wanted();
-  for (const auto& [what, informer] : all_) informer->start();
+  for_each_informer([](auto& informer) { informer.start(); });
   for (const auto& [name, informer] : optional_) informer->start();
 }
 
 void Caches::stop_and_join() {
   for (const auto& [name, informer] : optional_) informer->stop_and_join();
-  for (const auto& [what, informer] : all_) informer->stop_and_join();
+  for_each_informer([](auto& informer) { informer.stop_and_join(); });
 }
 
 void Caches::wait_until_synced(const std::stop_token& ended) {
-  for (const auto& [what, informer] : all_) {
-    while (!ended.stop_requested() && !informer->wait_until_synced(kSyncLook)) continue;
-  }
+  for_each_informer([&](auto& informer) {
+    while (!ended.stop_requested() && !informer.wait_until_synced(kSyncLook)) continue;
+  });
 }
 
 std::vector<control::HealthCheck> Caches::readiness() {
   std::vector<control::HealthCheck> checks;
-  for (const auto& [what, informer] : all_) {
-    checks.push_back(
-        {.name = what, .trouble = [this, what = what, informer = informer]() -> std::optional<std::string> {
-           if (informer->cache().synced()) return std::nullopt;
-           const MutexLock lock(mutex_);
-           const auto why = problems_.find(what);
-           return "no list of " + what + " yet" + (why == problems_.end() ? "" : ": " + why->second);
-         }});
-  }
+  for_each_informer([&](auto& informer) {
+    const std::string what = informer.resource().plural;
+    checks.push_back({.name = what, .trouble = [this, what, &informer]() -> std::optional<std::string> {
+                        if (informer.cache().synced()) return std::nullopt;
+                        const MutexLock lock(mutex_);
+                        const auto why = problems_.find(what);
+                        return "no list of " + what + " yet" + (why == problems_.end() ? "" : ": " + why->second);
+                      }});
+  });
   return checks;
 }
 

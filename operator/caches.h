@@ -15,7 +15,9 @@
 #include "operator/control/optional_informer.h"
 #include "operator/control/workqueue.h"
 #include "operator/kube/client.h"
+#include "operator/train/observed.h"
 #include "operator/train/pod_event_delay.h"
+#include "operator/train/trim.h"
 #include "runner/base/log.h"
 #include "runner/base/mutex.h"
 
@@ -33,23 +35,28 @@ class Caches {
   // One per informer.
   std::vector<control::HealthCheck> readiness();
 
-  [[nodiscard]] control::Cache& jobs() { return jobs_->cache(); }
-  [[nodiscard]] control::Cache& pods() { return pods_->cache(); }
-  [[nodiscard]] control::Cache& services() { return services_->cache(); }
-  [[nodiscard]] control::Cache& network_policies() { return policies_->cache(); }
+  [[nodiscard]] control::Cache<train::JobView>& jobs() { return jobs_->cache(); }
+  [[nodiscard]] control::Cache<train::PodView>& pods() { return pods_->cache(); }
+  [[nodiscard]] control::Cache<Json>& services() { return services_->cache(); }
+  [[nodiscard]] control::Cache<Json>& network_policies() { return policies_->cache(); }
   // Kinds that the cluster may lack, by CRD name. A missing kind does not make the operator unready.
   [[nodiscard]] std::map<std::string, control::OptionalInformer*> optional();
   // nullptr: an operator of a single namespace has no rights on Kubernetes nodes.
-  [[nodiscard]] control::Cache* nodes() { return nodes_ ? &nodes_->cache() : nullptr; }
+  [[nodiscard]] control::Cache<train::NodeView>* nodes() { return nodes_ ? &nodes_->cache() : nullptr; }
 
  private:
-  std::unique_ptr<control::Informer> informer(const kube::Resource& resource, const std::string& ns,
-                                              const std::string& selector, control::Cache::Trim trim,
-                                              control::Cache::Index index = {});
+  template <typename View>
+  using InformerPtr = std::unique_ptr<control::Informer<View>>;
+
+  template <typename View>
+  InformerPtr<View> informer(const kube::Resource& resource, const std::string& ns, const std::string& selector,
+                             typename control::Cache<View>::Read read, typename control::Cache<View>::Index index = {});
   void add_optional(const kube::Versions& versions, const std::string& ns, const std::string& selector);
-  void enqueue_job_of(const control::Cache::Change& change);
-  void enqueue_job_of_pod(const control::Cache::Change& change);
-  void enqueue_jobs_of_node(const control::Cache::Change& change);
+  void enqueue_job_of(const control::Cache<Json>::Change& change);
+  void enqueue_job_of_pod(const control::Cache<train::PodView>::Change& change);
+  void enqueue_jobs_of_node(const control::Cache<train::NodeView>::Change& change);
+  template <typename Act>
+  void for_each_informer(Act act);
 
   kube::Client& client_;
   control::Workqueue& queue_;
@@ -57,9 +64,12 @@ class Caches {
   Mutex mutex_;
   std::map<std::string, std::string> problems_ GUARDED_BY(mutex_);  // by resource, the newest
   train::PodEventDelay pod_event_delay_;                            // of the pods' informer's thread
-  std::map<std::string, control::Informer*> all_;                   // by resource; not changed after the constructor
-  std::map<std::string, std::unique_ptr<control::OptionalInformer>> optional_;  // by CRD name; likewise
-  std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, nodes_;
+  // By CRD name; not changed after the constructor.
+  std::map<std::string, std::unique_ptr<control::OptionalInformer>> optional_;
+  InformerPtr<train::JobView> jobs_;
+  InformerPtr<train::PodView> pods_;
+  InformerPtr<Json> services_, policies_;
+  InformerPtr<train::NodeView> nodes_;
 };
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ struct OptionalInformer::Impl {
 
   kube::Client& client;
   const Options options;
-  std::vector<std::function<void(const Cache::Change&)>> handlers;  // fixed when the thread starts
+  std::vector<std::function<void(const Cache<Json>::Change&)>> handlers;  // fixed when the thread starts
 
   Mutex mutex;
   ConditionVariable changed;
@@ -68,16 +68,18 @@ struct OptionalInformer::Impl {
       const MutexLock lock(mutex);
       is_gone = false;
     }
-    Informer::Options informer_options = options.informer;
+    Informer<Json>::Options informer_options = options.informer;
     informer_options.on_problem = [this, &resource](const ReflectorProblem& problem) {
       handle_problem(resource, problem);
     };
-    const auto informer = std::make_shared<Informer>(client, resource, std::move(informer_options));
+    const auto informer = std::make_shared<Informer<Json>>(client, resource, std::move(informer_options));
     for (const auto& handler : handlers) informer->on_change(handler);
     informer->start();
     while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
     if (!stop.stop_requested() && !gone()) {
-      publish({.is_known = true, .resource = &resource, .cache = std::shared_ptr<Cache>(informer, &informer->cache())});
+      publish({.is_known = true,
+               .resource = &resource,
+               .cache = std::shared_ptr<Cache<Json>>(informer, &informer->cache())});
       MutexLock lock(mutex);
       changed.wait(lock, stop, [this]() REQUIRES(mutex) { return is_gone; });
     }
@@ -124,7 +126,7 @@ OptionalInformer::OptionalInformer(kube::Client& client, Options options)
 
 OptionalInformer::~OptionalInformer() { stop_and_join(); }
 
-void OptionalInformer::on_change(std::function<void(const Cache::Change&)> handler) {
+void OptionalInformer::on_change(std::function<void(const Cache<Json>::Change&)> handler) {
   LOCKSTEP_CHECK(!impl_->thread.joinable(), "handlers are added before start");
   impl_->handlers.push_back(std::move(handler));
 }

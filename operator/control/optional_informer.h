@@ -21,7 +21,7 @@ class OptionalInformer {
  public:
   struct Options {
     std::vector<kube::Resource> versions;  // of one group and plural, the best first
-    Informer::Options informer;            // on_problem is not used
+    Informer<Json>::Options informer;      // on_problem is not used
     std::chrono::milliseconds look_every = std::chrono::seconds(10);
     // Called when the cache of the kind is complete, when the kind was removed, and when Kind::trouble has changed.
     std::function<void()> on_kind_change;
@@ -33,7 +33,7 @@ class OptionalInformer {
   OptionalInformer& operator=(const OptionalInformer&) = delete;
 
   // As Informer::on_change. When the kind goes, no change is reported for its objects; only on_kind_change is called.
-  void on_change(std::function<void(const Cache::Change&)> handler);
+  void on_change(std::function<void(const Cache<Json>::Change&)> handler);
   void start();
   void stop_and_join();
 
@@ -41,8 +41,8 @@ class OptionalInformer {
     bool is_known = false;  // the server was asked
     // The version that the server has; nullptr: none of them. Lives as long as this object.
     const kube::Resource* resource = nullptr;
-    std::shared_ptr<Cache> cache = {};  // nullptr until its first list is complete
-    std::string trouble = {};           // why it cannot be asked, or listed
+    std::shared_ptr<Cache<Json>> cache = {};  // nullptr until its first list is complete
+    std::string trouble = {};                 // why it cannot be asked, or listed
   };
   // What the cluster has of the kind. The first call starts the search for it.
   Kind wanted();

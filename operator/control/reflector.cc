@@ -64,12 +64,12 @@ void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorProblem pro
   }
 }
 
-ReflectorOutputs on_listed(ReflectorState& state, Listed listed, Clock::time_point now) {
+ReflectorOutputs on_listed(ReflectorState& state, const Listed& listed, Clock::time_point now) {
   LOCKSTEP_CHECK(state.phase == ReflectorPhase::kListing, "a list arrives while listing");
   // The count of failures stays: while every list succeeds and every watch fails, the lists must still back off.
   state.version = listed.version;
   ReflectorOutputs outputs;
-  outputs.emplace_back(ReplaceCache{std::move(listed.version), std::move(listed.objects)});
+  outputs.emplace_back(ReplaceCache{listed.version});
   watch(state, now, outputs);
   return outputs;
 }
@@ -166,7 +166,7 @@ ReflectorOutputs on_timer(ReflectorState& state, Clock::time_point now) {
 }  // namespace
 
 std::vector<ReflectorOutput> step(ReflectorState& state, ReflectorEvent event, Clock::time_point now) {
-  if (auto* listed = std::get_if<Listed>(&event)) return on_listed(state, std::move(*listed), now);
+  if (auto* listed = std::get_if<Listed>(&event)) return on_listed(state, *listed, now);
   if (auto* failed = std::get_if<ListFailed>(&event)) return on_list_failed(state, *failed, now);
   if (auto* brought = std::get_if<WatchBrought>(&event)) return on_brought(state, std::move(*brought));
   if (auto* ended = std::get_if<WatchEnded>(&event)) return on_watch_ended(state, ended->status, now);

@@ -34,7 +34,6 @@ inline constexpr int kWatchFailuresMax = 8;
 struct ReflectorStarted {};  // the first event, once
 struct Listed {
   std::string version;
-  std::vector<Json> objects;
 };
 struct ListFailed {
   Error error;
@@ -54,9 +53,8 @@ struct ListAll {};
 struct WatchFrom {
   std::string version;
 };
-struct ReplaceCache {
+struct ReplaceCache {  // by what was listed
   std::string version;
-  std::vector<Json> objects;
 };
 struct PutIntoCache {
   Json object;

@@ -655,18 +655,16 @@ Diagnosis of_unreadable_job(const Facts& facts, const Error& error) {
 
 Diagnosis diagnose(const Facts& facts) {
   if (!facts.job) return of_missing_job(facts);
-  Result<train::Observed> observed =
-      train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
-  if (!observed.ok()) return of_unreadable_job(facts, observed.error());
-  return Diagnoser(facts, *std::move(observed)).run();
+  const Result<api::TrainJob> job = api::trainjob_from_json(*facts.job);
+  if (!job.ok()) return of_unreadable_job(facts, job.error());
+  return Diagnoser(facts, train::observe({.job = *job, .pods = train::views_of_pods(facts.pods)}, facts.now)).run();
 }
 
 std::string pod_to_read(const Facts& facts) {
   if (!facts.job) return {};
-  const Result<train::Observed> observed =
-      train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
-  if (!observed.ok()) return {};
-  return pod_to_read(observed->pods);
+  const Result<api::TrainJob> job = api::trainjob_from_json(*facts.job);
+  if (!job.ok()) return {};
+  return pod_to_read(train::observe({.job = *job, .pods = train::views_of_pods(facts.pods)}, facts.now).pods);
 }
 
 }  // namespace lockstep::diagnose

@@ -316,6 +316,7 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
   call.http.timeout *= kListTimeoutFactor;
   ObjectList result;
   std::string continuation;
+  if (list.on_begin) list.on_begin();
   while (true) {
     Query query;
     query.add_if("labelSelector", list.label_selector).add_if("fieldSelector", list.field_selector);
@@ -330,7 +331,7 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
     const auto take = [&](Json item) {
       item["apiVersion"] = resource.api_version();
       item["kind"] = resource.kind;
-      result.items.push_back(list.trim ? list.trim(std::move(item)) : std::move(item));
+      list.on_item ? list.on_item(std::move(item)) : result.items.push_back(std::move(item));
     };
     Result<ListHead> head = read_list(answer->body, take, resource.part_bytes_max);
     if (!head.ok()) return head.error().with_context(call.what + ": the answer");

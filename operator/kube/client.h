@@ -43,8 +43,10 @@ struct ListOptions {
   // `limit`; pages are fetched one after the other. A page whose bytes are too many is asked for again with half as
   // many objects.
   int page_size = 50;
-  // Applied to each item as its page arrives: ten thousand untrimmed pods would take much memory.
-  std::function<Json(Json)> trim;
+  // Takes each item as it is read, in place of ObjectList::items: ten thousand whole pods would take much memory. A
+  // list that has to begin anew calls `on_begin` again, and what it has brought so far does not count.
+  std::function<void()> on_begin;
+  std::function<void(Json item)> on_item;
 };
 
 struct ObjectList {

@@ -52,12 +52,14 @@ bool service_differs(const Json& service, const Json& desired) {
   return *selector != wanted["selector"] && *selector != of_all;
 }
 
-bool selects(const Json& service, const std::map<std::string, std::string>& labels) {
+bool selects(const Json& service, const PodView& pod) {
   const Json* const selector = field(service, {"spec", "selector"});
   if (selector == nullptr || selector->empty()) return false;
+  Json labels = {{std::string(kJobLabel), pod.job.name}, {std::string(kNodeRankLabel), std::to_string(pod.node_rank)}};
+  if (pod.serving) labels[std::string(kServingLabel)] = "true";
   return std::all_of(selector->items().begin(), selector->items().end(), [&](const auto& wanted) {
     const auto label = labels.find(wanted.key());
-    return label != labels.end() && wanted.value() == label->second;
+    return label != labels.end() && wanted.value() == *label;
   });
 }
 

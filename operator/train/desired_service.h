@@ -5,10 +5,8 @@
 // c10d rendezvous gives rank 0 to any of them, and its name to the others as MASTER_ADDR.
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "operator/api/trainjob.h"
+#include "operator/train/pod_view.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
@@ -18,7 +16,7 @@ Json desired_service(const api::TrainJob& job);
 // Does the Service differ from `desired` in a field that the job needs? A Service that selects all pods, as earlier
 // versions created it, does not: the job keeps it. Other fields that somebody added are ignored.
 bool service_differs(const Json& service, const Json& desired);
-// Does the Service select a pod with these labels?
-bool selects(const Json& service, const std::map<std::string, std::string>& labels);
+// Does the Service select the pod?
+bool selects(const Json& service, const PodView& pod);
 
 }  // namespace lockstep::train

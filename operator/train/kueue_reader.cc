@@ -124,7 +124,7 @@ Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, cons
 }
 
 Result<bool> KueueReader::release_orphans(const api::ObjectKey& job, const std::string& job_uid,
-                                          const control::Cache& pods, api::UnixSeconds now) const {
+                                          const control::Cache<PodView>& pods, api::UnixSeconds now) const {
   if (workloads_ == nullptr) return false;
   const control::OptionalInformer::Kind kind = workloads_->wanted();
   if (!kind.cache) return false;
@@ -134,9 +134,7 @@ Result<bool> KueueReader::release_orphans(const api::ObjectKey& job, const std::
   }
   if (orphans.empty()) return false;  // in almost every pass: its pods, maybe thousands, are not read then
   std::vector<PodView> views;
-  for (const control::ObjectPtr& pod : pods.find(job_index_value(job))) {
-    if (std::optional<PodView> view = view_of_pod(*pod)) views.push_back(*std::move(view));
-  }
+  for (const auto& pod : pods.find(job_index_value(job))) views.push_back(*pod);
   const std::vector<WorkloadWrite> writes = train::release_orphans(orphans, views, job_uid, now);
   for (const WorkloadWrite& write : writes) {
     const Result<Json> stored = client_.merge_patch(*kind.resource, {.ns = job.ns, .name = write.name}, write.body);
@@ -147,7 +145,7 @@ Result<bool> KueueReader::release_orphans(const api::ObjectKey& job, const std::
   return writes.size() < orphans.size();
 }
 
-void KueueReader::assume(const Json& stored, control::Cache& cache) {
+void KueueReader::assume(const Json& stored, control::Cache<Json>& cache) {
   const api::ObjectMeta meta = api::meta_of(stored);
   if (meta.deletion_time && meta.finalizers.empty()) {
     cache.assume_deleted(meta.key(), meta.uid);

@@ -42,11 +42,11 @@ class KueueReader {
 
   // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`. `pods`: those of all jobs. True: an
   // orphan still waits for pods. Call again after kReadAgainSeconds, because nothing tells when a pod gets overdue.
-  Result<bool> release_orphans(const api::ObjectKey& job, const std::string& job_uid, const control::Cache& pods,
-                               api::UnixSeconds now) const;
+  Result<bool> release_orphans(const api::ObjectKey& job, const std::string& job_uid,
+                               const control::Cache<PodView>& pods, api::UnixSeconds now) const;
 
   // Puts the answer to a patch of a Workload into the cache. A Workload that has lost its last finalizer is gone.
-  static void assume(const Json& stored, control::Cache& cache);
+  static void assume(const Json& stored, control::Cache<Json>& cache);
 
  private:
   Status read_flavors(const Workload& workload, KueueMemory& memory, api::UnixSeconds now, KueueView& view) const;

@@ -13,14 +13,14 @@ namespace lockstep::train {
 class NodeCensus {
  public:
   // Both outlive it.
-  NodeCensus(const control::Cache& pods, const control::Cache& nodes) : pods_(pods), nodes_(nodes) {}
+  NodeCensus(const control::Cache<PodView>& pods, const control::Cache<NodeView>& nodes) : pods_(pods), nodes_(nodes) {}
 
   // Looks at every pod, at most once for each value of `now`.
   NodesInUse count(api::UnixSeconds now);
 
  private:
-  const control::Cache& pods_;
-  const control::Cache& nodes_;
+  const control::Cache<PodView>& pods_;
+  const control::Cache<NodeView>& nodes_;
   Mutex mutex_;
   api::UnixSeconds counted_at_ GUARDED_BY(mutex_) = 0;
   NodesInUse counted_ GUARDED_BY(mutex_);

@@ -71,10 +71,10 @@ const PodView* Observed::pod(int node_rank, int attempt) const {
   return it == pods.end() || it->node_rank != node_rank || it->attempt != attempt ? nullptr : &*it;
 }
 
-Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
+Observed observe(ClusterObjects objects, api::UnixSeconds now) {
   Observed o;
   o.now = now;
-  TRY_ASSIGN(o.job, api::trainjob_from_json(objects.job));
+  o.job = std::move(objects.job);
   o.pods.reserve(objects.pods.size());
   for (PodView& pod : objects.pods) {
     const bool will_not_end = !has_ended(pod) && is_overdue(pod, now);

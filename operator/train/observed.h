@@ -144,16 +144,16 @@ struct Observed {
 
 // The input of `observe`: objects that have the job's label or name. They may belong to somebody else.
 struct ClusterObjects {
-  const Json& job;            // must outlive this
+  api::TrainJob job;
   std::vector<PodView> pods;  // that have the job's label
   std::optional<Json> service;
   std::optional<Json> network_policy;
   std::optional<std::map<std::string, NodeView>> nodes;  // as Observed::nodes
   KueueView kueue;
 };
-// kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; when it has the name
-// of one that the job needs, the create of that one fails and becomes a CreateProblem.
-Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
+// An object that the job does not control is left out; when it has the name of one that the job needs, the create of
+// that one fails and becomes a CreateProblem.
+Observed observe(ClusterObjects objects, api::UnixSeconds now);
 
 // How many agents the job's pod 0 may report.
 int agents_max(const Observed& observed);

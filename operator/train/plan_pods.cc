@@ -25,8 +25,7 @@ void stop_serving(PlanState& state) {
   const Json& service =
       state.observed.service && !service_differs(*state.observed.service, desired) ? *state.observed.service : desired;
   for (const PodView& pod : state.observed.pods) {
-    if (!state.is_old(pod) || has_ended(pod) || !selects(service, pod.meta.labels) || is_waited_for(state, pod))
-      continue;
+    if (!state.is_old(pod) || has_ended(pod) || !selects(service, pod) || is_waited_for(state, pod)) continue;
     state.act(StopServing{pod.meta.name, pod.meta.uid},
               pod.node_rank < state.spec.trainer.num_nodes
                   ? "its name is its successor's now"

@@ -11,15 +11,14 @@
 // The last two times are longer for a job of more than 1,000 or 2,000 pods, in proportion, up to 5 s, because its
 // passes take longer.
 //
-// Threads: one, that of the watch. It keeps a few fields of each pod.
+// Threads: one, that of the watch. It keeps three counts of each job.
 #pragma once
 
 #include <chrono>
 #include <map>
-#include <string>
 
 #include "operator/api/object_meta.h"
-#include "runner/base/json.h"
+#include "operator/train/pod_view.h"
 
 namespace lockstep::train {
 
@@ -29,28 +28,18 @@ class PodEventDelay {
     std::chrono::milliseconds wait;
     bool goes_first = false;  // then `wait` is zero
   };
-  // `pod`: as it is now, or was when it went (`is_gone`).
-  Turn turn_after(const Json& pod, bool is_gone);
+  // `before`, `after`: the pod, as the watch brought it; nullptr: it was not there yet, or is gone.
+  Turn turn_after(const api::ObjectKey& job, const PodView* before, const PodView* after);
 
  private:
-  struct PodSummary {
-    api::ObjectKey job;
-    std::string place;  // of pod 0: whether it runs, has ended or is gone, and its address
-    bool ready = false;
-    bool deleting = false;
-    bool done = false;    // with 0
-    bool failed = false;  // it, or its trainer; or Kubernetes says that it is about to end it
-    int num_nodes = 0;    // of the job, in the pod's annotation
-  };
   struct Counts {
     int ready = 0;
     int done = 0;
     int deleting = 0;
+    bool operator==(const Counts&) const = default;
   };
-  static PodSummary summary_of(const Json& pod);
-  void count(const PodSummary& summary, int sign);
+  static void count(const PodView* pod, int sign, Counts& counts);
 
-  std::map<api::ObjectKey, PodSummary> pods_;
   std::map<api::ObjectKey, Counts> jobs_;
 };
 

@@ -7,6 +7,7 @@
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "runner/base/json.h"
+#include "runner/base/utf8.h"
 
 namespace lockstep::train {
 namespace {
@@ -22,12 +23,18 @@ PodPhase phase_of(const std::string& word) {
   return PodPhase::kUnknown;
 }
 
-std::optional<int> small_number(const std::map<std::string, std::string>& from, std::string_view name) {
-  const auto it = from.find(std::string(name));
-  if (it == from.end()) return std::nullopt;
-  const std::optional<int64_t> number = parse_number(it->second);
+constexpr size_t kPodTextBytesMax = 4096;
+constexpr size_t kAvoidsMax = 256;
+
+std::optional<int> small_number(const std::string& text) {
+  const std::optional<int64_t> number = parse_number(text);
   if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) return std::nullopt;
   return static_cast<int>(*number);
+}
+
+// A text that may have any size.
+std::string cut_text_field(const Json& object, std::initializer_list<std::string_view> path) {
+  return cut_utf8(text_field(object, path), kPodTextBytesMax);
 }
 
 api::UnixSeconds time_field(const Json& object, std::initializer_list<std::string_view> path) {
@@ -50,14 +57,14 @@ void read_conditions(const Json& pod, PodView& view) {
     const bool is_true = text_field(condition, {"status"}) == "True";
     if (type == "PodScheduled") {
       view.scheduled = is_true;
-      if (!is_true) view.unschedulable = text_field(condition, {"message"});
+      if (!is_true) view.unschedulable = cut_text_field(condition, {"message"});
       if (is_true) view.scheduled_at = time_field(condition, {"lastTransitionTime"});
     }
     if (type == "PodReadyToStartContainers") (is_true ? view.is_prepared : view.is_unprepared) = true;
     if (type == "DisruptionTarget" && is_true) {
       view.disruption = text_field(condition, {"reason"});
       if (view.disruption.empty()) view.disruption = type;
-      view.disruption_message = text_field(condition, {"message"});
+      view.disruption_message = cut_text_field(condition, {"message"});
     }
   }
 }
@@ -68,7 +75,7 @@ std::optional<ContainerEnd> end_of_container(const Json& status) {
   return ContainerEnd{.container = text_field(status, {"name"}),
                       .exit_code = static_cast<int>(number_field(*terminated, {"exitCode"}).value_or(0)),
                       .reason = text_field(*terminated, {"reason"}),
-                      .message = text_field(*terminated, {"message"}),
+                      .message = cut_text_field(*terminated, {"message"}),
                       .time = time_field(*terminated, {"finishedAt"})};
 }
 
@@ -78,7 +85,7 @@ void note_waiting(const Json& status, PodView& view) {
   if (waiting == nullptr || view.waiting) return;
   const std::string reason = text_field(*waiting, {"reason"});
   if (reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing") return;
-  view.waiting = Waiting{text_field(status, {"name"}), reason, text_field(*waiting, {"message"})};
+  view.waiting = Waiting{text_field(status, {"name"}), reason, cut_text_field(*waiting, {"message"})};
 }
 
 void read_containers(const Json& pod, PodView& view) {
@@ -112,13 +119,11 @@ void read_containers(const Json& pod, PodView& view) {
 }
 
 // "a,b" → a, b
-std::set<std::string> avoids_of(const api::ObjectMeta& meta) {
-  std::set<std::string> nodes;
-  const auto it = meta.annotations.find(std::string(kAvoidsAnnotation));
-  if (it == meta.annotations.end()) return nodes;
-  std::istringstream list(it->second);
-  for (std::string node; std::getline(list, node, ',');) nodes.insert(node);
-  return nodes;
+std::set<std::string> names_in(const std::string& text) {
+  std::set<std::string> names;
+  std::istringstream list(text);
+  for (std::string name; names.size() < kAvoidsMax && std::getline(list, name, ',');) names.insert(name);
+  return names;
 }
 
 }  // namespace
@@ -140,7 +145,7 @@ std::optional<TerminationReport> parse_termination_report(const std::string& tex
 std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {
   std::vector<PodView> views;
   for (const Json& pod : pods) {
-    if (std::optional<PodView> view = view_of_pod(pod)) views.push_back(*std::move(view));
+    if (PodView view = view_of_pod(pod); view.node_rank >= 0) views.push_back(std::move(view));
   }
   return views;
 }
@@ -161,20 +166,20 @@ bool is_overdue(const PodView& pod, api::UnixSeconds now) {
   return at && *at <= now;
 }
 
-std::optional<PodView> view_of_pod(const Json& pod) {
+PodView view_of_pod(const Json& pod) {
   PodView view;
   view.meta = api::meta_of(pod);
-  const std::optional<int> node_rank = small_number(view.meta.labels, kNodeRankLabel);
-  const std::optional<int> attempt = small_number(view.meta.labels, kAttemptLabel);
-  if (!node_rank || !attempt) return std::nullopt;
-  view.node_rank = *node_rank;
-  view.attempt = *attempt;
-  view.num_nodes = small_number(view.meta.annotations, kNumNodesAnnotation).value_or(0);
-  if (const auto made_from = view.meta.annotations.find(std::string(kGenerationAnnotation));
-      made_from != view.meta.annotations.end()) {
-    view.generation = parse_number(made_from->second).value_or(0);
-  }
-  view.avoids = avoids_of(view.meta);
+  const auto label = [&](std::string_view name) { return text_field(pod, {"metadata", "labels", name}); };
+  const auto annotation = [&](std::string_view name) { return text_field(pod, {"metadata", "annotations", name}); };
+  view.job = {view.meta.ns, label(kJobLabel)};
+  view.serving = label(kServingLabel) == "true";
+  const std::optional<int> node_rank = small_number(label(kNodeRankLabel));
+  const std::optional<int> attempt = small_number(label(kAttemptLabel));
+  view.node_rank = attempt ? node_rank.value_or(-1) : -1;
+  view.attempt = attempt.value_or(0);
+  view.num_nodes = small_number(annotation(kNumNodesAnnotation)).value_or(0);
+  view.generation = parse_number(annotation(kGenerationAnnotation)).value_or(0);
+  view.avoids = names_in(annotation(kAvoidsAnnotation));
   view.deleting = view.meta.deletion_time.has_value();
   view.deletion_grace_seconds = number_field(pod, {"metadata", "deletionGracePeriodSeconds"}).value_or(0);
   view.phase = phase_of(text_field(pod, {"status", "phase"}));
@@ -182,15 +187,21 @@ std::optional<PodView> view_of_pod(const Json& pod) {
   view.ip = text_field(pod, {"status", "podIP"});
   view.started_at = time_field(pod, {"status", "startTime"});
   view.reason = text_field(pod, {"status", "reason"});
-  view.message = text_field(pod, {"status", "message"});
+  view.message = cut_text_field(pod, {"status", "message"});
   read_conditions(pod, view);
   if (!view.node.empty()) view.scheduled = true;
   view.pod_group = pod_group_of(pod);
   for (const Json& gate : list_field(pod, {"spec", "schedulingGates"})) {
     view.gates.append(view.gates.empty() ? "" : ", ").append(text_field(gate, {"name"}));
   }
+  view.gates = cut_utf8(view.gates, kPodTextBytesMax);
   read_containers(pod, view);
   if (view.scheduled && view.started_at == 0) view.is_unprepared = true;
+  view.meta.labels.clear();
+  view.meta.annotations.clear();
+  view.meta.finalizers.clear();
+  std::erase_if(view.meta.owners, [](const api::OwnerReference& owner) { return !owner.controller; });
+  view.meta.owners.shrink_to_fit();
   return view;
 }
 

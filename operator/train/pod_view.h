@@ -1,8 +1,10 @@
-// PodView: what the plan reads of a pod. Pure.
+// PodView: what the operator reads of a pod. Pure.
+//
+// A user may give a pod any number of labels, owners and containers, and texts of any size. A view keeps texts of at
+// most 4,096 bytes, as a kubelet cuts a termination message.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -46,9 +48,10 @@ struct Waiting {
 };
 
 struct PodView {
-  std::shared_ptr<const Json> object;  // what the reconciler has read this from; elsewhere nullptr
-  api::ObjectMeta meta;
-  int node_rank = 0;  // LOCKSTEP_NODE_RANK
+  api::ObjectMeta meta;  // without labels, annotations, finalizers, and owners that do not control it
+  api::ObjectKey job;    // by its label; an empty name: it has none
+  bool serving = false;  // the Service may select it (kServingLabel)
+  int node_rank = 0;     // LOCKSTEP_NODE_RANK; -1: its labels do not say its node rank and attempt
   int attempt = 0;
   int64_t generation = 0;        // of the TrainJob that it was made from; 0: it does not say
   int num_nodes = 0;             // of the job, as its environment says; 0: it does not
@@ -85,9 +88,8 @@ struct PodView {
   std::optional<ContainerEnd> end;
 };
 
-// Nothing when the labels do not say which node rank and attempt it has.
-std::optional<PodView> view_of_pod(const Json& pod);
-// Those of `pods` that have one.
+PodView view_of_pod(const Json& pod);
+// Those of `pods` whose labels say which node rank they have.
 std::vector<PodView> views_of_pods(const std::vector<Json>& pods);
 
 // Succeeded or Failed, as its kubelet says.

@@ -15,7 +15,6 @@
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
 #include "operator/train/status.h"
-#include "operator/train/trim.h"
 #include "runner/base/json.h"
 #include "runner/base/mutex.h"
 
@@ -54,7 +53,6 @@ struct Memory {
   std::set<std::string> deleted_pods;                      // UIDs; the cache may not have their deletionTimestamp yet
   std::map<std::string, api::UnixSeconds> deletions_seen;  // UID of a pod → when its deletionTimestamp was first seen
   std::optional<SentNumNodes> sent_num_nodes;
-  std::vector<PodView> pods;  // of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
   KueueMemory kueue;
@@ -67,8 +65,8 @@ std::string pod_text(const std::string& name) { return object_text("pod", name);
 // Where objects of a kind are on the server, and in which cache.
 struct Place {
   const kube::Resource& resource;
-  control::Cache& cache;
-  std::shared_ptr<control::Cache> keeps_cache_alive = {};  // of a kind that may go while this is used
+  control::Cache<Json>& cache;
+  std::shared_ptr<control::Cache<Json>> keeps_cache_alive = {};  // of a kind that may go while this is used
 };
 
 // Does `object` have all that `desired` says? Lists are compared whole.
@@ -161,12 +159,11 @@ struct Reconciler::Impl {
   // Releases the Workloads of a TrainJob of this name that is deleted, is being deleted, or was before this one.
   // Returns when to look again: while one of them still waits for pods.
   Result<std::optional<std::chrono::milliseconds>> release_orphans(const api::ObjectKey& key,
-                                                                   const control::ObjectPtr& job) {
+                                                                   const control::ViewPtr<JobView>& job) {
     std::optional<std::chrono::milliseconds> look_again;
     if (!options.may_write()) return look_again;
-    const api::ObjectMeta meta = job == nullptr ? api::ObjectMeta() : api::meta_of(*job);
-    TRY_ASSIGN(const bool waits,
-               kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, p.pods, options.now()));
+    const std::string uid = job == nullptr || job->meta.deletion_time ? "" : job->meta.uid;
+    TRY_ASSIGN(const bool waits, kueue->release_orphans(key, uid, p.pods, options.now()));
     if (waits) look_again = std::chrono::seconds(kReadAgainSeconds);
     return look_again;
   }
@@ -201,16 +198,16 @@ namespace {
 class Pass {
  public:
   Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
-       std::optional<NodeCensus>& census, const api::ObjectKey& key, const Json& object, Memory& memory)
+       std::optional<NodeCensus>& census, const api::ObjectKey& key, const JobView& job, Memory& memory)
       : p_(parts),
         options_(options),
         kueue_(kueue),
         census_(census),
         key_(key),
-        object_(object),
+        job_(job),
         memory_(memory),
         now_(options.now()),
-        job_version_(api::meta_of(object).resource_version) {}
+        job_version_(job.meta.resource_version) {}
 
   struct Outcome {
     bool learned = false;  // plan again at once
@@ -219,18 +216,15 @@ class Pass {
   };
 
   Result<Outcome> run() {
-    Result<Observed> observed = observe_now();
-    if (is_unreadable_) return report_unreadable(observed.error());
-    TRY(observed);
-    Result<Outcome> outcome = plan_and_carry_out(*observed);
-    memory_.pods = std::move(observed->pods);
-    return outcome;
+    if (!job_.job.ok()) return report_unreadable(job_.job.error());
+    TRY_ASSIGN(Observed observed, observe_now());
+    return plan_and_carry_out(observed);
   }
 
  private:
   // Nothing is done about the job, and its pods go on, until somebody mends its spec.
   Result<Outcome> report_unreadable(const Error& why) {
-    TRY_ASSIGN(const std::optional<api::TrainJobStatus> status, status_of_unreadable(object_, why, now_));
+    TRY_ASSIGN(const std::optional<api::TrainJobStatus> status, status_of_unreadable(job_.unreadable, why, now_));
     if (!status) return Outcome{};
     const Status written = write_status(*status);
     if (!written.ok() && written.error().code == ErrorCode::kConflict) return read_job_again(written.error());
@@ -261,7 +255,7 @@ class Pass {
       memory_.write_status_at = memory_.unwritten_status ? std::min(memory_.write_status_at, due) : due;
     }
     // The first status does not wait any longer once no action is left.
-    const bool first_status_is_complete = plan.actions.empty() && field(object_, {"status", "phase"}) == nullptr;
+    const bool first_status_is_complete = plan.actions.empty() && !job_.job->status.phase;
     if ((plan.status || memory_.unwritten_status) && !first_status_is_complete && now_ < memory_.write_status_at) {
       if (plan.status) memory_.unwritten_status = *plan.status;
       look_again_within(std::chrono::seconds(memory_.write_status_at - now_));
@@ -298,16 +292,16 @@ class Pass {
   }
 
   Result<Observed> observe_now() {
-    ClusterObjects objects{.job = object_};
-    objects.pods = cached_pod_views();
+    ClusterObjects objects{.job = *job_.job};
+    const auto pods = p_.pods.find(job_index_value(key_));
+    objects.pods.reserve(pods.size());
+    for (const auto& pod : pods) objects.pods.push_back(*pod);
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.nodes != nullptr && p_.nodes->synced()) {
       TRY_ASSIGN(objects.nodes, nodes_of_pods(objects.pods));
     }
-    Result<Observed> read = observe(std::move(objects), now_);
-    is_unreadable_ = !read.ok();
-    TRY_ASSIGN(Observed observed, std::move(read));
+    Observed observed = observe(std::move(objects), now_);
     if (memory_.unwritten_status) observed.job.status = *memory_.unwritten_status;
     look_at_optional_kinds(observed);
     observed.settings = options_.settings;
@@ -388,26 +382,6 @@ class Pass {
     if (has_silent) observed.nodes_in_use = census_->count(now_);
   }
 
-  // Takes the views of the last pass. Only a pod that has changed since, which the cache shows as another object, is
-  // read again: with 1,000 pods, copies and repeated reads would be most of the work of a pass.
-  std::vector<PodView> cached_pod_views() {
-    std::map<const Json*, PodView*> known;
-    for (PodView& pod : memory_.pods) known.emplace(pod.object.get(), &pod);
-    std::vector<control::ObjectPtr> objects = p_.pods.find(job_index_value(key_));
-    std::vector<PodView> views;
-    views.reserve(objects.size());
-    for (control::ObjectPtr& object : objects) {
-      if (const auto at = known.find(object.get()); at != known.end()) {
-        views.push_back(std::move(*at->second));
-      } else if (std::optional<PodView> view = view_of_pod(*object)) {
-        view->object = std::move(object);
-        views.push_back(*std::move(view));
-      }
-    }
-    memory_.pods.clear();
-    return views;
-  }
-
   Result<std::map<std::string, NodeView>> nodes_of_pods(const std::vector<PodView>& pods) {
     std::map<std::string, NodeView> nodes;
     std::set<std::string> names;
@@ -417,8 +391,8 @@ class Pass {
       if (!pod.scheduled) names.insert(pod.avoids.begin(), pod.avoids.end());
     }
     for (const std::string& name : names) {
-      if (const control::ObjectPtr node = p_.nodes->get({.ns = "", .name = name})) {
-        nodes.emplace(name, view_of_node(*node));
+      if (const auto node = p_.nodes->get({.ns = "", .name = name})) {
+        nodes.emplace(name, *node);
         memory_.missing_nodes.erase(name);
       } else {
         TRY(look_up_node(name, nodes));
@@ -850,8 +824,9 @@ class Pass {
   }
 
   // Handles the answer to a create: the object was made, was there already, or there is a problem for the next plan.
+  template <typename View>
   Status handle_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
-                       const Json& object, Result<Json> answer, control::Cache& cache) {
+                       const Json& object, Result<Json> answer, control::Cache<View>& cache) {
     if (answer.ok()) {
       cache.assume(*std::move(answer));
       memory_.problems.erase(text);
@@ -893,8 +868,9 @@ class Pass {
 
   // The caches find an object by its labels, so missing ones are put back. The problem is remembered and reported, for
   // a policy may take them away again; the next try is when the problem's time has come.
+  template <typename View>
   Status adopt_ours(const std::string& text, const kube::Resource& resource, const Json& there, const Json& labels,
-                    control::Cache& cache) {
+                    control::Cache<View>& cache) {
     outcome_.learned = true;
     const Json lost = lost_labels(there, labels);
     if (lost.empty()) {
@@ -945,14 +921,13 @@ class Pass {
   const KueueReader& kueue_;
   std::optional<NodeCensus>& census_;
   const api::ObjectKey& key_;
-  const Json& object_;
+  const JobView& job_;
   Memory& memory_;
   const api::UnixSeconds now_;
   std::string job_version_;  // the one that was read, or that of this pass's status write
   Outcome outcome_;
   size_t creates_at_once_ = 1;
-  bool is_unreadable_ = false;  // the TrainJob
-  bool is_blocked_ = false;     // the other actions of the plan wait for another pass
+  bool is_blocked_ = false;  // the other actions of the plan wait for another pass
 };
 
 }  // namespace
@@ -965,13 +940,13 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
   Pass::Outcome last;
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
-    const control::ObjectPtr job = impl_->p.jobs.get(key);
+    const auto job = impl_->p.jobs.get(key);
     TRY_ASSIGN(const std::optional<std::chrono::milliseconds> look_again, impl_->release_orphans(key, job));
     if (job == nullptr) {
       impl_->forget(key);
       return control::ReconcileResult{look_again};
     }
-    Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
+    Memory& memory = impl_->memory_of(key, job->meta.uid);
     Result<Pass::Outcome> outcome =
         Pass(impl_->p, impl_->options, *impl_->kueue, impl_->census, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();

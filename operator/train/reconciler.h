@@ -23,6 +23,7 @@
 #include "operator/train/job_metrics.h"
 #include "operator/train/observed.h"
 #include "operator/train/progress_reader.h"
+#include "operator/train/trim.h"
 #include "runner/base/log.h"
 
 namespace lockstep::train {
@@ -32,11 +33,12 @@ class Reconciler {
   // All of them outlive the reconciler.
   struct Parts {
     kube::Client& client;
-    control::Cache& jobs;
-    control::Cache& pods;  // with pod_index
-    control::Cache& services;
-    control::Cache& network_policies;
-    control::Cache* nodes = nullptr;  // nullptr: the operator may not read them (it manages one namespace only)
+    control::Cache<JobView>& jobs;
+    control::Cache<PodView>& pods;  // with pod_index
+    control::Cache<Json>& services;
+    control::Cache<Json>& network_policies;
+    control::Cache<NodeView>* nodes =
+        nullptr;  // nullptr: the operator may not read them (it manages one namespace only)
     std::map<std::string, control::OptionalInformer*> optional;  // by CRD name; each with job_index
     control::EventRecorder& events;
     ProgressReader& progress;

@@ -4,36 +4,13 @@
 #include <string_view>
 #include <utility>
 
-#include "operator/api/trainjob.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
-#include "operator/train/pod_group.h"
-#include "runner/base/json.h"
-#include "runner/base/utf8.h"
 
 namespace lockstep::train {
 namespace {
 
 constexpr const char* kLastApplied = "kubectl.kubernetes.io/last-applied-configuration";
-
-constexpr size_t kKeptTextBytesMax = 4096;
-constexpr size_t kKeptEntriesMax = 256;
-
-void cut_texts(Json& value) {
-  if (value.is_string() && value.get_ref<const std::string&>().size() > kKeptTextBytesMax) {
-    value = cut_utf8(value.get_ref<const std::string&>(), kKeptTextBytesMax);
-  }
-  if (!value.is_structured()) return;
-  for (Json& child : value) cut_texts(child);
-}
-
-// Those that the operator has given it, of an object that has very many.
-void cut_labels(Json& metadata) {
-  const auto labels = metadata.find("labels");
-  if (labels == metadata.end() || labels->size() <= kKeptEntriesMax || !labels->is_object()) return;
-  std::erase_if(labels->get_ref<Json::object_t&>(),
-                [](const auto& label) { return !label.first.starts_with(kReservedLabelPrefix); });
-}
 
 // What is compared with an object of ours, which is small: null, which differs from it, for a large one.
 Json if_small(Json value) {
@@ -52,62 +29,20 @@ Json pick(Json& from, std::initializer_list<std::string_view> names) {
   return kept;
 }
 
-Json pick_metadata(Json& object) {
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end()) return Json::object();
-  Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
-                               "deletionGracePeriodSeconds", "labels", "ownerReferences"});
-  for (const std::string_view name :
-       {kNumNodesAnnotation, kGenerationAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
-    if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
-  }
-  cut_labels(kept);
-  if (const auto owners = kept.find("ownerReferences"); owners != kept.end() && owners->is_array()) {
-    std::erase_if(owners->get_ref<Json::array_t&>(),
-                  [](const Json& owner) { return !bool_field(owner, {"controller"}); });
-  }
-  return kept;
-}
-
-Json pick_object(Json& object) {
-  Json kept = pick(object, {"apiVersion", "kind"});
-  kept["metadata"] = pick_metadata(object);
-  return kept;
-}
-
-Json pick_all(Json& object, std::string_view list, std::initializer_list<std::string_view> names) {
-  Json kept = Json::array();
-  const auto entries = object.find(list);
-  if (entries == object.end() || !entries->is_array()) return kept;
-  for (Json& entry : *entries) {
-    if (kept.size() == kKeptEntriesMax) break;
-    kept.push_back(pick(entry, names));
-  }
-  return kept;
-}
-
 // nullptr: `object` has no such field, or it is no object.
 Json* object_in(Json& object, std::string_view name) {
   const auto found = object.find(name);
   return found == object.end() || !found->is_object() ? nullptr : &*found;
 }
 
-}  // namespace
-
-Json trim_pod(Json pod) {
-  Json kept = pick_object(pod);
-  if (Json* spec = object_in(pod, "spec"))
-    kept["spec"] = pick(*spec, {"nodeName", "schedulingGates", "schedulingGroup"});
-  if (Json* status = object_in(pod, "status")) {
-    Json& to = kept["status"] = pick(*status, {"phase", "podIP", "startTime", "reason", "message"});
-    to["conditions"] = pick_all(*status, "conditions", {"type", "status", "reason", "message", "lastTransitionTime"});
-    for (Json& condition : to["conditions"]) {
-      if (text_field(condition, {"type"}) != "PodScheduled") condition.erase("lastTransitionTime");
-    }
-    for (const char* name : {"containerStatuses", "initContainerStatuses"}) {
-      if (status->contains(name)) to[name] = pick_all(*status, name, {"name", "ready", "state"});
-    }
-    cut_texts(to);
+Json pick_object(Json& object) {
+  Json kept = pick(object, {"apiVersion", "kind"});
+  Json* const metadata = object_in(object, "metadata");
+  if (metadata == nullptr) return kept;
+  Json& to = kept["metadata"] = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "deletionTimestamp"});
+  if (Json* const labels = object_in(*metadata, "labels")) to["labels"] = pick(*labels, {kJobLabel});
+  for (const Json& owner : list_field(*metadata, {"ownerReferences"})) {
+    if (bool_field(owner, {"controller"})) to["ownerReferences"].push_back(owner);
   }
   return kept;
 }
@@ -125,42 +60,33 @@ Json trim_job(Json job) {
   return job;
 }
 
+}  // namespace
+
+JobView view_of_job(Json job) {
+  job = trim_job(std::move(job));
+  JobView view{.meta = api::meta_of(job), .job = api::trainjob_from_json(job), .unreadable = {}};
+  if (!view.job.ok()) view.unreadable = std::move(job);
+  return view;
+}
+
 Json trim_whole(Json object) {
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end() || !metadata->is_object()) return object;
+  Json* const metadata = object_in(object, "metadata");
+  if (metadata == nullptr) return object;
   metadata->erase("managedFields");
-  if (metadata->contains("annotations") && (*metadata)["annotations"].is_object()) {
-    (*metadata)["annotations"].erase(kLastApplied);
-  }
+  if (Json* const annotations = object_in(*metadata, "annotations")) annotations->erase(kLastApplied);
   return object;
 }
 
 Json trim_service(Json service) {
   Json kept = pick_object(service);
-  if (Json* spec = object_in(service, "spec"))
+  if (Json* const spec = object_in(service, "spec"))
     kept["spec"] = if_small(pick(*spec, {"ports", "publishNotReadyAddresses", "selector"}));
   return kept;
 }
 
 Json trim_network_policy(Json policy) {
   Json kept = pick_object(policy);
-  if (Json* spec = object_in(policy, "spec")) kept["spec"] = if_small(std::move(*spec));
-  return kept;
-}
-
-Json trim_node(Json node) {
-  Json kept = pick_object(node);
-  kept["metadata"].erase("labels");
-  if (Json* spec = object_in(node, "spec")) {
-    Json& to = kept["spec"] = pick(*spec, {"unschedulable"});
-    to["taints"] = pick_all(*spec, "taints", {"key"});
-  }
-  if (Json* status = object_in(node, "status")) {
-    Json conditions = pick_all(*status, "conditions", {"type", "status", "lastTransitionTime"});
-    std::erase_if(conditions.get_ref<Json::array_t&>(),
-                  [](const Json& condition) { return text_field(condition, {"type"}) != "Ready"; });
-    kept["status"]["conditions"] = std::move(conditions);
-  }
+  if (Json* const spec = object_in(policy, "spec")) kept["spec"] = if_small(std::move(*spec));
   return kept;
 }
 
@@ -172,11 +98,10 @@ std::vector<std::string> job_index(const Json& object) {
   return job.name.empty() ? std::vector<std::string>() : std::vector<std::string>{job_index_value(job)};
 }
 
-std::vector<std::string> pod_index(const Json& pod) {
-  std::vector<std::string> values = job_index(pod);
-  if (const std::string node = text_field(pod, {"spec", "nodeName"}); !node.empty()) {
-    values.push_back(node_index_value(node));
-  }
+std::vector<std::string> pod_index(const PodView& pod) {
+  std::vector<std::string> values;
+  if (!pod.job.name.empty() && pod.node_rank >= 0) values.push_back(job_index_value(pod.job));
+  if (!pod.node.empty()) values.push_back(node_index_value(pod.node));
   return values;
 }
 

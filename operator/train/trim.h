@@ -1,29 +1,35 @@
-// What the caches keep of each object: only the fields that `observe` and the reconciler read. Pure.
+// What the caches keep of objects that have no view of their own (pod_view.h, node_view.h): only the fields that
+// `observe` and the reconciler read. Pure.
 //
-// Most of a pod is env, volumes and managedFields, which neither reads. A user may give a pod any number of labels and
-// containers, and a node's texts are its kubelet's: texts are cut at 4,096 bytes, as a kubelet cuts a termination
-// message, and lists at 256 entries.
+// A user may give an object any number of labels and owners. Kept are the labels that the operator has given it, and
+// the owner that controls it.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "operator/api/object_meta.h"
+#include "operator/api/trainjob.h"
+#include "operator/train/pod_view.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
 
-Json trim_pod(Json pod);
-// Without managedFields and the annotation of kubectl apply; of a job of another controller without what makes its
-// pods.
-Json trim_job(Json job);
+// A TrainJob as it is cached.
+struct JobView {
+  api::ObjectMeta meta;  // also of one that cannot be read
+  Result<api::TrainJob> job;
+  Json unreadable;  // the object, when `job` is an error
+};
+// Of a job of another controller without what makes its pods.
+JobView view_of_job(Json job);
+
 Json trim_whole(Json object);  // without managedFields and the annotation of kubectl apply
 Json trim_service(Json service);
 Json trim_network_policy(Json policy);
-Json trim_node(Json node);
 
-// The values under which a cached pod is found: its job, its Kubernetes node.
-std::vector<std::string> pod_index(const Json& pod);
+// The values under which a cached pod is found: its job, unless it has no node rank, and its Kubernetes node.
+std::vector<std::string> pod_index(const PodView& pod);
 // The same of other objects: their job alone.
 std::vector<std::string> job_index(const Json& object);
 std::string job_index_value(const api::ObjectKey& job);

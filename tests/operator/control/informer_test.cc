@@ -28,9 +28,9 @@ class InformerTest : public ::testing::Test {
     };
   }
 
-  std::unique_ptr<Informer> informer(Informer::Options options = {}) {
-    auto result = std::make_unique<Informer>(client_, kube::pods(), std::move(options));
-    result->on_change([this](const Cache::Change& change) {
+  std::unique_ptr<Informer<Json>> informer(Informer<Json>::Options options = {}) {
+    auto result = std::make_unique<Informer<Json>>(client_, kube::pods(), std::move(options));
+    result->on_change([this](const Cache<Json>::Change& change) {
       const api::ObjectKey key = api::key_of(change.before ? *change.before : *change.after);
       journal_.write((!change.before ? "+" : !change.after ? "-" : "~") + key.name);
     });
@@ -176,7 +176,7 @@ TEST_F(InformerTest, an_object_that_leaves_the_selection_is_gone) {
 
 TEST_F(InformerTest, trims_and_indexes_what_it_keeps) {
   const auto informer = this->informer(
-      {.trim =
+      {.read =
            [](Json object) {
              object.erase("spec");
              return object;

@@ -65,7 +65,7 @@ class OptionalInformerTest : public ::testing::Test {
                                               0)] { return Clock::time_point(std::chrono::minutes(10) * ++*calls); }},
                      .look_every = std::chrono::milliseconds(1),
                      .on_kind_change = [this] { journal_.write(state()); }});
-    kind_->on_change([this](const Cache::Change& change) {
+    kind_->on_change([this](const Cache<Json>::Change& change) {
       const api::ObjectKey key = api::key_of(change.before ? *change.before : *change.after);
       journal_.write((!change.before ? "+" : !change.after ? "-" : "~") + key.name);
     });
@@ -132,7 +132,7 @@ TEST_F(OptionalInformerTest, a_kind_that_is_removed_is_gone_and_may_come_again_i
   start();
   state();
   ASSERT_TRUE(journal_.wait_for("v1 with 1"));
-  const std::shared_ptr<Cache> held = kind_->wanted().cache;
+  const std::shared_ptr<Cache<Json>> held = kind_->wanted().cache;
   ASSERT_TRUE(server_->wait_for_watches(1));  // a watch that opens after the cut would stay open
   serve({});
   ASSERT_TRUE(journal_.wait_for("none"));

@@ -54,9 +54,9 @@ class ModelServer {
   // Other resources move the version as well.
   void pass() { ++version_; }
 
-  [[nodiscard]] Listed list() const {
-    Listed listed{std::to_string(version_), {}};
-    for (const auto& [name, object] : objects_) listed.objects.push_back(object);
+  [[nodiscard]] std::vector<Json> list() const {
+    std::vector<Json> listed;
+    for (const auto& [name, object] : objects_) listed.push_back(object);
     return listed;
   }
 
@@ -153,10 +153,11 @@ class Simulation {
       send(ListFailed{{chance(50) ? ErrorCode::kUnavailable : ErrorCode::kGone, "list"}});
       return;
     }
-    Listed listed = server_.list();
+    listed_ = server_.list();
+    const std::string version = std::to_string(server_.version());
     // The answer is on its way while the server goes on.
     if (faults && chance(50)) change_server();
-    send(std::move(listed));
+    send(Listed{version});
   }
 
   void serve_watch(bool faults) {
@@ -190,7 +191,8 @@ class Simulation {
       if (std::holds_alternative<ListAll>(output)) ++lists_, ++requests_;
       if (auto* watch = std::get_if<WatchFrom>(&output)) ++requests_, watched_ = watch->version;
       if (auto* replace = std::get_if<ReplaceCache>(&output)) {
-        for (const auto& change : cache_.replace(std::move(replace->objects), replace->version)) hear(change);
+        for (const auto& change : lockstep::control::replace(cache_, std::move(listed_), replace->version))
+          hear(change);
       }
       if (auto* put = std::get_if<PutIntoCache>(&output)) hear(cache_.put(std::move(put->object)));
       if (auto* erase = std::get_if<EraseFromCache>(&output)) hear(cache_.erase(erase->object));
@@ -199,7 +201,7 @@ class Simulation {
     look_at_cache();
   }
 
-  void hear(const Cache::Change& change) {
+  void hear(const Cache<Json>::Change& change) {
     if (change.before == change.after) return;
     const api::ObjectKey key = api::key_of(change.before ? *change.before : *change.after);
     if (change.after == nullptr && heard_[key] == nullptr) return;  // it was only assumed
@@ -220,8 +222,9 @@ class Simulation {
   std::mt19937 dice_;
   TestClock clock_;
   ModelServer server_;
-  Cache cache_{{}, {}, clock_.source()};
+  Cache<Json> cache_{{}, {}, clock_.source()};
   ReflectorState state_{[this] { return static_cast<double>(dice_() % 1000) / 1000.0; }};
+  std::vector<Json> listed_;
   std::string watched_;
   std::deque<Json> answers_;
   std::map<api::ObjectKey, ObjectPtr> heard_;

@@ -12,16 +12,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Outputs as words: "list", "watch 5", "replace 5:a,b", "put a@7", "erase a", "advance 9", "wait 0.8", "problem Gone".
+// Outputs as words: "list", "watch 5", "replace 5", "put a@7", "erase a", "advance 9", "wait 0.8", "problem Gone".
 std::string in_words(const ReflectorOutput& output, Clock::time_point now) {
   const auto name = [](const Json& object) { return object["metadata"]["name"].get<std::string>(); };
   if (std::holds_alternative<ListAll>(output)) return "list";
   if (const auto* watch = std::get_if<WatchFrom>(&output)) return "watch " + watch->version;
-  if (const auto* replace = std::get_if<ReplaceCache>(&output)) {
-    std::string text = "replace " + replace->version + ":";
-    for (const Json& object : replace->objects) text += name(object);
-    return text;
-  }
+  if (const auto* replace = std::get_if<ReplaceCache>(&output)) return "replace " + replace->version;
   if (const auto* put = std::get_if<PutIntoCache>(&output)) return "put " + name(put->object);
   if (const auto* erase = std::get_if<EraseFromCache>(&output)) return "erase " + name(erase->object);
   if (const auto* advance = std::get_if<AdvanceCache>(&output)) return "advance " + advance->version;
@@ -50,7 +46,7 @@ class ReflectorTest : public ::testing::Test {
   }
   void start_watching(const std::string& version = "5") {
     ASSERT_EQ(send(ReflectorStarted{}), "list");
-    ASSERT_EQ(send(Listed{version, {}}), "replace " + version + ":; watch " + version);
+    ASSERT_EQ(send(Listed{version}), "replace " + version + "; watch " + version);
   }
 
   double jitter_ = 0.0;
@@ -63,7 +59,7 @@ using Type = kube::WatchEvent::Type;
 
 TEST_F(ReflectorTest, lists_then_watches_from_the_lists_version) {
   EXPECT_EQ(send(ReflectorStarted{}), "list");
-  EXPECT_EQ(send(Listed{"5", {widget({.name = "a"}), widget({.name = "b"})}}), "replace 5:ab; watch 5");
+  EXPECT_EQ(send(Listed{"5"}), "replace 5; watch 5");
 }
 
 TEST_F(ReflectorTest, events_go_to_the_cache_and_move_the_version) {
@@ -134,7 +130,7 @@ TEST_F(ReflectorTest, a_bookmark_alone_does_not_make_a_short_watch_a_good_one) {
 TEST_F(ReflectorTest, a_version_that_is_too_old_means_a_new_list) {
   start_watching();
   EXPECT_EQ(failed(ErrorCode::kGone), "problem Gone; list");
-  EXPECT_EQ(send(Listed{"90", {}}), "replace 90:; watch 90");
+  EXPECT_EQ(send(Listed{"90"}), "replace 90; watch 90");
 }
 
 TEST_F(ReflectorTest, bytes_that_cannot_be_read_mean_a_new_list) {
@@ -149,7 +145,7 @@ TEST_F(ReflectorTest, lists_that_help_nothing_do_not_become_a_storm) {
     const std::string problem = code == ErrorCode::kGone ? "problem Gone; " : "problem Corrupt; ";
     EXPECT_EQ(failed(code), problem + "list");
     for (const char* wait : {"wait 1.6", "wait 3.2", "wait 6.4"}) {
-      send(Listed{"6", {}});
+      send(Listed{"6"});
       // An event before the failure does not reset the count of failures.
       brought(Type::kAdded, widget({.version = "7"}));
       EXPECT_EQ(failed(code), problem + wait);
@@ -190,7 +186,7 @@ TEST_F(ReflectorTest, a_version_that_never_works_again_is_given_up) {
   }
   failed(ErrorCode::kRetry);
   EXPECT_EQ(ring(), "list");
-  EXPECT_EQ(send(Listed{"7", {}}), "replace 7:; watch 7");
+  EXPECT_EQ(send(Listed{"7"}), "replace 7; watch 7");
 }
 
 TEST_F(ReflectorTest, a_kind_that_the_server_has_no_more_is_said_to_be_not_served) {

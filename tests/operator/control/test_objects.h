@@ -2,7 +2,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "operator/control/cache.h"
 #include "runner/base/json.h"
 
 namespace lockstep::control {
@@ -30,5 +33,13 @@ inline Json widget(const Widget& widget) {
 }
 
 inline std::string version_of(const Json& object) { return object["metadata"]["resourceVersion"].get<std::string>(); }
+
+// A whole list of these objects.
+template <typename View>
+auto replace(Cache<View>& cache, std::vector<Json> objects, const std::string& version = "") {
+  typename Cache<View>::Listing listing;
+  for (Json& object : objects) cache.add(std::move(object), listing);
+  return cache.replace(std::move(listing), version);
+}
 
 }  // namespace lockstep::control

@@ -200,17 +200,22 @@ TEST_F(ClientByScript, a_list_comes_in_pages_with_the_kind_in_every_item) {
   EXPECT_EQ(request(1).query, selectors + "&continue=to%3Dken");
 }
 
-TEST_F(ClientByScript, items_are_trimmed_as_their_page_arrives) {
+TEST_F(ClientByScript, items_are_handed_over_as_their_page_arrives) {
   transport_->then(200, page({"a", "b"}, "7", "more"));
   transport_->then(200, page({"c"}, "8"));
   std::vector<size_t> pages_then;
-  const auto list = client().list(pods(), {.trim = [&](const Json& item) {
-                                    pages_then.push_back(transport_->requests.size());
-                                    return Json{{"kept", item["metadata"]["name"]}, {"kind", item["kind"]}};
-                                  }});
+  std::string names;
+  const auto list = client().list(pods(), {.on_begin = [&] { names = "begin"; },
+                                           .on_item =
+                                               [&](const Json& item) {
+                                                 pages_then.push_back(transport_->requests.size());
+                                                 names += " " + item["metadata"]["name"].get<std::string>();
+                                               }});
   ASSERT_TRUE(list.ok()) << list.error().message;
   EXPECT_THAT(pages_then, ElementsAre(1, 1, 2));
-  EXPECT_EQ(list->items.at(2), (Json{{"kept", "c"}, {"kind", "Pod"}}));
+  EXPECT_EQ(names, "begin a b c");
+  EXPECT_TRUE(list->items.empty());
+  EXPECT_EQ(list->resource_version, "8");
 }
 
 TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_with_pages_ten_times_as_large) {

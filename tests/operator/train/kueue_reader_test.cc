@@ -8,6 +8,7 @@
 #include "runner/base/json.h"
 #include "tests/operator/control/journal.h"
 #include "tests/operator/control/memory_api_server.h"
+#include "tests/operator/control/test_objects.h"
 
 namespace lockstep::train {
 namespace {
@@ -105,8 +106,9 @@ TEST_F(KueueReaderTest, the_workload_of_a_deleted_job_is_looked_at_again_until_i
   workload["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
   put(workload);
   const api::UnixSeconds now = *api::parse_time("2026-11-21T10:00:00Z");
-  control::Cache pods(trim_pod, pod_index);
-  pods.replace(
+  control::Cache<PodView> pods(view_of_pod, pod_index);
+  control::replace(
+      pods,
       {{{"metadata",
          {{"name", "sim-0-0"},
           {"namespace", "ns"},

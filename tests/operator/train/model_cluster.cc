@@ -73,7 +73,8 @@ void ModelCluster::change_spec(const Json& patch) {
 std::optional<Json> ModelCluster::create_pod(const Json& pod) {
   const std::string name = api::meta_of(pod).name;
   if (pods_.count(name) > 0) return std::nullopt;
-  Json made = trim_pod(pod);
+  Json made = {{"metadata", pod["metadata"]}};
+  if (const Json* const group = field(pod, {"spec", "schedulingGroup"})) made["spec"]["schedulingGroup"] = *group;
   made["metadata"]["uid"] = "pod-" + std::to_string(++uids_);
   made["status"] = {{"phase", "Pending"}, {"conditions", Json::array()}};
   pods_[name] = made;
@@ -219,8 +220,8 @@ bool ModelCluster::is_finished() const {
 std::map<int, int> ModelCluster::live_serving_pods() const {
   std::map<int, int> count;
   for (const auto& [name, pod] : pods_) {
-    const std::optional<PodView> view = view_of_pod(pod);
-    if (view && service_ && selects(*service_, view->meta.labels) && !is_over(pod)) ++count[view->node_rank];
+    const PodView view = view_of_pod(pod);
+    if (service_ && selects(*service_, view) && !is_over(pod)) ++count[view.node_rank];
   }
   return count;
 }

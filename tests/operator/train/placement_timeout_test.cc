@@ -132,19 +132,18 @@ class SmallCluster {
   }
 
   void look_at(Job& job) {
-    ClusterObjects objects{.job = job.object};
-    for (const auto& [name, pod] : job.pods) objects.pods.push_back(*view_of_pod(pod));
     const Result<api::TrainJob> owner = api::trainjob_from_json(job.object);
     ASSERT_TRUE(owner.ok()) << owner.error().message;
+    ClusterObjects objects{.job = *owner};
+    for (const auto& [name, pod] : job.pods) objects.pods.push_back(view_of_pod(pod));
     objects.service = desired_service(*owner);
-    Result<Observed> o = observe(std::move(objects), now_);
-    ASSERT_TRUE(o.ok()) << o.error().message;
-    o->first_pod = FirstPod{1, ""};
-    const Plan plan = make_plan(*o);
+    Observed o = observe(std::move(objects), now_);
+    o.first_pod = FirstPod{1, ""};
+    const Plan plan = make_plan(o);
     if (plan.status) job.object["status"] = api::to_json(*plan.status);
     for (const Action& action : plan.actions) {
       if (const auto* create = std::get_if<CreatePod>(&action.what)) {
-        Json pod = *desired_pod(*o, create->parameters);
+        Json pod = *desired_pod(o, create->parameters);
         const std::string& name = create->name;
         pod["metadata"]["uid"] = name;
         pod["metadata"]["creationTimestamp"] = api::format_time(now_);

@@ -36,15 +36,23 @@ class PodEventDelayTest : public testing::Test {
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
     return pod;
   }
-  milliseconds hear(const Json& pod) { return delay_.turn_after(pod, false).wait; }
-  milliseconds gone(const Json& pod) { return delay_.turn_after(pod, true).wait; }
-  bool goes_first(const Json& pod, bool is_gone = false) { return delay_.turn_after(pod, is_gone).goes_first; }
+  PodEventDelay::Turn turn_after(const Json& pod, bool is_gone = false) {
+    const PodView now = view_of_pod(pod);
+    const auto known = pods_.find(now.meta.key());
+    const std::optional<PodView> before = known == pods_.end() ? std::nullopt : std::optional(known->second);
+    is_gone ? void(pods_.erase(now.meta.key())) : void(pods_.insert_or_assign(now.meta.key(), now));
+    return delay_.turn_after(now.job, before ? &*before : nullptr, is_gone ? nullptr : &now);
+  }
+  milliseconds hear(const Json& pod) { return turn_after(pod).wait; }
+  milliseconds gone(const Json& pod) { return turn_after(pod, true).wait; }
+  bool goes_first(const Json& pod, bool is_gone = false) { return turn_after(pod, is_gone).goes_first; }
 
   void all_ready() {
     for (int node_rank = 0; node_rank < 3; ++node_rank) hear(running(node_rank, true));
   }
 
   PodEventDelay delay_;
+  std::map<api::ObjectKey, PodView> pods_;  // as they were heard of last
 };
 
 TEST_F(PodEventDelayTest, a_change_that_only_the_status_shows_waits_for_others) {

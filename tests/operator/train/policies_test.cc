@@ -591,8 +591,7 @@ TEST(NumProcPerNode, is_the_number_of_gpus_where_the_user_does_not_say) {
   EXPECT_EQ(num_proc_per_node(spec), 1);  // the API server refuses it as a number of GPUs
 }
 
-// A cached pod is what a pod is made of here, and nothing else of it.
-TEST(Trim, keeps_what_is_read_and_little_more) {
+TEST(PodView, keeps_what_is_read_and_little_more) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
   o.job.spec.trainer.image = "runner";
@@ -609,36 +608,36 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
     {"type":"PodReadyToStartContainers","status":"False","lastTransitionTime":"2026-11-21T10:00:00Z"},
     {"type":"DisruptionTarget","status":"True","reason":"r","message":"w"}],
     "containerStatuses":[{"name":"trainer","image":"i","ready":true,"state":{"terminated":{"exitCode":3,"message":"{}"}}}]})");
-  const Json small = trim_pod(pod);
-  EXPECT_LT(small.dump().size(), 1500U);
-  const PodView whole_view = *view_of_pod(pod);
-  const PodView small_view = *view_of_pod(small);
-  EXPECT_EQ(small_view.meta.uid, "pod-uid");
-  EXPECT_EQ(small_view.node_rank, 7);
-  EXPECT_EQ(small_view.attempt, 3);
-  EXPECT_EQ(small_view.num_nodes, whole_view.num_nodes);
-  EXPECT_EQ(small_view.node, "node-q");
-  EXPECT_EQ(small_view.gates, "a.example/x, b");
-  EXPECT_EQ(small_view.ip, "10.1.2.3");
-  EXPECT_EQ(small_view.deletion_grace_seconds, 90);
-  EXPECT_EQ(small_view.scheduled_at, whole_view.scheduled_at);
-  EXPECT_EQ(small_view.scheduled_at, 1'795'255'140);
-  EXPECT_TRUE(small_view.is_unprepared);
-  EXPECT_EQ(small_view.reason, "Evicted");
-  EXPECT_EQ(small_view.disruption, "r");
-  EXPECT_TRUE(small_view.ready);
-  EXPECT_EQ(small_view.end->exit_code, 3);
-  EXPECT_TRUE(is_controlled_by(small_view.meta, o.job.meta));
-  EXPECT_EQ(pod_index(small), (std::vector<std::string>{"job:b/a", "node:node-q"}));
-  EXPECT_EQ(job_of(small), (api::ObjectKey{.ns = "b", .name = "a"}));
+  const PodView view = view_of_pod(pod);
+  EXPECT_EQ(view.meta.uid, "pod-uid");
+  EXPECT_TRUE(view.meta.labels.empty());
+  EXPECT_EQ(view.node_rank, 7);
+  EXPECT_EQ(view.attempt, 3);
+  EXPECT_EQ(view.num_nodes, 1);
+  EXPECT_TRUE(view.serving);
+  EXPECT_EQ(view.node, "node-q");
+  EXPECT_EQ(view.gates, "a.example/x, b");
+  EXPECT_EQ(view.ip, "10.1.2.3");
+  EXPECT_EQ(view.deletion_grace_seconds, 90);
+  EXPECT_EQ(view.scheduled_at, 1'795'255'140);
+  EXPECT_TRUE(view.is_unprepared);
+  EXPECT_EQ(view.reason, "Evicted");
+  EXPECT_EQ(view.disruption, "r");
+  EXPECT_TRUE(view.ready);
+  EXPECT_EQ(view.end->exit_code, 3);
+  EXPECT_TRUE(is_controlled_by(view.meta, o.job.meta));
+  EXPECT_EQ(pod_index(view), (std::vector<std::string>{"job:b/a", "node:node-q"}));
+  EXPECT_EQ(view.job, (api::ObjectKey{.ns = "b", .name = "a"}));
+  pod["metadata"]["labels"].erase(std::string(kAttemptLabel));
+  EXPECT_EQ(pod_index(view_of_pod(pod)), (std::vector<std::string>{"node:node-q"}));
+  EXPECT_TRUE(views_of_pods({pod}).empty());
   for (const char* odd : {"null", "7", "[]", "{}", R"({"metadata":7,"status":[],"spec":"x"})"}) {
-    const Json trimmed = trim_pod(Json::parse(odd));
-    EXPECT_TRUE(pod_index(trimmed).empty());
-    EXPECT_FALSE(view_of_pod(trimmed).has_value());
+    const PodView nothing = view_of_pod(Json::parse(odd));
+    EXPECT_TRUE(pod_index(nothing).empty());
+    EXPECT_EQ(nothing.node_rank, -1);
   }
 }
 
-// A user may label and fill a pod at will.
 // etcd takes 1.5 MB, with the spec and the API server's own record of fields.
 TEST(Status, of_ten_thousand_pods_that_were_lost_twice_stays_below_a_mebibyte) {
   api::TrainJobStatus status;
@@ -692,7 +691,8 @@ TEST(Bookkeeping, of_somebody_else_takes_no_time_to_read) {
   EXPECT_EQ(bookkeeping_from_json({{"created", "0-2,4"}}).created, (std::set<int>{0, 1, 2, 4}));
 }
 
-TEST(Trim, bounds_what_it_keeps_of_a_pod) {
+// A user may label and fill a pod at will.
+TEST(PodView, bounds_what_it_keeps) {
   Json pod = {{"metadata", {{"name", "p"}, {"ownerReferences", Json::array()}}}};
   Json& metadata = pod["metadata"];
   metadata["labels"] = {
@@ -706,14 +706,15 @@ TEST(Trim, bounds_what_it_keeps_of_a_pod) {
     pod["status"]["containerStatuses"].push_back(
         {{"name", "trainer"}, {"state", {{"terminated", {{"exitCode", 1}, {"message", std::string(50'000, 'm')}}}}}});
   }
-  const Json kept = trim_pod(pod);
-  EXPECT_LT(kept.dump().size(), size_t{2} << 20);
-  const PodView view = *view_of_pod(kept);
+  const PodView view = view_of_pod(pod);
+  EXPECT_TRUE(view.meta.labels.empty());
+  EXPECT_EQ(view.meta.owners.capacity(), 1U);
+  EXPECT_EQ(view.gates.size(), 4096U);
   EXPECT_EQ(view.node_rank, 7);
   EXPECT_EQ(view.attempt, 3);
   EXPECT_EQ(view.meta.controller()->uid, "9999");
   EXPECT_EQ(view.end->message.size(), 4096U);
-  EXPECT_EQ(job_of(kept).name, "j");
+  EXPECT_EQ(view.job.name, "j");
 }
 
 TEST(Trim, keeps_of_a_job_of_another_controller_what_can_be_read_and_no_template) {
@@ -724,15 +725,23 @@ TEST(Trim, keeps_of_a_job_of_another_controller_what_can_be_read_and_no_template
                {{"managedBy", "example.com/other"},
                 {"checkpoint", {{"volume", {{"emptyDir", Json::object()}}}}},
                 {"trainer", {{"image", "runner"}, {"numNodes", 3}, {"podTemplate", {{"spec", Json::object()}}}}}}}};
-  const Json kept = trim_job(job);
-  EXPECT_EQ(kept["spec"],
-            Json::parse(R"({"managedBy":"example.com/other","trainer":{"image":"runner","numNodes":3}})"));
-  EXPECT_TRUE(api::trainjob_from_json(kept).ok());
+  const JobView kept = view_of_job(job);
+  ASSERT_TRUE(kept.job.ok());
+  EXPECT_EQ(kept.job->spec.trainer.num_nodes, 3);
+  EXPECT_TRUE(kept.job->spec.trainer.pod_template.empty());
+  EXPECT_FALSE(kept.job->spec.checkpoint.has_value());
+  EXPECT_TRUE(kept.unreadable.is_null());
   for (const char* ours : {"lockstep.dev/trainjob-controller", "kueue.x-k8s.io/multikueue"}) {
     job["spec"]["managedBy"] = ours;
-    EXPECT_TRUE(trim_job(job)["spec"]["trainer"].contains("podTemplate")) << ours;
+    EXPECT_FALSE(view_of_job(job).job->spec.trainer.pod_template.empty()) << ours;
   }
-  EXPECT_EQ(trim_job(Json(7)), Json(7));
+  EXPECT_FALSE(view_of_job(Json(7)).job.ok());
+  job["spec"]["trainer"]["numNodes"] = "two";
+  const JobView unreadable = view_of_job(job);
+  EXPECT_FALSE(unreadable.job.ok());
+  EXPECT_EQ(unreadable.meta.name, "a");
+  EXPECT_EQ(unreadable.unreadable["spec"], job["spec"]);
+  EXPECT_FALSE(unreadable.unreadable["metadata"].contains("managedFields"));
 }
 
 TEST(Trim, leaves_a_network_policy_comparable) {
@@ -751,7 +760,7 @@ TEST(Trim, leaves_a_network_policy_comparable) {
   EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
 }
 
-TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
+TEST(NodeView, says_whether_a_node_is_there_and_since_when) {
   const Json node = Json::parse(R"({"metadata":{"name":"h","labels":{"a":"b"}},
     "spec":{"podCIDR":"10.0.0.0/24","unschedulable":true,"taints":[{"key":"node.kubernetes.io/out-of-service","effect":"NoExecute"}]},
     "status":{"images":[{"names":["i"]}],"conditions":[
@@ -760,7 +769,6 @@ TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
   const NodeView expected{
       .ready = false, .unreachable = true, .out_of_service = true, .cordoned = true, .not_ready_since = 1'795'255'200};
   EXPECT_EQ(view_of_node(node), expected);
-  EXPECT_EQ(view_of_node(trim_node(node)), expected);
 }
 
 TEST(TerminationReport, is_read_as_far_as_it_goes) {

@@ -19,6 +19,7 @@
 #include "runner/base/sha256.h"
 #include "tests/operator/control/journal.h"
 #include "tests/operator/control/memory_api_server.h"
+#include "tests/operator/control/test_objects.h"
 
 namespace lockstep::train {
 namespace {
@@ -163,29 +164,30 @@ class ReconcilerFixture {
   // A new process: empty memory, caches that are filled anew.
   void restart_operator() {
     reconciler.reset();
-    jobs = std::make_unique<control::Cache>(trim_job);
-    pods = std::make_unique<control::Cache>(trim_pod, pod_index);
-    services = std::make_unique<control::Cache>(trim_service);
-    policies = std::make_unique<control::Cache>(trim_network_policy);
+    jobs = std::make_unique<control::Cache<JobView>>(view_of_job);
+    pods = std::make_unique<control::Cache<PodView>>(view_of_pod, pod_index);
+    services = std::make_unique<control::Cache<Json>>(trim_service);
+    policies = std::make_unique<control::Cache<Json>>(trim_network_policy);
     start_operator();
   }
 
   void sync() {
-    jobs->replace(server->list(kube::train_jobs()));
+    control::replace(*jobs, server->list(kube::train_jobs()));
     sync_labelled(*pods, kube::pods());
     sync_labelled(*services, kube::services());
     sync_labelled(*policies, kube::network_policies());
   }
 
   // As the informers select, at the version of the whole collection.
-  void sync_labelled(control::Cache& cache, const kube::Resource& resource) {
+  template <typename View>
+  void sync_labelled(control::Cache<View>& cache, const kube::Resource& resource) {
     std::vector<Json> selected;
     uint64_t newest = 0;
     for (Json& object : server->list(resource)) {
       newest = std::max(newest, uint64_t{std::stoull(api::meta_of(object).resource_version)});
       if (!job_of(object).name.empty()) selected.push_back(std::move(object));
     }
-    cache.replace(std::move(selected), newest == 0 ? "" : std::to_string(newest));
+    control::replace(cache, std::move(selected), newest == 0 ? "" : std::to_string(newest));
   }
 
   void take_label(const kube::Resource& resource, const api::ObjectKey& key) {
@@ -239,11 +241,11 @@ class ReconcilerFixture {
 
   std::shared_ptr<MemoryApiServer> server = std::make_shared<MemoryApiServer>();
   kube::Client client{server, {.retry_for = std::chrono::milliseconds(0)}};
-  std::unique_ptr<control::Cache> jobs = std::make_unique<control::Cache>(trim_job);
-  std::unique_ptr<control::Cache> pods = std::make_unique<control::Cache>(trim_pod, pod_index);
-  std::unique_ptr<control::Cache> services = std::make_unique<control::Cache>(trim_service);
-  std::unique_ptr<control::Cache> policies = std::make_unique<control::Cache>(trim_network_policy);
-  std::unique_ptr<control::Cache> nodes;  // nullptr: the operator may not read them
+  std::unique_ptr<control::Cache<JobView>> jobs = std::make_unique<control::Cache<JobView>>(view_of_job);
+  std::unique_ptr<control::Cache<PodView>> pods = std::make_unique<control::Cache<PodView>>(view_of_pod, pod_index);
+  std::unique_ptr<control::Cache<Json>> services = std::make_unique<control::Cache<Json>>(trim_service);
+  std::unique_ptr<control::Cache<Json>> policies = std::make_unique<control::Cache<Json>>(trim_network_policy);
+  std::unique_ptr<control::Cache<NodeView>> nodes;  // nullptr: the operator may not read them
   control::EventRecorder events{client, {}};
   std::unique_ptr<JobMetrics> metrics;
   std::string report;  // before the operator is made to read it
@@ -424,7 +426,7 @@ TEST_F(ReconcilerTest, a_service_of_somebody_else_is_left_alone_and_no_pod_but_t
   server->put(kube::services(),
               {{"metadata", {{"namespace", "ns"}, {"name", "sim"}}}, {"spec", {{"clusterIP", "10.1.1.1"}}}});
   sync();
-  services->replace({});  // it lacks the label that the cache selects by
+  control::replace(*services, {});  // it lacks the label that the cache selects by
   ASSERT_TRUE(reconcile().ok());
   EXPECT_EQ(reason_of(job(), "PodsReady"), "NameTaken");
   EXPECT_NE(message_of(job(), "PodsReady").find("Service sim"), std::string::npos);
@@ -919,7 +921,7 @@ TEST_F(ReconcilerTest, a_job_is_not_suspended_before_its_pods_had_their_grace_pe
 }
 
 TEST_F(ReconcilerTest, an_outage_is_counted_over_the_nodes_of_all_jobs) {
-  nodes = std::make_unique<control::Cache>(trim_node);
+  nodes = std::make_unique<control::Cache<NodeView>>(view_of_node);
   start_operator();
   make_job();
   settle();
@@ -929,7 +931,7 @@ TEST_F(ReconcilerTest, an_outage_is_counted_over_the_nodes_of_all_jobs) {
     nodes->put({{"metadata", {{"name", name}, {"uid", name}, {"resourceVersion", std::to_string(++node_version)}}},
                 {"status", {{"conditions", Json::array({condition})}}}});
   };
-  nodes->replace({}, "1");
+  control::replace(*nodes, {}, "1");
   all_ready();
   for (const std::string& name : pod_names()) {
     Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
@@ -1109,7 +1111,7 @@ TEST_F(ReconcilerTest, a_cache_that_lost_a_pod_is_not_believed_before_the_server
   all_ready();
   settle();
   sync();
-  pods->replace({});  // a list from a server that is far behind
+  control::replace(*pods, {});  // a list from a server that is far behind
   ASSERT_TRUE(reconcile().ok());
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
   EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
@@ -1218,8 +1220,8 @@ TEST_F(ReconcilerTest, pods_that_went_for_a_suspend_that_is_taken_back_are_no_fa
 }
 
 TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server_was_asked) {
-  nodes = std::make_unique<control::Cache>(trim_node);
-  nodes->replace({});
+  nodes = std::make_unique<control::Cache<NodeView>>(view_of_node);
+  control::replace(*nodes, {});
   server->put(kube::nodes(), {{"metadata", {{"name", "node-a"}}}});
   start_operator();
   make_job();
@@ -1236,7 +1238,7 @@ TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server
   EXPECT_EQ(server->count("GET /api/v1/nodes"), 1);
 
   server->remove(kube::nodes(), {"", "node-a"});
-  nodes->replace({}, "1000000");
+  control::replace(*nodes, {}, "1000000");
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-1", "sim-1-1"}));
   EXPECT_EQ(job()["status"]["restarts"]["total"], 2);
@@ -1245,9 +1247,9 @@ TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server
 
 // The job has no pod on the node that its new pod avoids.
 TEST_F(ReconcilerTest, a_node_that_a_waiting_pod_avoids_is_looked_at) {
-  nodes = std::make_unique<control::Cache>(trim_node);
+  nodes = std::make_unique<control::Cache<NodeView>>(view_of_node);
   server->put(kube::nodes(), {{"metadata", {{"name", "node-a"}}}});
-  nodes->replace(server->list(kube::nodes()));
+  control::replace(*nodes, server->list(kube::nodes()));
   start_operator();
   make_job({{"trainer", {{"numNodes", 1}}}});
   settle();
@@ -1264,7 +1266,7 @@ TEST_F(ReconcilerTest, a_node_that_a_waiting_pod_avoids_is_looked_at) {
   Json node = *server->get(kube::nodes(), {"", "node-a"});
   node["spec"]["unschedulable"] = true;
   server->put(kube::nodes(), node);
-  nodes->replace(server->list(kube::nodes()));
+  control::replace(*nodes, server->list(kube::nodes()));
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-0-2"}));
   EXPECT_EQ(avoids("sim-0-2"), "");

@@ -21,10 +21,9 @@ class Refusal {
     spec["trainer"].update(trainer);
     spec.update(more);
     const Json job = {{"metadata", {{"name", "job"}, {"namespace", "ns"}, {"uid", "u"}}}, {"spec", spec}};
-    Result<Observed> observed = observe({.job = job}, 1000);
-    EXPECT_TRUE(observed.ok());
-    spec_ = observed->job.spec;
-    Result<Json> pod = desired_pod(*observed, {});
+    const Observed observed = observe({.job = api::trainjob_from_json(job).value()}, 1000);
+    spec_ = observed.job.spec;
+    Result<Json> pod = desired_pod(observed, {});
     EXPECT_TRUE(pod.ok()) << (pod.ok() ? "" : pod.error().message);
     pod_ = *pod;
   }
