@@ -20,7 +20,9 @@ struct WorkloadTask;  // workload_flags.h
 enum class FlagScope {
   kThisProcess,  // may differ between ranks: addresses, device, paths
   kAllRanks,     // controls the loop: ranks with different values would hang or evaluate different things
-  kMaths,        // changes the trained parameters: part of config_hash
+  // Changes the trained parameters: part of config_hash, with its default, too. So a new flag of this scope makes runs
+  // refuse the checkpoints of before it.
+  kMaths,
 };
 
 struct Flag {

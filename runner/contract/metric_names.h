@@ -1,7 +1,9 @@
 // Metric names: every Prometheus metric of the runner once, with help, type and labels.
 //
 // Role: the one list that the worker (telemetry/metrics), the agent (/metrics), docs/metrics.md, dashboards and rules
-// share; a test holds them to it. Base units; counters end in _total.
+// share. tests/python/test_metrics_lint.py holds docs/metrics.md to it, in the same order, and what
+// tests/tools/metrics_text.cc prints; it reads this file: a comment at the margin begins a section, and its first word,
+// Agent or Operator, says who exports what follows (another word: the worker). Base units; counters end in _total.
 // Labels: every metric of a worker also carries `rank`. `labels` names the others, comma-separated, "" for none.
 // Threads: constants.
 #pragma once

@@ -1,4 +1,4 @@
-// A step that a group has committed, and when.
+// A step that a group has committed, and when. (The commit itself: loop/train_step.cc.)
 // Threads: none.
 #pragma once
 
