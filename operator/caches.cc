@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kSyncLook{200};
 // it.
 bool is_only_status_of_budget(const control::Cache<Json>::Change& change) {
   if (change.before == nullptr || change.after == nullptr) return false;
-  if (text_field(*change.after, {"kind"}) != kube::disruption_budgets().front().kind) return false;
+  if (text_field(*change.after, {"kind"}) != kube::kDisruptionBudgets.front().kind) return false;
   const api::ObjectMeta before = api::meta_of(*change.before);
   const api::ObjectMeta after = api::meta_of(*change.after);
   return before.generation == after.generation && before.deletion_time == after.deletion_time;
@@ -26,11 +26,11 @@ bool is_only_status_of_budget(const control::Cache<Json>::Change& change) {
 Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger)
     : client_(client), queue_(queue), logger_(logger) {
   const std::string of_a_job(train::kJobLabel);
-  jobs_ = informer<train::JobView>(kube::train_jobs(), ns, "", train::view_of_job);
-  pods_ = informer<train::PodView>(kube::pods(), ns, of_a_job, train::view_of_pod, train::pod_index);
-  services_ = informer<Json>(kube::services(), ns, of_a_job, train::trim_service);
-  policies_ = informer<Json>(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
-  if (ns.empty()) nodes_ = informer<train::NodeView>(kube::nodes(), "", "", train::view_of_node);
+  jobs_ = informer<train::JobView>(kube::kTrainJobs, ns, "", train::view_of_job);
+  pods_ = informer<train::PodView>(kube::kPods, ns, of_a_job, train::view_of_pod, train::pod_index);
+  services_ = informer<Json>(kube::kServices, ns, of_a_job, train::trim_service);
+  policies_ = informer<Json>(kube::kNetworkPolicies, ns, of_a_job, train::trim_network_policy);
+  if (ns.empty()) nodes_ = informer<train::NodeView>(kube::kNodes, "", "", train::view_of_node);
   // A change that a pass has put into the cache itself needs no new pass: that pass, or the one after it, has planned
   // with it.
   jobs_->on_change([this](const control::Cache<train::JobView>::Change& change) {
@@ -41,8 +41,8 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
     owned->on_change([this](const control::Cache<Json>::Change& change) { enqueue_job_of(change); });
   }
   for (const kube::Versions* const kinds :
-       {&kube::native_pod_groups(), &kube::volcano_pod_groups(), &kube::coscheduling_pod_groups(),
-        &kube::kueue_workloads(), &kube::disruption_budgets()}) {
+       {&kube::kNativePodGroups, &kube::kVolcanoPodGroups, &kube::kCoschedulingPodGroups, &kube::kKueueWorkloads,
+        &kube::kDisruptionBudgets}) {
     add_optional(*kinds, ns, of_a_job);
   }
   if (nodes_) {
@@ -126,7 +126,7 @@ void Caches::enqueue_jobs_of_node(const control::Cache<train::NodeView>::Change&
 
 void Caches::start() {
   // Workloads may have outlived their TrainJobs, and wait for the operator to remove its finalizer.
-  optional_.at(kube::kueue_workloads().front().crd_name())->wanted();
+  optional_.at(kube::kKueueWorkloads.front().crd_name())->wanted();
   for_each_informer([](auto& informer) { informer.start(); });
   for (const auto& [name, informer] : optional_) informer->start();
 }

@@ -40,10 +40,6 @@ Result<std::unique_ptr<Connection>> Connection::make(const OperatorOptions& opti
   // them.
   if (!access.tls.authority.empty()) ::setenv("SSL_CERT_FILE", "/dev/null", 1);
   TRY_ASSIGN(made->transport, kube::make_cpprest_transport({.url = access.url, .tls = access.tls}));
-  if (options.exit_after_writes > 0) {
-    made->fault = std::make_shared<ExitAfterWrites>(made->transport, options.exit_after_writes);
-    made->transport = made->fault;
-  }
   kube::ClientOptions for_work = client_options(access, "lockstep-operator");
   for_work.requests_per_second = options.qps;
   for_work.burst = options.burst;

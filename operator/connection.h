@@ -9,7 +9,6 @@
 #include <string>
 
 #include "operator/control/metrics.h"
-#include "operator/exit_after_writes.h"
 #include "operator/kube/client.h"
 #include "operator/kube/kube_config.h"
 #include "operator/options.h"
@@ -28,7 +27,6 @@ struct Connection {
   std::stop_source stop;  // ends the waits of `client`, with kCancelled
   kube::ServerAccess access;
   std::string operator_namespace;
-  std::shared_ptr<ExitAfterWrites> fault;  // nullptr without --exit_after_writes
   std::shared_ptr<kube::HttpTransport> transport;
   std::unique_ptr<kube::Client> client;
   // Not ended by `stop`: these two send the last events and release the Lease after it.

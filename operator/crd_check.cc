@@ -10,6 +10,7 @@
 #include "operator/api/trainjob.h"
 #include "runner/base/build_info.h"
 #include "runner/base/mutex.h"
+#include "runner/base/plural.h"
 
 namespace lockstep {
 namespace {
@@ -22,21 +23,15 @@ constexpr size_t kGapsNamedMax = 8;
 
 std::string older_crd(const std::vector<std::string>& lacking) {
   std::string text = "the CRD trainjobs.lockstep.dev in the cluster is older than this operator (";
-  text.append(build_version()).append("): it does not have ");
-  for (size_t i = 0; i < std::min(lacking.size(), kGapsNamedMax); ++i) {
-    text.append(i == 0 ? "" : ", ").append(lacking[i]);
-  }
-  if (lacking.size() > kGapsNamedMax) {
-    text.append(" and ").append(std::to_string(lacking.size() - kGapsNamedMax)).append(" more");
-  }
+  text.append(build_version()).append("): it does not have ").append(first_of(lacking, kGapsNamedMax));
   return text.append(
       "; nothing is done about TrainJobs until it is brought up to date: helm upgrade with crds.enabled, or kubectl "
       "apply --server-side --force-conflicts -f manifests/base/crd.yaml");
 }
 
 // What is wrong with the cluster's CRD, in words; empty when nothing is.
-Result<std::string> look_at_crd(kube::Client& client) {
-  TRY_ASSIGN(const Json document, client.openapi(kube::train_jobs()));
+Result<std::string> find_fault(kube::Client& client) {
+  TRY_ASSIGN(const Json document, client.openapi(kube::kTrainJobs));
   const Json* const theirs = api::schema_of_kind(document, api::kGroup, api::kKind);
   if (theirs == nullptr) return Error{ErrorCode::kNotFound, "the server's OpenAPI document has no TrainJob"};
   const std::vector<std::string> lacking = api::schema_gaps(api::trainjob_schema(), *theirs);
@@ -48,7 +43,7 @@ Result<std::string> look_at_crd(kube::Client& client) {
 void CrdCheck::wait(const std::stop_token& ended) {
   ConditionVariable wake;
   for (int looks = 1; !ended.stop_requested(); ++looks) {
-    const Result<std::string> found = look_at_crd(client_);
+    const Result<std::string> found = find_fault(client_);
     MutexLock lock(mutex_);
     if (found.ok()) {
       const bool is_news = std::exchange(trouble_, *found) != *found;

@@ -90,12 +90,7 @@ manifest::CommandParts manifest_parts() {
           .in = std::cin,
           .out = std::cout,
           .err = std::cerr,
-          .check_args = [](const manifest::TrainerArgs& of) -> std::optional<manifest::ArgsProblem> {
-            const std::optional<ArgumentProblem> problem = check_arguments(
-                {.arguments = of.args, .ranks = of.ranks, .environment = of.environment}, all_workload_flags());
-            if (!problem) return std::nullopt;
-            return manifest::ArgsProblem{problem->index, problem->message, problem->is_of_environment};
-          },
+          .check_args = [](const AgentCommand& command) { return check_arguments(command, all_workload_flags()); },
           .run_kubectl =
               [](const std::vector<std::string>& kubectl_arguments, const std::string& input) {
                 return manifest::run_kubectl(kubectl_arguments, input, read_environment());

@@ -8,6 +8,17 @@
 
 namespace lockstep {
 
+Result<bool> parse_arguments(CLI::App& app, const std::vector<std::string>& arguments) {
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) return invalid(std::string(error.what()) + " (" + app.get_name() + " --help)");
+    app.exit(error);
+    return false;
+  }
+  return true;
+}
+
 Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<std::string>& arguments) {
   OperatorOptions options;
   CLI::App app("Turns TrainJobs into pods, repairs them, and says why.", "lockstep-operator");
@@ -53,20 +64,8 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_option("--burst", options.burst, "requests at once")->capture_default_str()->check(CLI::Range(1, 100'000));
   app.add_option("--log_level", options.log_level, "debug, info, warning, error")
       ->transform(CLI::CheckedTransformer(levels, CLI::ignore_case));
-  app.add_option("--exit_after_writes", options.exit_after_writes, "for tests: die after so many writes")
-      ->group("")
-      ->check(CLI::NonNegativeNumber);
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help, --version
-      app.exit(error);
-      return std::optional<OperatorOptions>();
-    }
-    return invalid(std::string(error.what()) + " (lockstep-operator --help)");
-  }
-  return std::optional<OperatorOptions>(std::move(options));
+  TRY_ASSIGN(const bool goes_on, parse_arguments(app, arguments));
+  return goes_on ? std::optional<OperatorOptions>(std::move(options)) : std::nullopt;
 }
 
 }  // namespace lockstep

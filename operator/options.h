@@ -8,7 +8,14 @@
 #include "runner/base/log.h"
 #include "runner/base/result.h"
 
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
+class App;
+}
+
 namespace lockstep {
+
+// False: --help or --version was answered. kInvalid: usage, in words.
+Result<bool> parse_arguments(CLI::App& app, const std::vector<std::string>& arguments);
 
 struct OperatorOptions {
   std::string kubeconfig;          // empty: --context, KUBECONFIG, the pod's service account, ~/.kube/config
@@ -26,7 +33,6 @@ struct OperatorOptions {
   double qps = 500.0;
   int burst = 1000;
   LogLevel log_level = LogLevel::kInfo;
-  int exit_after_writes = 0;  // 0: never
 };
 
 // nullopt: --help or --version was answered; leave with 0. kInvalid: usage, in words.

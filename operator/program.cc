@@ -83,17 +83,17 @@ struct OperatorProgram::Impl {
     settings.progress_seconds = options.progress_seconds;
     if (!options.agent_image.empty()) settings.agent_image = options.agent_image;
     reconciler =
-        std::make_unique<train::Reconciler>(train::Reconciler::Parts{.client = *connection->client,
-                                                                     .jobs = caches->jobs(),
-                                                                     .pods = caches->pods(),
-                                                                     .services = caches->services(),
-                                                                     .network_policies = caches->network_policies(),
-                                                                     .nodes = caches->nodes(),
-                                                                     .optional = caches->optional(),
-                                                                     .events = *events,
-                                                                     .progress = *progress,
-                                                                     .announcer = *announcer,
-                                                                     .metrics = *job_metrics},
+        std::make_unique<train::Reconciler>(train::Reconciler::Context{.client = *connection->client,
+                                                                       .jobs = caches->jobs(),
+                                                                       .pods = caches->pods(),
+                                                                       .services = caches->services(),
+                                                                       .network_policies = caches->network_policies(),
+                                                                       .nodes = caches->nodes(),
+                                                                       .optional = caches->optional(),
+                                                                       .events = *events,
+                                                                       .progress = *progress,
+                                                                       .announcer = *announcer,
+                                                                       .metrics = *job_metrics},
                                             train::Reconciler::Options{.settings = std::move(settings),
                                                                        .send_num_nodes = train::send_num_nodes,
                                                                        .now = {},
@@ -201,7 +201,6 @@ struct OperatorProgram::Impl {
     }
     caches->stop_and_join();
     events.reset();
-    if (connection->fault) logger.info("counted writes", {{"writes", connection->fault->answered()}});
     connection->transport->shut_down();
   }
 

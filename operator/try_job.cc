@@ -14,6 +14,7 @@
 #include "operator/kube/client.h"
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kube/small_file.h"
+#include "operator/options.h"
 
 namespace lockstep {
 namespace {
@@ -72,13 +73,13 @@ class Trial {
  private:
   Result<Json> create() {
     const kube::CreateOptions strict{.strict_fields = true};
-    Result<Json> made = client_->create(kube::train_jobs(), job_, strict);
+    Result<Json> made = client_->create(kube::kTrainJobs, job_, strict);
     if (!made.ok() && made.error().code == ErrorCode::kExists) {
       if (!options_.replace) {
         return Error{ErrorCode::kExists, name_of(key_) + " exists already: delete it, or give --replace"};
       }
       TRY(remove_old());
-      made = client_->create(kube::train_jobs(), job_, strict);
+      made = client_->create(kube::kTrainJobs, job_, strict);
     }
     if (!made.ok() && made.error().code == ErrorCode::kNotFound) {
       return Error{
@@ -90,7 +91,7 @@ class Trial {
 
   Status remove_old() {
     say(name_of(key_) + ", left by an earlier test, is being deleted");
-    const Status removed = client_->remove(kube::train_jobs(), key_);
+    const Status removed = client_->remove(kube::kTrainJobs, key_);
     if (!removed.ok() && removed.error().code != ErrorCode::kNotFound) return removed;
     TRY_ASSIGN(const bool gone,
                follow(Clock::now() + options_.timeout, [](const Json* job) { return job == nullptr; }));
@@ -101,7 +102,7 @@ class Trial {
   // Shows the job as it is now and at each change (nullptr: it is gone) until `look` says true. False: too late.
   Result<bool> follow(Clock::time_point deadline, const std::function<bool(const Json*)>& look) {
     while (Clock::now() < deadline) {
-      const Result<Json> job = client_->get(kube::train_jobs(), key_);
+      const Result<Json> job = client_->get(kube::kTrainJobs, key_);
       if (!job.ok() && job.error().code == ErrorCode::kNotFound) return look(nullptr);
       if (!job.ok() && job.error().code == ErrorCode::kRetry) continue;
       if (!job.ok()) return job.error();
@@ -119,7 +120,7 @@ class Trial {
     bool done = false;
     std::stop_source stop;
     const Status ended = client_->watch(
-        kube::train_jobs(),
+        kube::kTrainJobs,
         {.ns = key_.ns,
          .label_selector = "",
          .field_selector = "metadata.name=" + key_.name,
@@ -140,7 +141,7 @@ class Trial {
 
   Status finish(const Json& made, Clock::time_point begin) {
     const auto took = std::chrono::round<seconds>(Clock::now() - begin);
-    const Status removed = client_->remove(kube::train_jobs(), key_, {.uid = api::meta_of(made).uid});
+    const Status removed = client_->remove(kube::kTrainJobs, key_, {.uid = api::meta_of(made).uid});
     if (!removed.ok() && removed.error().code != ErrorCode::kNotFound) return removed;
     say(name_of(key_) + " was complete after " + std::to_string(took.count()) + " s, and is deleted");
     return {};
@@ -204,18 +205,9 @@ Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::strin
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
   app.add_flag("--replace", options.replace, "delete a TrainJob of that name first");
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      app.exit(error);
-      return std::optional<TryOptions>();
-    }
-    return invalid(std::string(error.what()) + " (lockstep-operator try --help)");
-  }
+  TRY_ASSIGN(const bool goes_on, parse_arguments(app, arguments));
   options.timeout = seconds{timeout};
-  return std::optional<TryOptions>(std::move(options));
+  return goes_on ? std::optional<TryOptions>(std::move(options)) : std::nullopt;
 }
 
 TryProgress try_progress(const Json& job) {

@@ -21,37 +21,38 @@ struct Word {
   E value;
   const char* text;
 };
-constexpr std::array kLaunchers = {Word<Launcher>{Launcher::kLockstep, "Lockstep"},
-                                   Word<Launcher>{Launcher::kTorchrun, "Torchrun"},
-                                   Word<Launcher>{Launcher::kNone, "None"}};
-constexpr std::array kSharedMemories = {Word<SharedMemory>{SharedMemory::kMemory, "Memory"},
-                                        Word<SharedMemory>{SharedMemory::kNone, "None"}};
-constexpr std::array kScopes = {Word<FailureScope>{FailureScope::kAuto, "Auto"},
-                                Word<FailureScope>{FailureScope::kPod, "Pod"},
-                                Word<FailureScope>{FailureScope::kGang, "Gang"}};
-constexpr std::array kSuccessPolicies = {Word<SuccessPolicy>{SuccessPolicy::kAllNodes, "AllNodes"},
-                                         Word<SuccessPolicy>{SuccessPolicy::kNode0, "Node0"}};
-constexpr std::array kPodCleanups = {Word<PodCleanup>{PodCleanup::kRunning, "Running"},
-                                     Word<PodCleanup>{PodCleanup::kAll, "All"},
-                                     Word<PodCleanup>{PodCleanup::kNone, "None"}};
-constexpr std::array kNetworkPolicies = {Word<NetworkPolicyMode>{NetworkPolicyMode::kNone, "None"},
-                                         Word<NetworkPolicyMode>{NetworkPolicyMode::kIntraJob, "IntraJob"}};
-constexpr std::array kDisruptionBudgets = {Word<DisruptionBudget>{DisruptionBudget::kNone, "None"},
-                                           Word<DisruptionBudget>{DisruptionBudget::kOneAtATime, "OneAtATime"}};
-constexpr std::array kGangs = {Word<Gang>{Gang::kNone, "None"}, Word<Gang>{Gang::kNative, "Native"},
-                               Word<Gang>{Gang::kVolcano, "Volcano"}, Word<Gang>{Gang::kCoscheduling, "Coscheduling"}};
-constexpr std::array kRuleActions = {
-    Word<RuleAction>{RuleAction::kFail, "Fail"}, Word<RuleAction>{RuleAction::kReplacePod, "ReplacePod"},
-    Word<RuleAction>{RuleAction::kRestartGang, "RestartGang"}, Word<RuleAction>{RuleAction::kIgnore, "Ignore"}};
-constexpr std::array kMountOns = {Word<MountOn>{MountOn::kNode0, "Node0"},
-                                  Word<MountOn>{MountOn::kAllNodes, "AllNodes"}};
-constexpr std::array kResumes = {Word<Resume>{Resume::kSameConfig, "SameConfig"},
-                                 Word<Resume>{Resume::kSameJob, "SameJob"}, Word<Resume>{Resume::kNever, "Never"}};
-constexpr std::array kPhases = {
-    Word<JobPhase>{JobPhase::kPending, "Pending"},       Word<JobPhase>{JobPhase::kSuspended, "Suspended"},
-    Word<JobPhase>{JobPhase::kStarting, "Starting"},     Word<JobPhase>{JobPhase::kRunning, "Running"},
-    Word<JobPhase>{JobPhase::kRecovering, "Recovering"}, Word<JobPhase>{JobPhase::kComplete, "Complete"},
-    Word<JobPhase>{JobPhase::kFailed, "Failed"}};
+constexpr auto kLaunchers = std::to_array<Word<Launcher>>(
+    {{Launcher::kLockstep, "Lockstep"}, {Launcher::kTorchrun, "Torchrun"}, {Launcher::kNone, "None"}});
+constexpr auto kSharedMemories =
+    std::to_array<Word<SharedMemory>>({{SharedMemory::kMemory, "Memory"}, {SharedMemory::kNone, "None"}});
+constexpr auto kScopes = std::to_array<Word<FailureScope>>(
+    {{FailureScope::kAuto, "Auto"}, {FailureScope::kPod, "Pod"}, {FailureScope::kGang, "Gang"}});
+constexpr auto kSuccessPolicies =
+    std::to_array<Word<SuccessPolicy>>({{SuccessPolicy::kAllNodes, "AllNodes"}, {SuccessPolicy::kNode0, "Node0"}});
+constexpr auto kPodCleanups = std::to_array<Word<PodCleanup>>(
+    {{PodCleanup::kRunning, "Running"}, {PodCleanup::kAll, "All"}, {PodCleanup::kNone, "None"}});
+constexpr auto kNetworkPolicies = std::to_array<Word<NetworkPolicyMode>>(
+    {{NetworkPolicyMode::kNone, "None"}, {NetworkPolicyMode::kIntraJob, "IntraJob"}});
+constexpr auto kDisruptionBudgets = std::to_array<Word<DisruptionBudget>>(
+    {{DisruptionBudget::kNone, "None"}, {DisruptionBudget::kOneAtATime, "OneAtATime"}});
+constexpr auto kGangs = std::to_array<Word<Gang>>({{Gang::kNone, "None"},
+                                                   {Gang::kNative, "Native"},
+                                                   {Gang::kVolcano, "Volcano"},
+                                                   {Gang::kCoscheduling, "Coscheduling"}});
+constexpr auto kRuleActions = std::to_array<Word<RuleAction>>({{RuleAction::kFail, "Fail"},
+                                                               {RuleAction::kReplacePod, "ReplacePod"},
+                                                               {RuleAction::kRestartGang, "RestartGang"},
+                                                               {RuleAction::kIgnore, "Ignore"}});
+constexpr auto kMountOns = std::to_array<Word<MountOn>>({{MountOn::kNode0, "Node0"}, {MountOn::kAllNodes, "AllNodes"}});
+constexpr auto kResumes = std::to_array<Word<Resume>>(
+    {{Resume::kSameConfig, "SameConfig"}, {Resume::kSameJob, "SameJob"}, {Resume::kNever, "Never"}});
+constexpr auto kPhases = std::to_array<Word<JobPhase>>({{JobPhase::kPending, "Pending"},
+                                                        {JobPhase::kSuspended, "Suspended"},
+                                                        {JobPhase::kStarting, "Starting"},
+                                                        {JobPhase::kRunning, "Running"},
+                                                        {JobPhase::kRecovering, "Recovering"},
+                                                        {JobPhase::kComplete, "Complete"},
+                                                        {JobPhase::kFailed, "Failed"}});
 
 template <typename E, size_t N>
 const char* text_of(const std::array<Word<E>, N>& words, E value) {
@@ -378,33 +379,6 @@ TrainJobStatus read_status(const Fields& from) {
   return status;
 }
 
-Json to_json(const FailureRule& rule) {
-  Json json = {{"action", to_string(rule.action)}, {"avoidNode", rule.avoid_node}};
-  if (!rule.exit_codes.empty()) json["exitCodes"] = rule.exit_codes;
-  if (!rule.pod_reasons.empty()) json["podReasons"] = rule.pod_reasons;
-  return json;
-}
-
-Json to_json(const Trainer& trainer) {
-  Json json = {{"image", trainer.image},
-               {"launcher", to_string(trainer.launcher)},
-               {"numNodes", trainer.num_nodes},
-               {"sharedMemory", to_string(trainer.shared_memory)},
-               {"statusPort", trainer.status_port},
-               {"coordinatorPort", trainer.coordinator_port}};
-  if (!trainer.command.empty()) json["command"] = trainer.command;
-  if (!trainer.args.empty()) json["args"] = trainer.args;
-  if (!trainer.env.empty()) json["env"] = trainer.env;
-  if (trainer.num_proc_per_node) {
-    json["numProcPerNode"] = *trainer.num_proc_per_node;
-  } else {
-    json["numProcPerNode"] = kAuto;
-  }
-  if (!trainer.resources_per_node.empty()) json["resourcesPerNode"] = trainer.resources_per_node;
-  if (!trainer.pod_template.empty()) json["podTemplate"] = trainer.pod_template;
-  return json;
-}
-
 void put_if_set(Json& object, const char* name, const std::string& value) {
   if (!value.empty()) object[name] = value;
 }
@@ -474,14 +448,9 @@ int TrainJobStatus::attempt_of(int node_rank) const {
 
 const char* to_string(Launcher value) { return text_of(kLaunchers, value); }
 const char* to_string(SharedMemory value) { return text_of(kSharedMemories, value); }
-const char* to_string(FailureScope value) { return text_of(kScopes, value); }
-const char* to_string(SuccessPolicy value) { return text_of(kSuccessPolicies, value); }
 const char* to_string(PodCleanup value) { return text_of(kPodCleanups, value); }
-const char* to_string(NetworkPolicyMode value) { return text_of(kNetworkPolicies, value); }
-const char* to_string(DisruptionBudget value) { return text_of(kDisruptionBudgets, value); }
 const char* to_string(RuleAction value) { return text_of(kRuleActions, value); }
 const char* to_string(Gang value) { return text_of(kGangs, value); }
-const char* to_string(MountOn value) { return text_of(kMountOns, value); }
 const char* to_string(Resume value) { return text_of(kResumes, value); }
 const char* to_string(JobPhase phase) { return text_of(kPhases, phase); }
 
@@ -527,48 +496,6 @@ Json to_json(const TrainJobStatus& status) {
   const size_t oldest = failures - std::min(failures, kRecentFailuresInStatusMax);
   for (size_t i = oldest; i < failures; ++i) json["recentFailures"].push_back(to_json(status.recent_failures[i]));
   if (!status.bookkeeping.empty()) json["bookkeeping"] = status.bookkeeping;
-  return json;
-}
-
-Json to_json(const TrainJobSpec& spec) {
-  const RestartPolicy& policy = spec.restart_policy;
-  Json json = {{"trainer", to_json(spec.trainer)},
-               {"scheduling", {{"gang", to_string(spec.scheduling.gang)}}},
-               {"restartPolicy",
-                {{"maxRestarts", policy.max_restarts},
-                 {"windowSeconds", policy.window_seconds},
-                 {"noProgressRestarts", policy.no_progress_restarts},
-                 {"scope", to_string(policy.scope)}}},
-               {"health",
-                {{"startupTimeoutSeconds", spec.health.startup_timeout_seconds},
-                 {"stallTimeoutSeconds", spec.health.stall_timeout_seconds},
-                 {"notReadyTimeoutSeconds", spec.health.not_ready_timeout_seconds}}},
-               {"successPolicy", to_string(spec.success_policy)},
-               {"suspend", spec.suspend},
-               {"managedBy", spec.managed_by},
-               {"podCleanup", to_string(spec.pod_cleanup)},
-               {"networkPolicy", to_string(spec.network_policy)},
-               {"disruption",
-                {{"budget", to_string(spec.disruption.budget)}, {"doNotDisrupt", spec.disruption.do_not_disrupt}}}};
-  put_if_set(json["health"], "placementTimeoutSeconds", spec.health.placement_timeout_seconds);
-  put_if_set(json["scheduling"], "queue", spec.scheduling.queue);
-  put_if_set(json["scheduling"], "priorityClassName", spec.scheduling.priority_class_name);
-  put_if_set(json["scheduling"], "topology", spec.scheduling.topology);
-  for (const FailureRule& rule : policy.rules) json["restartPolicy"]["rules"].push_back(to_json(rule));
-  if (spec.elastic) {
-    json["elastic"] = {{"minNodes", spec.elastic->min_nodes},
-                       {"maxNodes", spec.elastic->max_nodes},
-                       {"rejoinTimeoutSeconds", spec.elastic->rejoin_timeout_seconds}};
-  }
-  if (spec.checkpoint) {
-    json["checkpoint"] = {{"volume", spec.checkpoint->volume},
-                          {"mountPath", spec.checkpoint->mount_path},
-                          {"resume", to_string(spec.checkpoint->resume)},
-                          {"onSuspendTimeoutSeconds", spec.checkpoint->on_suspend_timeout_seconds}};
-    if (spec.checkpoint->mount_on) json["checkpoint"]["mountOn"] = to_string(*spec.checkpoint->mount_on);
-  }
-  put_if_set(json, "activeDeadlineSeconds", spec.active_deadline_seconds);
-  put_if_set(json, "ttlSecondsAfterFinished", spec.ttl_seconds_after_finished);
   return json;
 }
 

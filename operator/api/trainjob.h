@@ -40,14 +40,9 @@ enum class Resume { kSameConfig, kSameJob, kNever };  // see contract/checkpoint
 // The words of the API ("Lockstep", "AllNodes", …).
 const char* to_string(Launcher value);
 const char* to_string(SharedMemory value);
-const char* to_string(FailureScope value);
-const char* to_string(SuccessPolicy value);
 const char* to_string(PodCleanup value);
-const char* to_string(NetworkPolicyMode value);
-const char* to_string(DisruptionBudget value);
 const char* to_string(RuleAction value);
 const char* to_string(Gang value);
-const char* to_string(MountOn value);
 const char* to_string(Resume value);
 
 struct Trainer {
@@ -63,12 +58,14 @@ struct Trainer {
   Json resources_per_node = Json::object();  // core/v1 ResourceRequirements
   SharedMemory shared_memory = SharedMemory::kMemory;
   Json pod_template = Json::object();  // core/v1 PodTemplateSpec, merged under the fields above
+  bool operator==(const Trainer&) const = default;
 };
 
 struct Elastic {
   int min_nodes = 1;
   int max_nodes = 1;
   int rejoin_timeout_seconds = 30;
+  bool operator==(const Elastic&) const = default;
 };
 
 struct FailureRule {
@@ -76,6 +73,7 @@ struct FailureRule {
   std::vector<std::string> pod_reasons;
   RuleAction action = RuleAction::kReplacePod;
   bool avoid_node = false;
+  bool operator==(const FailureRule&) const = default;
 };
 
 struct RestartPolicy {
@@ -84,6 +82,7 @@ struct RestartPolicy {
   int no_progress_restarts = 3;
   FailureScope scope = FailureScope::kAuto;
   std::vector<FailureRule> rules;
+  bool operator==(const RestartPolicy&) const = default;
 };
 
 struct Health {
@@ -91,6 +90,7 @@ struct Health {
   std::optional<int> placement_timeout_seconds;
   int stall_timeout_seconds = 600;
   int not_ready_timeout_seconds = 40;
+  bool operator==(const Health&) const = default;
 };
 
 struct Checkpoint {
@@ -99,6 +99,9 @@ struct Checkpoint {
   std::optional<MountOn> mount_on;  // nullopt: by what runs (train/user_program.h)
   Resume resume = Resume::kSameConfig;
   int on_suspend_timeout_seconds = 120;
+  // Of its PersistentVolumeClaim; empty: it is another kind of volume.
+  [[nodiscard]] std::string claim_name() const { return text_field(volume, {"persistentVolumeClaim", "claimName"}); }
+  bool operator==(const Checkpoint&) const = default;
 };
 
 struct Scheduling {
@@ -106,11 +109,13 @@ struct Scheduling {
   std::string queue;                // of Volcano; empty: its default
   std::string priority_class_name;  // of the pods and of their group
   std::string topology;             // key of a label; all pods run on Kubernetes nodes with the same value of it
+  bool operator==(const Scheduling&) const = default;
 };
 
 struct Disruption {
   DisruptionBudget budget = DisruptionBudget::kNone;
   bool do_not_disrupt = false;  // new pods ask Karpenter and the cluster autoscaler to be left alone
+  bool operator==(const Disruption&) const = default;
 };
 
 struct TrainJobSpec {
@@ -128,6 +133,7 @@ struct TrainJobSpec {
   PodCleanup pod_cleanup = PodCleanup::kRunning;
   NetworkPolicyMode network_policy = NetworkPolicyMode::kNone;
   Disruption disruption;
+  bool operator==(const TrainJobSpec&) const = default;
 };
 
 enum class JobPhase { kPending, kSuspended, kStarting, kRunning, kRecovering, kComplete, kFailed };
@@ -240,7 +246,5 @@ Result<TrainJob> trainjob_from_json(const Json& object);
 
 // Empty fields are left out. Replace the stored status as a whole: a merge patch would keep fields that are empty now.
 Json to_json(const TrainJobStatus& status);
-// Every field that has a value, with the defaults spelled out.
-Json to_json(const TrainJobSpec& spec);
 
 }  // namespace lockstep::api

@@ -60,12 +60,12 @@ bool claim_is_written(const Json& self) {
 
 bool is_outside_shared_memory(const Json& self) {
   // Slashes twice and "." change nothing: /dev//shm/x is in it.
-  std::string place = "/";
+  std::string path = "/";
   std::istringstream names(self.get<std::string>());
   for (std::string name; std::getline(names, name, '/');) {
-    if (!name.empty() && name != ".") place.append(name).append("/");
+    if (!name.empty() && name != ".") path.append(name).append("/");
   }
-  return place.rfind("/dev/shm/", 0) != 0;
+  return path.rfind("/dev/shm/", 0) != 0;
 }
 
 std::map<std::string, RuleHolds, std::less<>> make_rules() {

@@ -199,21 +199,20 @@ YamlPlace place_at(const YAML::Mark& mark) {
 
 class DocumentBuilder final : public YAML::EventHandler {
  public:
-  struct Document {
-    OrderedJson value;
-    YAML::Mark mark;
-    std::map<std::string, YamlPlace> places;
-  };
   DocumentBuilder(std::string_view text, Reading reading) : text_(text), reading_(reading) {}
 
-  std::vector<Document> take() { return std::move(documents_); }
+  // Without empty ones.
+  std::vector<YamlDocument> documents() {
+    std::erase_if(documents_, [](const YamlDocument& document) { return document.value.is_null(); });
+    return std::move(documents_);
+  }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     // yaml-cpp begins a new document at whatever it cannot attach to the last one.
     if (!documents_.empty() && !text_.substr(static_cast<size_t>(mark.pos)).starts_with("---")) {
       throw Refused{mark, "text after the end of the document; expected `---` before another one"};
     }
-    document_mark_ = mark;
+    begin_ = place_at(mark);
     anchors_.clear();
     total_ = {};
     places_.clear();
@@ -384,7 +383,7 @@ class DocumentBuilder final : public YAML::EventHandler {
 
   void attach(const YAML::Mark& mark, Built built) {
     if (frames_.empty()) {
-      documents_.push_back({std::move(built.value), document_mark_, std::move(places_)});
+      documents_.push_back({std::move(built.value), begin_, std::move(places_)});
       return;
     }
     Frame& frame = frames_.back();
@@ -409,12 +408,11 @@ class DocumentBuilder final : public YAML::EventHandler {
   std::map<YAML::anchor_t, Built> anchors_;  // of the current document, whole ones only
   Size total_;                               // of the current document
   std::map<std::string, YamlPlace> places_;  // likewise
-  YAML::Mark document_mark_;
-  std::vector<Document> documents_;
+  YamlPlace begin_;                          // likewise
+  std::vector<YamlDocument> documents_;
 };
 
-Error invalid_at(std::string_view what, const YAML::Mark& mark, const std::string& message) {
-  const YamlPlace place = place_at(mark);
+Error invalid_at(std::string_view what, const YamlPlace& place, const std::string& message) {
   std::string text(what);
   text.append(":").append(std::to_string(place.line)).append(":").append(std::to_string(place.column));
   return invalid(text, message);
@@ -453,7 +451,7 @@ std::string json_without_tabs(std::string_view text) {
   return spaced;
 }
 
-Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std::string_view what, Reading reading) {
+Result<std::vector<YamlDocument>> build(std::string_view text, std::string_view what, Reading reading) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which the parser does not count
   TRY(check_bytes(text, what));
   DocumentBuilder builder(text, reading);
@@ -466,11 +464,11 @@ Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std:
       run_parser(text.substr(0, text.find_last_not_of(" \t\r\n") + 1), ignored);
     }
   } catch (const Refused& refused) {
-    return invalid_at(what, refused.mark, refused.message);
+    return invalid_at(what, place_at(refused.mark), refused.message);
   } catch (const YAML::Exception& e) {
-    return invalid_at(what, e.mark, "not YAML: " + e.msg);
+    return invalid_at(what, place_at(e.mark), "not YAML: " + e.msg);
   }
-  return builder.take();
+  return builder.documents();
 }
 
 // --- Json → text ---
@@ -541,21 +539,18 @@ void write(const OrderedJson& value, YAML::Emitter& out) {
 }  // namespace
 
 Result<std::vector<OrderedJson>> parse_yaml_documents(std::string_view text, std::string_view what) {
-  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what, Reading::kYaml12));
+  TRY_ASSIGN(std::vector<YamlDocument> documents, build(text, what, Reading::kYaml12));
   std::vector<OrderedJson> values;
-  for (DocumentBuilder::Document& document : documents) {
-    if (!document.value.is_null()) values.push_back(std::move(document.value));
-  }
+  for (YamlDocument& document : documents) values.push_back(std::move(document.value));
   return values;
 }
 
 Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what) {
-  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what, Reading::kYaml12));
-  std::erase_if(documents, [](const DocumentBuilder::Document& document) { return document.value.is_null(); });
+  TRY_ASSIGN(std::vector<YamlDocument> documents, build(text, what, Reading::kYaml12));
   if (documents.empty()) {
     return invalid(std::string(what), "holds nothing; expected one YAML document");
   }
-  if (documents.size() > 1) return invalid_at(what, documents[1].mark, "a second document; expected one");
+  if (documents.size() > 1) return invalid_at(what, documents[1].begin, "a second document; expected one");
   return std::move(documents.front().value);
 }
 
@@ -570,14 +565,7 @@ YamlPlace YamlDocument::place_of(std::string_view field) const {
 
 Result<std::vector<YamlDocument>> parse_manifests(std::string_view text, std::string_view what) {
   const std::string without_tabs = json_without_tabs(text);
-  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents,
-             build(without_tabs.empty() ? text : without_tabs, what, Reading::kKubectl));
-  std::vector<YamlDocument> found;
-  for (DocumentBuilder::Document& document : documents) {
-    if (document.value.is_null()) continue;
-    found.push_back({std::move(document.value), std::move(document.places)});
-  }
-  return found;
+  return build(without_tabs.empty() ? text : without_tabs, what, Reading::kKubectl);
 }
 
 std::string to_yaml(const OrderedJson& value) {

@@ -34,6 +34,7 @@ struct YamlPlace {
 
 struct YamlDocument {
   OrderedJson value;
+  YamlPlace begin;
   // The place of every field, by its path as schema.h's field_below writes it ("spec.trainer.env[0].name"): that of its
   // key, or of the value itself in a list. A field that came through an alias or a merge key has the place of that.
   std::map<std::string, YamlPlace> places;

@@ -46,8 +46,8 @@ Json event_object(const EventSeries& series, const EventRecorder::Options& optio
   if (!about.uid.empty()) involved["uid"] = about.uid;
   if (!about.resource_version.empty()) involved["resourceVersion"] = about.resource_version;
   Json event = {
-      {"apiVersion", kube::events().api_version()},
-      {"kind", kube::events().kind},
+      {"apiVersion", kube::kEvents.api_version()},
+      {"kind", kube::kEvents.kind},
       // Events about objects of the whole cluster live in "default", as the API wants it.
       {"metadata", {{"namespace", about.key.ns.empty() ? "default" : about.key.ns}, {"name", series.name}}},
       {"involvedObject", std::move(involved)},
@@ -92,7 +92,7 @@ void EventAggregator::record(const ObjectReference& about, EventText text, Clock
     found = series_.end();
   }
   if (found == series_.end()) {
-    if (!take_token(about, now)) return;
+    if (!may_begin_series(about, now)) return;
     make_room();
     const std::string began_in = std::to_string(wall / std::chrono::seconds(kEventWindow).count());
     Series series;
@@ -195,15 +195,18 @@ void EventAggregator::drop(SeriesMap::iterator series) {
   series_.erase(series);
 }
 
-bool EventAggregator::take_token(const ObjectReference& about, Clock::time_point now) {
-  const auto [bucket, is_new] = buckets_.try_emplace(object_id(about), kEventBurst, kEventRefill, now);
-  const bool taken = bucket->second.take(now);
-  if (is_new && buckets_.size() > kEventSeriesMax) {
-    buckets_.erase(std::min_element(buckets_.begin(), buckets_.end(), [](const auto& a, const auto& b) {
-      return a.second.last_used() < b.second.last_used();
+bool EventAggregator::may_begin_series(const ObjectReference& about, Clock::time_point now) {
+  const auto [at, is_new] = budgets_.try_emplace(object_id(about));
+  Budget& budget = at->second;
+  budget.last_used = std::max(budget.last_used, now);
+  const bool may_begin = budget.limit.available(now) > 0;
+  if (may_begin) budget.limit.reserve(now);
+  if (is_new && budgets_.size() > kEventSeriesMax) {
+    budgets_.erase(std::min_element(budgets_.begin(), budgets_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_used < b.second.last_used;
     }));
   }
-  return taken;
+  return may_begin;
 }
 
 // Drops the series whose last occurrence is oldest. If it occurs again, its Event is found by its name.

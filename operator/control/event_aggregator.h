@@ -4,7 +4,7 @@
 // one Event whose count rises. Its name is `<object>.<hash>`, the hash of all that and of the ten minutes in which it
 // began: an operator that was started again finds its predecessor's Event and raises its count instead of making a
 // second one. The first occurrence is written at once, the count at most every kEventUpdateInterval. A new series takes
-// a token from its object's bucket (client-go's figures); when the bucket is empty it is dropped.
+// a place of its object's budget (client-go's figures); when none is left it is dropped.
 // Threads: none.
 #pragma once
 
@@ -15,18 +15,18 @@
 
 #include "operator/control/clock.h"
 #include "operator/control/event_recorder.h"
-#include "operator/control/token_bucket.h"
+#include "operator/kube/rate_limit.h"
 
 namespace lockstep::control {
 
 inline constexpr size_t kEventMessageMax = 1024;  // bytes, the API's limit for `note`
 inline constexpr size_t kEventReasonMax = 128;    // likewise; of `action` too
 inline constexpr std::chrono::minutes kEventWindow{10};
-inline constexpr double kEventBurst = 25;
+inline constexpr int kEventBurst = 25;
 inline constexpr std::chrono::minutes kEventRefill{5};
 inline constexpr std::chrono::seconds kEventUpdateInterval{10};
 inline constexpr size_t kEventsWaitingMax = 1000;
-inline constexpr size_t kEventSeriesMax = 4096;  // kept in memory; the same limit for token buckets
+inline constexpr size_t kEventSeriesMax = 4096;  // kept in memory; the same limit for the budgets of objects
 inline constexpr int kEventTriesMax = 12;        // as client-go's
 
 // At most `bytes_max` bytes, cut between characters and ended by "…" when something is missing. Bytes that are not
@@ -97,17 +97,23 @@ class EventAggregator {
   };
   using SeriesMap = std::map<std::string, Series>;
 
+  // How many series an object may begin.
+  struct Budget {
+    kube::RateLimit limit{1.0 / std::chrono::duration<double>(kEventRefill).count(), kEventBurst};
+    Clock::time_point last_used;
+  };
+
   [[nodiscard]] std::string series_id(const ObjectReference& about, const EventText& text) const;
   void wait(SeriesMap::iterator series, Clock::time_point due);
   void stop_waiting(Series& series, const std::string& id);
   void drop(SeriesMap::iterator series);
   void answered(const EventWrite& write, SeriesMap::iterator series, Clock::time_point now);
-  bool take_token(const ObjectReference& about, Clock::time_point now);
+  bool may_begin_series(const ObjectReference& about, Clock::time_point now);
   void make_room();
 
   std::string component_;
   SeriesMap series_;
-  std::map<std::string, TokenBucket> buckets_;  // by object
+  std::map<std::string, Budget> budgets_;  // by object
   std::set<Turn> queue_;
   uint64_t next_order_ = 0;
 };

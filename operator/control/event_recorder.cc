@@ -78,8 +78,8 @@ struct EventRecorder::Impl {
     const Json event = event_object(write.series, options);
     const api::ObjectKey key = api::key_of(event);
     const Result<Json> stored = write.kind == EventWrite::Kind::kCreate
-                                    ? client.create(kube::events(), event)
-                                    : client.merge_patch(kube::events(), key, event_patch(write.series));
+                                    ? client.create(kube::kEvents, event)
+                                    : client.merge_patch(kube::kEvents, key, event_patch(write.series));
     if (!stored.ok() && write.kind == EventWrite::Kind::kCreate && stored.error().code == ErrorCode::kExists) {
       return find_existing(write, key);
     }
@@ -96,7 +96,7 @@ struct EventRecorder::Impl {
   }
 
   bool find_existing(const EventWrite& write, const api::ObjectKey& key) {
-    const Result<Json> there = client.get(kube::events(), key);
+    const Result<Json> there = client.get(kube::kEvents, key);
     // Deleted between the two requests: it is created again.
     if (!there.ok() && there.error().code != ErrorCode::kNotFound) return fail(write, there.error());
     failures = 0;

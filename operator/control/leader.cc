@@ -176,28 +176,13 @@ void on_answer(LeaderState& state, const LeaderEvent& event, const LeaderTime& t
 
 }  // namespace
 
-Status check(const LeaderOptions& options) {
-  if (options.identity.empty()) return invalid("leader election: the identity is empty");
-  if (options.lease.name.empty() || options.lease.ns.empty()) {
-    return invalid("leader election: the lease needs a namespace and a name");
-  }
+bool is_valid(const LeaderOptions& options) {
+  const bool has_names = !options.identity.empty() && !options.lease.name.empty() && !options.lease.ns.empty();
   const std::chrono::duration<double> slowest_retry =
       std::chrono::duration<double>(options.retry_period) * (1.0 + options.retry_jitter);
-  const bool ordered = options.lease_duration > options.renew_deadline &&
-                       std::chrono::duration<double>(options.renew_deadline) > slowest_retry &&
-                       options.retry_period.count() > 0;
-  const bool whole = options.lease_duration % std::chrono::seconds(1) == std::chrono::milliseconds(0);
-  if (!ordered || !whole) {
-    char text[256];
-    std::snprintf(
-        text, sizeof text,
-        "leader election: lease duration %lld ms, renew deadline %lld ms, retry period %lld ms: expected whole "
-        "seconds, and each longer than the next (the retry period with its jitter, factor %.1f)",
-        static_cast<long long>(options.lease_duration.count()), static_cast<long long>(options.renew_deadline.count()),
-        static_cast<long long>(options.retry_period.count()), 1.0 + options.retry_jitter);
-    return invalid(text);
-  }
-  return {};
+  return has_names && options.lease_duration > options.renew_deadline &&
+         std::chrono::duration<double>(options.renew_deadline) > slowest_retry && options.retry_period.count() > 0 &&
+         options.lease_duration % std::chrono::seconds(1) == std::chrono::milliseconds(0);
 }
 
 LeaseRecord lease_record(const Json& lease) {
@@ -211,8 +196,8 @@ LeaseRecord lease_record(const Json& lease) {
 Json with_record(const Json& lease, const api::ObjectKey& key, const LeaseRecord& record) {
   Json result = lease;
   if (!result.is_object()) {
-    result = {{"apiVersion", kube::leases().api_version()},
-              {"kind", kube::leases().kind},
+    result = {{"apiVersion", kube::kLeases.api_version()},
+              {"kind", kube::kLeases.kind},
               {"metadata", {{"namespace", key.ns}, {"name", key.name}}}};
   }
   Json& spec = result["spec"];

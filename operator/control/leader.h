@@ -36,8 +36,8 @@ struct LeaderOptions {
   std::chrono::milliseconds retry_period{2'000};
   double retry_jitter = 1.2;  // a candidate waits up to this share longer between two reads
 };
-// kInvalid unless lease_duration > renew_deadline > retry_period · (1 + retry_jitter) and no name is empty.
-Status check(const LeaderOptions& options);
+// lease_duration > renew_deadline > retry_period · (1 + retry_jitter), and no name is empty.
+bool is_valid(const LeaderOptions& options);
 
 // ---- the record ----
 

@@ -121,14 +121,14 @@ struct LeaderElector::Impl {
 
   LeaderEvent answer(const LeaderOutput& wanted) {
     if (std::holds_alternative<ReadLease>(wanted)) {
-      Result<Json> lease = client.get(kube::leases(), options.election.lease);
+      Result<Json> lease = client.get(kube::kLeases, options.election.lease);
       if (lease.ok()) return LeaseRead{std::move(*lease)};
       if (lease.error().code == ErrorCode::kNotFound) return LeaseRead{Json()};
       return LeaseReadFailed{lease.error()};
     }
     const auto* create = std::get_if<CreateLease>(&wanted);
-    Result<Json> lease = create != nullptr ? client.create(kube::leases(), create->lease)
-                                           : client.update(kube::leases(), std::get<UpdateLease>(wanted).lease);
+    Result<Json> lease = create != nullptr ? client.create(kube::kLeases, create->lease)
+                                           : client.update(kube::kLeases, std::get<UpdateLease>(wanted).lease);
     if (lease.ok()) return LeaseWritten{std::move(*lease)};
     return LeaseWriteFailed{lease.error()};
   }
@@ -136,8 +136,7 @@ struct LeaderElector::Impl {
 
 LeaderElector::LeaderElector(kube::Client& client, Options options)
     : impl_(std::make_unique<Impl>(client, std::move(options))) {
-  const Status fit = check(impl_->options.election);
-  LOCKSTEP_CHECK(fit.ok(), fit.error().message.c_str());
+  LOCKSTEP_CHECK(is_valid(impl_->options.election), "an election has names, and times in their order");
 }
 
 LeaderElector::~LeaderElector() { stop_and_join(); }

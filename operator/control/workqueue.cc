@@ -88,7 +88,7 @@ struct Workqueue::Impl {
     api::ObjectKey key;
     Clock::duration waited;
   };
-  std::optional<Taken> take(Clock::time_point now) REQUIRES(mutex) {
+  std::optional<Taken> pop_due(Clock::time_point now) REQUIRES(mutex) {
     if (pending.empty() || pending.begin()->due > now) return std::nullopt;
     const Pending first = *pending.begin();
     pending.erase(pending.begin());
@@ -149,7 +149,7 @@ std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
     MutexLock lock(impl_->mutex);
     while (!stop.stop_requested()) {
       const Clock::time_point now = impl_->options.now();
-      taken = impl_->take(now);
+      taken = impl_->pop_due(now);
       if (taken) break;
       // The wait ends when a key is added, at the first deadline, or with `stop`; the loop checks which.
       const uint64_t seen = impl_->next_order;
@@ -170,7 +170,7 @@ std::optional<api::ObjectKey> Workqueue::try_get() {
   std::optional<Impl::Taken> taken;
   {
     const MutexLock lock(impl_->mutex);
-    taken = impl_->take(impl_->options.now());
+    taken = impl_->pop_due(impl_->options.now());
   }
   return impl_->hand_out(taken);
 }

@@ -138,9 +138,7 @@ class Diagnoser {
                         "; " + plural(std::ssize(o_.pods), "pod") + " of it " + (o_.pods.size() == 1 ? "is" : "are") +
                         " still there");
     if (!job_.meta.finalizers.empty()) {
-      std::string finalizers;
-      for (const std::string& one : job_.meta.finalizers) finalizers += (finalizers.empty() ? "" : ", ") + one;
-      out_.details.push_back("waits for the finalizers " + finalizers);
+      out_.details.push_back("waits for the finalizers " + joined(job_.meta.finalizers));
     }
   }
 
@@ -195,7 +193,7 @@ class Diagnoser {
 
   // ---- failures ----
 
-  static train::PodEnd end_of(const api::RecentFailure& failure) {
+  static train::PodEnd as_end(const api::RecentFailure& failure) {
     train::PodEnd end;
     end.node_rank = failure.node;
     end.attempt = failure.attempt;
@@ -212,12 +210,12 @@ class Diagnoser {
   std::optional<train::PodEnd> newest_ending() const {
     std::optional<train::PodEnd> newest;
     if (!status_.recent_failures.empty()) {
-      newest = end_of(
+      newest = as_end(
           *std::max_element(status_.recent_failures.begin(), status_.recent_failures.end(),
                             [](const api::RecentFailure& a, const api::RecentFailure& b) { return a.time < b.time; }));
     }
     for (const train::PodView& pod : o_.pods) {
-      const std::optional<train::PodEnd> end = train::end_of(pod, o_);
+      const std::optional<train::PodEnd> end = train::find_end(pod, o_);
       if (!end || end->kind == train::EndKind::kDone) continue;
       const bool is_same = newest && newest->node_rank == end->node_rank && newest->attempt == end->attempt;
       if (is_same) {
@@ -519,7 +517,7 @@ class Diagnoser {
 
   PodRow row_of(const train::PodView& pod) const {
     PodRow row{pod.node_rank, pod.meta.name, pod.node, "", false};
-    const std::optional<train::PodEnd> end = train::end_of(pod, o_);
+    const std::optional<train::PodEnd> end = train::find_end(pod, o_);
     if (end && end->kind == train::EndKind::kDone) {
       row.state = "done";
       row.is_well = true;
@@ -596,7 +594,7 @@ class Diagnoser {
   }
 
   void add_failure(const api::RecentFailure& f) {
-    std::string text = sentence(end_of(f));
+    std::string text = sentence(as_end(f));
     if (!f.host.empty()) text += " (" + f.host + ")";
     if (!f.message.empty()) text += ": " + f.message;
     add_timeline_entry(f.time, text, true);

@@ -198,11 +198,6 @@ const Row* row_of(const train::Obstacle& wait) {
   return row_of(wait.reason);
 }
 
-std::string claim_of(const api::TrainJob& job) {
-  return job.spec.checkpoint ? text_field(job.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"})
-                             : std::string();
-}
-
 std::string suspend_patch(const JobName& job, const char* suspend) {
   return kubectl("patch", job, "tj " + job.name + R"( --type=merge -p '{"spec": {"suspend": )" + suspend + "}}'");
 }
@@ -210,8 +205,9 @@ std::string suspend_patch(const JobName& job, const char* suspend) {
 std::vector<Advice> advice_of(const Row* row, const api::TrainJob& job, const std::string& pod) {
   if (row == nullptr) return {};
   const JobName name{job.meta.ns, job.meta.name};
+  const std::string claim = job.spec.checkpoint ? job.spec.checkpoint->claim_name() : "";
   const std::vector<std::pair<std::string_view, std::string>> values = {
-      {"NS", name.ns}, {"JOB", name.name}, {"POD", pod}, {"IMAGE", job.spec.trainer.image}, {"CLAIM", claim_of(job)}};
+      {"NS", name.ns}, {"JOB", name.name}, {"POD", pod}, {"IMAGE", job.spec.trainer.image}, {"CLAIM", claim}};
   const auto filled = [&](std::string text) {
     for (const auto& [word, value] : values) {
       if (const size_t at = text.find(word); at != std::string::npos) text.replace(at, word.size(), value);

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often a paged list begins again because its continue token has expired: many pages may take longer than the
+// How often a paged list begins again because its continue token has expired: many pages may keep longer than the
 // server keeps old versions. Each time a page has ten times as many objects.
 constexpr int kListRestartsMax = 2;
 constexpr int kListRestartFactor = 10;
@@ -222,16 +222,22 @@ struct Client::Impl {
     return call;
   }
 
+  // A request whose answer is the object as stored.
+  Call write_call(const char* method, const std::string& verb, const Resource& resource, const api::ObjectKey& key,
+                  const std::string& subresource, const char* content_type, const Json& body) const {
+    Call call = call_for(method, verb, resource, describe(verb, resource, key, subresource));
+    call.http.path = object_path(resource, key, subresource);
+    call.http.query = Query().add("fieldManager", kFieldManager).text();
+    call.http.headers["Content-Type"] = content_type;
+    call.http.body = dump_line(body);
+    return call;
+  }
+
   Call create_call(const Resource& resource, const Json& object, const CreateOptions& create) const {
     const api::ObjectKey key = api::key_of(object);
-    Call call = call_for("POST", "create", resource, describe("create", resource, key));
-    Query query;
-    query.add("fieldManager", kFieldManager);
-    if (create.strict_fields) query.add("fieldValidation", "Strict");
+    Call call = write_call("POST", "create", resource, key, "", kJson, object);
     call.http.path = collection_path(resource, key.ns);
-    call.http.query = query.text();
-    call.http.headers["Content-Type"] = kJson;
-    call.http.body = dump_line(object);
+    if (create.strict_fields) call.http.query += "&fieldValidation=Strict";
     call.idempotent = false;
     return call;
   }
@@ -244,14 +250,7 @@ struct Client::Impl {
 
   Call merge_patch_call(const Resource& resource, const api::ObjectKey& key, const Json& patch,
                         const std::string& subresource = "") const {
-    Call call = call_for("PATCH", "patch", resource, describe("patch", resource, key, subresource));
-    Query query;
-    query.add("fieldManager", kFieldManager);
-    call.http.path = object_path(resource, key, subresource);
-    call.http.query = query.text();
-    call.http.headers["Content-Type"] = kMergePatch;
-    call.http.body = dump_line(patch);
-    return call;
+    return write_call("PATCH", "patch", resource, key, subresource, kMergePatch, patch);
   }
 
   Call delete_call(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& remove) const {
@@ -328,12 +327,12 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
       continue;
     }
     if (!answer.ok()) return answer.error().code == ErrorCode::kNotFound ? unknown(resource, call) : answer.error();
-    const auto take = [&](Json item) {
+    const auto keep = [&](Json item) {
       item["apiVersion"] = resource.api_version();
       item["kind"] = resource.kind;
       list.on_item ? list.on_item(std::move(item)) : result.items.push_back(std::move(item));
     };
-    Result<ListHead> head = read_list(answer->body, take, resource.part_bytes_max);
+    Result<ListHead> head = read_list(answer->body, keep, resource.part_bytes_max);
     if (!head.ok()) return head.error().with_context(call.what + ": the answer");
     result.resource_version = std::move(head->resource_version);
     continuation = std::move(head->continuation);
@@ -450,29 +449,15 @@ void Client::Impl::send_round(std::vector<Call>& calls, std::vector<size_t>& pen
 
 Result<Json> Client::apply(const Resource& resource, const Json& object) {
   TRY(check_object(resource, object, "apply"));
-  const api::ObjectKey key = api::key_of(object);
-  Call call = impl_->call_for("PATCH", "apply", resource, describe("apply", resource, key));
-  Query query;
-  query.add("fieldManager", kFieldManager);
-  query.add("force", "true");
-  call.http.path = object_path(resource, key);
-  call.http.query = query.text();
-  call.http.headers["Content-Type"] = kApplyPatch;
-  call.http.body = dump_line(object);
+  Call call = impl_->write_call("PATCH", "apply", resource, api::key_of(object), "", kApplyPatch, object);
+  call.http.query += "&force=true";
   return impl_->perform_for_object(call);
 }
 
 Result<Json> Client::update(const Resource& resource, const Json& object, const std::string& subresource) {
   TRY(check_object(resource, object, "update"));
-  const api::ObjectKey key = api::key_of(object);
-  Call call = impl_->call_for("PUT", "update", resource, describe("update", resource, key, subresource));
-  Query query;
-  query.add("fieldManager", kFieldManager);
-  call.http.path = object_path(resource, key, subresource);
-  call.http.query = query.text();
-  call.http.headers["Content-Type"] = kJson;
-  call.http.body = dump_line(object);
-  return impl_->perform_for_object(call);
+  return impl_->perform_for_object(
+      impl_->write_call("PUT", "update", resource, api::key_of(object), subresource, kJson, object));
 }
 
 Result<Json> Client::merge_patch(const Resource& resource, const api::ObjectKey& key, const Json& patch,

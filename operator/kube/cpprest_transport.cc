@@ -80,7 +80,7 @@ class Exchange {
 
   // Takes bytes of the body; the task ends when there is room for more. It never fails: after a failure the library
   // would close the stream and wait for that on its own thread.
-  pplx::task<size_t> take_bytes(const uint8_t* bytes, size_t count) {
+  pplx::task<size_t> receive(const uint8_t* bytes, size_t count) {
     MutexLock lock(mutex_);
     // Discarded: the caller has left and cancelled the request, or the body is too large.
     if (abandoned_ || too_large_) return pplx::task_from_result(count);
@@ -150,7 +150,7 @@ class Exchange {
   }
 
   // What has come since the last call; makes room for more.
-  std::string take_arrived() {
+  std::string drain() {
     std::string bytes;
     std::optional<Room> room;
     {
@@ -247,9 +247,9 @@ class BodySink final : public streams::details::basic_producer_consumer_buffer<u
       : basic_producer_consumer_buffer(0), exchange_(std::move(exchange)) {}
 
  protected:
-  pplx::task<size_t> _putn(const uint8_t* bytes, size_t count) override { return exchange_->take_bytes(bytes, count); }
+  pplx::task<size_t> _putn(const uint8_t* bytes, size_t count) override { return exchange_->receive(bytes, count); }
   pplx::task<size_t> _putn(const uint8_t* bytes, size_t count, bool /*copy*/) override {
-    return exchange_->take_bytes(bytes, count);
+    return exchange_->receive(bytes, count);
   }
 
  private:
@@ -357,7 +357,7 @@ class CpprestTransport final : public HttpTransport {
   void forget(const Call& call, Deadline deadline = Deadline::kKept);
   void close();
 
-  [[nodiscard]] std::string place(const HttpRequest& request) const {
+  [[nodiscard]] std::string described(const HttpRequest& request) const {
     return request.method + " " + server_ + url_.path + request.path;
   }
 
@@ -409,14 +409,14 @@ Result<http::http_request> CpprestTransport::make_request(const HttpRequest& req
     if (!request.query.empty()) target.append("?").append(request.query);
     out.set_request_uri(web::uri(target));
   } catch (const web::uri_exception& e) {
-    return invalid(place(request), e.what());
+    return invalid(described(request), e.what());
   }
   // The library would make it of the URI's host, where an IPv6 address has lost its brackets.
   out.headers().add("Host", url_.authority());
   std::string content_type = "application/json";
   for (const auto& [name, value] : request.headers) {
     if (value.find_first_of("\r\n") != std::string::npos)
-      return invalid(place(request), "the header " + name + " holds a line break");
+      return invalid(described(request), "the header " + name + " holds a line break");
     if (name == "Content-Type") {
       content_type = value;
     } else {
@@ -433,17 +433,19 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
   auto call = std::make_shared<Exchange>(client(), streaming, body_bytes_max_, std::move(on_end));
   {
     const MutexLock lock(mutex_);
-    if (closed_) return Error{ErrorCode::kCancelled, place(request) + ": the connection to the server was shut down"};
+    if (closed_)
+      return Error{ErrorCode::kCancelled, described(request) + ": the connection to the server was shut down"};
     under_way_.insert(call);
   }
   out.set_response_stream(BodyBuffer(call).create_ostream());
-  const auto to_error = [place = place(request), server = server_, tls = tls_](const std::exception_ptr& thrown) {
+  const auto to_error = [described = described(request), server = server_,
+                         tls = tls_](const std::exception_ptr& thrown) {
     try {
       std::rethrow_exception(thrown);
     } catch (const http::http_exception& e) {
       return explain(e, server, tls.get());
     } catch (const std::exception& e) {
-      return Error{ErrorCode::kUnavailable, place + ": " + e.what()};
+      return Error{ErrorCode::kUnavailable, described + ": " + e.what()};
     }
   };
   // Both continuations run on the pool's thread, on tasks that have ended: their get() never waits.
@@ -480,19 +482,20 @@ void CpprestTransport::forget(const Call& call, Deadline deadline) {
 }
 
 Error CpprestTransport::time_out(const HttpRequest& request, const char* of_what) const {
-  return Error{ErrorCode::kUnavailable, place(request) + ": " + of_what + " within " + seconds_text(request.timeout)};
+  return Error{ErrorCode::kUnavailable,
+               described(request) + ": " + of_what + " within " + seconds_text(request.timeout)};
 }
 
 // The outcome of a call whose `wait` has returned; ends the call.
 Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpRequest& request, Exchange::Wake wake) {
   Exchange::State state = call->state();
-  std::string body = call->take_arrived();
+  std::string body = call->drain();
   forget(call, wake == Exchange::Wake::kDeadline ? Deadline::kMissed : Deadline::kKept);
-  if (wake == Exchange::Wake::kCancelled) return Error{ErrorCode::kCancelled, place(request) + ": shut down"};
+  if (wake == Exchange::Wake::kCancelled) return Error{ErrorCode::kCancelled, described(request) + ": shut down"};
   if (wake == Exchange::Wake::kDeadline) return time_out(request, "no whole answer");
   if (state.too_large) {
     return Error{ErrorCode::kCorrupt,
-                 place(request) + ": the answer is larger than " + std::to_string(body_bytes_max_) + " bytes",
+                 described(request) + ": the answer is larger than " + std::to_string(body_bytes_max_) + " bytes",
                  std::string(kReasonTooLarge)};
   }
   if (state.error) return *state.error;
@@ -516,7 +519,7 @@ std::vector<Result<HttpResponse>> CpprestTransport::send_all(std::span<const Htt
     while (next < requests.size() && under_way.size() < std::max<size_t>(in_flight_max, 1)) {
       const size_t index = next++;
       if (stop.stop_requested()) {
-        answers[index] = Error{ErrorCode::kCancelled, place(requests[index]) + ": stopped before it was sent"};
+        answers[index] = Error{ErrorCode::kCancelled, described(requests[index]) + ": stopped before it was sent"};
         continue;
       }
       Result<Call> call = begin(requests[index], false, [finished, index] {
@@ -572,10 +575,10 @@ Result<HttpResponse> CpprestTransport::stream(const HttpRequest& request,
     const Exchange::Wake wake = call->wait(request.timeout, true);
     // First the state, then the bytes: after its end nothing arrives.
     Exchange::State state = call->state();
-    const std::string bytes = call->take_arrived();
+    const std::string bytes = call->drain();
     if (wake == Exchange::Wake::kCancelled) {
       forget(call);
-      return Error{ErrorCode::kCancelled, place(request) + ": stopped"};
+      return Error{ErrorCode::kCancelled, described(request) + ": stopped"};
     }
     if (wake == Exchange::Wake::kDeadline) {
       forget(call, Deadline::kMissed);

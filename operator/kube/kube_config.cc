@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <type_traits>
 
 #include "operator/api/yaml.h"
 #include "operator/kube/server_url.h"
@@ -9,29 +10,22 @@
 #include "operator/kube/token_source.h"
 #include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::kube {
 namespace {
 
 bool is_empty_text(const Json& value) { return value.is_string() && value.get_ref<const std::string&>().empty(); }
 
-// A field of a map; "" and false when it is absent or null.
-Result<std::string> checked_text(const Json& map, const char* name, const std::string& where) {
+// A text or a flag of a map; "" and false when it is absent or null.
+template <typename T>
+Result<T> checked(const Json& map, const char* name, const std::string& where) {
+  constexpr bool kIsFlag = std::is_same_v<T, bool>;
   const auto it = map.find(name);
-  if (it == map.end() || it->is_null()) return std::string();
-  if (!it->is_string()) {
-    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected a string");
-  }
-  return it->get<std::string>();
-}
-
-Result<bool> checked_flag(const Json& map, const char* name, const std::string& where) {
-  const auto it = map.find(name);
-  if (it == map.end() || it->is_null()) return false;
-  if (!it->is_boolean()) {
-    return invalid(where + "." + name, std::string("is ") + it->type_name() + ", expected true or false");
-  }
-  return it->get<bool>();
+  if (it == map.end() || it->is_null()) return T();
+  if (kIsFlag ? it->is_boolean() : it->is_string()) return it->get<T>();
+  return invalid(where + "." + name,
+                 std::string("is ") + it->type_name() + ", expected " + (kIsFlag ? "true or false" : "a string"));
 }
 
 // One named entry of a list: clusters[].cluster, users[].user, contexts[].context.
@@ -46,8 +40,10 @@ struct Entry {
     std::string text = file->path;
     return text.append(": ").append(list).append("[").append(name).append("]");
   }
-  [[nodiscard]] Result<std::string> text(const char* field) const { return checked_text(*body, field, where()); }
-  [[nodiscard]] Result<bool> flag(const char* field) const { return checked_flag(*body, field, where()); }
+  [[nodiscard]] Result<std::string> text(const char* field) const {
+    return checked<std::string>(*body, field, where());
+  }
+  [[nodiscard]] Result<bool> flag(const char* field) const { return checked<bool>(*body, field, where()); }
 };
 
 // "clusters" → "cluster"
@@ -189,11 +185,7 @@ Status read_user(const Entry& user, ServerAccess& access) {
   return {};
 }
 
-std::string paths_of(const std::vector<KubeConfigFile>& files) {
-  std::string paths;
-  for (const KubeConfigFile& file : files) paths.append(paths.empty() ? "" : ", ").append(file.path);
-  return paths;
-}
+std::string paths_of(const std::vector<KubeConfigFile>& files) { return joined(files, ", ", &KubeConfigFile::path); }
 
 Result<std::string> current_context(const std::vector<KubeConfigFile>& files) {
   for (const KubeConfigFile& file : files) {

@@ -17,7 +17,7 @@ struct Budget {
 
 // Takes a part or a member out of the budget; where it does not fit, returns why: "spec has 1400012 bytes …". A message
 // that quotes these words shows 80 characters.
-std::optional<std::string> take(const JsonPart& part, Budget& left) {
+std::optional<std::string> why_too_large(const JsonPart& part, Budget& left) {
   const auto words = [&](size_t found, size_t most, const char* of_what) {
     std::string text(part.name.substr(1, part.name.size() - 2));
     return text.append(" has ")
@@ -54,7 +54,7 @@ Result<Json> read_members(const std::vector<JsonPart>& members,
 }
 
 Result<Json> read_part(const JsonPart& part, Budget& left) {
-  const std::optional<std::string> why = take(part, left);
+  const std::optional<std::string> why = why_too_large(part, left);
   if (!why) return parse_json(part.text, part.name);
   if (!is_object(part.text)) return Json(*why);
   auto members = parts_of_json(part.text);
@@ -64,7 +64,7 @@ Result<Json> read_part(const JsonPart& part, Budget& left) {
                    [](const JsonPart& a, const JsonPart& b) { return a.text.size() < b.text.size(); });
   Budget small{kSmallBytesMax, kSmallValuesMax};
   return read_members(*members, [&](const JsonPart& member) -> Result<Json> {
-    if (take(member, small)) return Json(*why);
+    if (why_too_large(member, small)) return Json(*why);
     return parse_json(member.text, member.name);
   });
 }

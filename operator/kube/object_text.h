@@ -2,9 +2,9 @@
 //
 // A user may write 1.5 MB into an object. As a document that is up to 40 MB ({},{},…), and 10,000 levels of nesting end
 // the stack of who copies it. So an object is read part by part (metadata, spec, status, …), and of a part that is too
-// large only the members that are small. In place of what is left out stands a string that says why: whoever reads the
-// field finds a string where an object or a list is due, and quotes it. Objects are read for this operator alone; it
-// writes none of them back.
+// large only the members that are small. In place of what is left out stands a string that says why: the reader of the
+// field finds a string where it expects an object or a list, and quotes it in its error. Objects are read for this
+// operator alone; it writes none of them back.
 #pragma once
 
 #include <functional>

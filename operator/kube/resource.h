@@ -46,24 +46,29 @@ class Query {
   std::string text_;
 };
 
-// Those that the operator uses, besides its own.
-const Resource& pods();
-const Resource& services();
-const Resource& events();  // core/v1
-const Resource& nodes();
-const Resource& persistent_volume_claims();
-const Resource& leases();            // coordination.k8s.io/v1
-const Resource& network_policies();  // networking.k8s.io/v1
-const Resource& priority_classes();  // scheduling.k8s.io/v1
-const Resource& train_jobs();        // lockstep.dev/v1
+// Those that the operator uses, and its own.
+inline const Resource kPods{"", "v1", "pods", "Pod"};
+inline const Resource kServices{"", "v1", "services", "Service"};
+inline const Resource kEvents{"", "v1", "events", "Event"};
+inline const Resource kNodes{"", "v1", "nodes", "Node", false};
+inline const Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+inline const Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};
+inline const Resource kNetworkPolicies{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"};
+inline const Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
+// A spec of a quarter of this is a very large one, and the operator keeps and copies it.
+inline constexpr size_t kTrainJobPartBytesMax = size_t{256} << 10;
+inline const Resource kTrainJobs{"lockstep.dev", "v1", "trainjobs", "TrainJob", true, kTrainJobPartBytesMax};
 
 // Kinds that a cluster may lack: the versions that we speak, the best first.
 using Versions = std::vector<Resource>;
-const Versions& native_pod_groups();        // scheduling.k8s.io
-const Versions& volcano_pod_groups();       // scheduling.volcano.sh
-const Versions& coscheduling_pod_groups();  // scheduling.x-k8s.io
-const Versions& kueue_workloads();          // kueue.x-k8s.io
-const Versions& disruption_budgets();       // policy: no cluster lacks it, but an operator may lack the right to it
+inline const Versions kNativePodGroups{{"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"},
+                                       {"scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"}};
+inline const Versions kVolcanoPodGroups{{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"}};
+inline const Versions kCoschedulingPodGroups{{"scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"}};
+inline const Versions kKueueWorkloads{{"kueue.x-k8s.io", "v1beta2", "workloads", "Workload"},
+                                      {"kueue.x-k8s.io", "v1beta1", "workloads", "Workload"}};
+// No cluster lacks it, but an operator may lack the right to it.
+inline const Versions kDisruptionBudgets{{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"}};
 // What a Workload refers to, in the version that the server has Workloads in.
 Resource kueue_resource_flavors(const std::string& version);
 Resource kueue_priority_classes(const std::string& version);

@@ -228,16 +228,12 @@ Result<JobInFile> only_job(const JobFile& file, const std::string& path) {
     return invalid(path, "holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)");
   }
   if (file.jobs.size() > 1) {
-    std::string message = path + ": holds " + std::to_string(file.jobs.size()) + " TrainJobs (";
-    for (const JobInFile& job : file.jobs) message.append(&job == file.jobs.data() ? "" : ", ").append(job.name);
-    return invalid(message.append("), expected one; put each into a file of its own"));
+    return invalid(path + ": holds " + std::to_string(file.jobs.size()) + " TrainJobs (" +
+                   joined(file.jobs, ", ", &JobInFile::name) + "), expected one; put each into a file of its own");
   }
   const JobInFile& job = file.jobs.front();
   if (job.findings.empty()) return job;
-  std::string message;
-  for (const Finding& finding : job.findings)
-    message.append(message.empty() ? "" : "\n").append(line_of(path, finding));
-  return invalid(message);
+  return invalid(joined(job.findings, "\n", [&](const Finding& finding) { return line_of(path, finding); }));
 }
 
 void add_validate_options(CLI::App& app, ValidateArguments& validate) {

@@ -72,7 +72,7 @@ class Findings {
     add(line.substr(0, colon), line.substr(colon + 2));
   }
   [[nodiscard]] bool empty() const { return found_.empty(); }
-  std::vector<Finding> take() {
+  std::vector<Finding> sorted() {
     std::stable_sort(found_.begin(), found_.end(), [](const Finding& a, const Finding& b) {
       return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
     });
@@ -119,7 +119,7 @@ TrainerEnvironment environment_of(const api::TrainJob& job) {
   }
   if (const int index = train::trainer_index(job.spec.trainer.pod_template); index >= 0) {
     const std::string path = std::string(train::kTemplatePath) + ".spec.containers[" + std::to_string(index) + "]";
-    const Json& trainer = list_field(job.spec.trainer.pod_template, {"spec", "containers"})[static_cast<size_t>(index)];
+    const Json& trainer = train::template_trainer(job.spec);
     add_variables(list_field(trainer, {"env"}), path + ".env", environment);
     environment.has_unknown_names = !list_field(trainer, {"envFrom"}).empty();
   }
@@ -158,18 +158,18 @@ void check_trainer_args(const api::TrainJob& job, const CheckArgs& check_args, F
   const bool starts_agent = trainer.launcher == api::Launcher::kLockstep && trainer.command.empty();
   if (!check_args || !starts_agent || trainer.args.empty()) return;
   const TrainerEnvironment environment = environment_of(job);
-  TrainerArgs of{
-      .args = {},
+  AgentCommand command{
+      .arguments = {},
       .ranks = train::num_proc_per_node(spec) * (spec.elastic ? spec.elastic->max_nodes : trainer.num_nodes)};
-  if (!environment.has_unknown_names) of.environment = environment.values;
+  if (!environment.has_unknown_names) command.environment = environment.values;
   for (const std::string& arg : trainer.args) {
-    of.args.push_back(expand_variables(arg, [&](const std::string& name) -> std::optional<std::string> {
+    command.arguments.push_back(expand_variables(arg, [&](const std::string& name) -> std::optional<std::string> {
       const auto it = environment.fields.contains(name) ? environment.values.find(name) : environment.values.end();
       return it == environment.values.end() ? std::nullopt : std::optional(it->second);
     }));
-    if (of.args.back().find("$(") != std::string::npos) return;  // its value is known only in the pod
+    if (command.arguments.back().find("$(") != std::string::npos) return;  // its value is known only in the pod
   }
-  const std::optional<ArgsProblem> problem = check_args(of);
+  const std::optional<ArgumentProblem> problem = check_args(command);
   if (!problem) return;
   if (problem->is_of_environment) {
     const std::optional<std::string> field = field_of_variable(environment, problem->message);
@@ -206,7 +206,7 @@ JobInFile read_job(const Item& item, const CheckArgs& check_args) {
       if (findings.empty()) result.job = *std::move(job);
     }
   }
-  result.findings = findings.take();
+  result.findings = findings.sorted();
   return result;
 }
 

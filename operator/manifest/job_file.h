@@ -6,7 +6,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "operator/api/yaml.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
+#include "runner/contract/agent_command.h"
 
 namespace lockstep::manifest {
 
@@ -46,17 +46,7 @@ struct JobFile {
 };
 
 // What is wrong with trainer.args, or with the environment, of a job whose pods start our agent.
-struct ArgsProblem {
-  std::optional<size_t> index;  // of the argument; nothing: all of them together
-  std::string message;
-  bool is_of_environment = false;  // the message names variables
-};
-struct TrainerArgs {
-  std::vector<std::string> args;
-  int ranks = 1;                                        // with the largest number of pods that the job may have
-  std::map<std::string, std::string> environment = {};  // of pod 0, as far as the file and the operator say
-};
-using CheckArgs = std::function<std::optional<ArgsProblem>(const TrainerArgs& of)>;
+using CheckArgs = std::function<std::optional<ArgumentProblem>(const AgentCommand& command)>;
 
 // The elements of lists (kind: List) count as documents. `check_args` may be absent. kInvalid: no YAML, with
 // file:line:column.

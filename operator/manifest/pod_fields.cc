@@ -13,6 +13,7 @@
 #include "operator/train/pod_template.h"
 #include "runner/base/json.h"
 #include "runner/base/nearest.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::manifest {
 namespace {
@@ -84,7 +85,7 @@ std::string expected_of(const FieldType& type, const Json& value) {
 
 class FieldCheck {
  public:
-  std::vector<api::Problem> take() { return std::move(problems_); }
+  std::vector<api::Problem> problems() { return std::move(problems_); }
 
   void add(const std::string& path, std::string message) { problems_.push_back({path, std::move(message)}); }
 
@@ -135,9 +136,7 @@ class FieldCheck {
     if (type.words.empty() || !value.is_string()) return;
     const auto& word = value.get_ref<const std::string&>();
     if (word.empty() || std::find(type.words.begin(), type.words.end(), word) != type.words.end()) return;
-    std::string message = "is " + shown(value) + ", expected one of ";
-    for (size_t i = 0; i < type.words.size(); ++i) message.append(i == 0 ? "" : ", ").append(type.words[i]);
-    add(path, message + api::did_you_mean(word, type.words));
+    add(path, "is " + shown(value) + ", expected one of " + joined(type.words) + api::did_you_mean(word, type.words));
   }
 
   void add_unknown(const Fields& known, const std::string& type, const std::string& name, const std::string& path) {
@@ -221,7 +220,7 @@ std::vector<api::Problem> check_pod_fields(const api::TrainJobSpec& spec) {
     volume["name"] = std::string(train::kCheckpointVolume);
     check.check_object("Volume", volume, "spec.checkpoint.volume");
   }
-  return check.take();
+  return check.problems();
 }
 
 }  // namespace lockstep::manifest

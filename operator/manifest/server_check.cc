@@ -14,28 +14,11 @@
 namespace lockstep::manifest {
 namespace {
 
-// Where a path may begin in the server's words.
-constexpr std::string_view kBeforePath = " \"[,(";
-
-// The path at the beginning of `text`: "spec.trainer.env[0].name".
-std::string path_in(std::string_view text) {
-  if (!text.starts_with("spec.") && !text.starts_with("metadata.")) return {};
-  bool is_in_key = false;
-  size_t end = 0;
-  for (; end < text.size(); ++end) {
-    if (text[end] == '[') is_in_key = true;
-    if (!is_in_key && std::string_view(" :,\")]").find(text[end]) != std::string_view::npos) break;
-    if (text[end] == ']') is_in_key = false;
-  }
-  return std::string(text.substr(0, end));
-}
-
 // The first path in the words; empty: none.
 std::string first_path(const std::string& words) {
   for (size_t at = 0; at < words.size(); ++at) {
-    const bool may_begin = at == 0 || kBeforePath.find(words[at - 1]) != std::string_view::npos;
-    const std::string path = may_begin ? path_in(std::string_view(words).substr(at)) : "";
-    if (!path.empty()) return path;
+    if (at != 0 && train::kBeforePath.find(words[at - 1]) == std::string_view::npos) continue;
+    if (const size_t length = train::path_length(std::string_view(words).substr(at))) return words.substr(at, length);
   }
   return {};
 }
@@ -108,10 +91,10 @@ std::vector<std::string> refusals_in(const std::string& kubectl_errors) {
 }
 
 Result<std::vector<Finding>> ask_server(const JobInFile& job, const std::string& ns, const RunKubectl& run_kubectl) {
-  const std::string& place = ns.empty() ? job.job->meta.ns : ns;
+  const std::string& in = ns.empty() ? job.job->meta.ns : ns;
   const auto ask = [&](const char* verb, const Json& object) -> Result<std::vector<std::string>> {
     std::vector<std::string> arguments = {verb, "--dry-run=server", "--output=name", "--filename=-"};
-    if (!place.empty()) arguments.push_back("--namespace=" + place);
+    if (!in.empty()) arguments.push_back("--namespace=" + in);
     TRY_ASSIGN(const ProgramEnd end, run_kubectl(arguments, dump_line(object)));
     if (end.code == 0) return std::vector<std::string>();
     std::vector<std::string> refusals = refusals_in(end.err);
@@ -119,7 +102,7 @@ Result<std::vector<Finding>> ask_server(const JobInFile& job, const std::string&
     return refusals;
   };
   Json written = job.written;
-  if (!place.empty()) written["metadata"]["namespace"] = place;
+  if (!in.empty()) written["metadata"]["namespace"] = in;
   std::vector<Finding> findings;
   // As the user would; a name that the server makes can only be created.
   const char* const verb = text_field(written, {"metadata", "name"}).empty() ? "create" : "apply";

@@ -9,7 +9,7 @@ CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobSt
   if (observed.job.spec.trainer.launcher != api::Launcher::kLockstep) return news;
   const auto runs = [&](const PodView& pod) {
     return pod.attempt == status.attempt_of(pod.node_rank) && is_trainer_running(pod) && !pod.ip.empty() &&
-           !pod.deleting && !end_of(pod, observed).has_value();
+           !pod.deleting && !find_end(pod, observed).has_value();
   };
   for (const PodView& pod : observed.pods) {  // pod 0's attempts come first
     if (!runs(pod)) continue;

@@ -10,6 +10,7 @@
 #include "operator/train/pod_template.h"
 #include "operator/train/user_program.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
@@ -70,13 +71,8 @@ Json merge_resources(const Json& below, const Json& above) {
 }
 
 Json trainer_resources(const api::TrainJobSpec& spec) {
-  const int index = trainer_index(spec.trainer.pod_template);
-  Json below = Json::object();
-  if (index >= 0) {
-    const Json& containers = list_field(spec.trainer.pod_template, {"spec", "containers"});
-    if (const Json* resources = field(containers[static_cast<size_t>(index)], {"resources"})) below = *resources;
-  }
-  return merge_resources(below, spec.trainer.resources_per_node);
+  const Json* const below = field(template_trainer(spec), {"resources"});
+  return merge_resources(below == nullptr ? Json::object() : *below, spec.trainer.resources_per_node);
 }
 
 Json merge_env(const std::vector<Json>& contract, const Json& template_env, const std::vector<Json>& field_env) {
@@ -235,8 +231,7 @@ void name_pod(const api::TrainJob& job, const PodParameters& parameters, Json& m
   Json& labels = metadata["labels"];
   labels[std::string(kNodeRankLabel)] = std::to_string(parameters.node_rank);
   labels[std::string(kAttemptLabel)] = std::to_string(parameters.attempt);
-  std::string avoids;
-  for (const std::string& node : parameters.avoided_nodes) avoids.append(avoids.empty() ? "" : ",").append(node);
+  const std::string avoids = joined(parameters.avoided_nodes, ",");
   if (!avoids.empty()) metadata["annotations"][std::string(kAvoidsAnnotation)] = avoids;
 }
 

@@ -180,7 +180,7 @@ std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
 }
 
 // When the wait before the node rank's next replacement ends; 0: there is no wait.
-api::UnixSeconds end_of_wait(int node_rank, const Bookkeeping& book) {
+api::UnixSeconds wait_ends_at(int node_rank, const Bookkeeping& book) {
   const auto it = book.quick_replacements.find(node_rank);
   if (it == book.quick_replacements.end() || it->second.times == 0) return 0;
   constexpr int kDoublings = 16;
@@ -190,7 +190,7 @@ api::UnixSeconds end_of_wait(int node_rank, const Bookkeeping& book) {
 
 void forget_quick_replacements(api::UnixSeconds now, Bookkeeping& book) {
   std::erase_if(book.quick_replacements, [&](const auto& entry) {
-    return std::max(entry.second.last, end_of_wait(entry.first, book)) + kQuickReplacementSeconds <= now;
+    return std::max(entry.second.last, wait_ends_at(entry.first, book)) + kQuickReplacementSeconds <= now;
   });
 }
 
@@ -277,7 +277,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
 }
 
 api::UnixSeconds not_before(int node_rank, const Bookkeeping& book) {
-  return std::max(end_of_wait(node_rank, book), end_of_wait(kGang, book));
+  return std::max(wait_ends_at(node_rank, book), wait_ends_at(kGang, book));
 }
 
 void note_replacement(int node_rank, api::UnixSeconds now, Bookkeeping& book) {

@@ -12,7 +12,6 @@ namespace lockstep::train {
 namespace {
 
 using api::ConditionStatus;
-using Verb = WorkloadWrite::Verb;
 
 // On a prebuilt Workload that we deactivated because the job cannot run, so that only what we did is undone.
 constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
@@ -31,18 +30,27 @@ Json with_version(const Workload& workload) {
   return {{"metadata", {{"uid", workload.meta.uid}, {"resourceVersion", workload.meta.resource_version}}}};
 }
 
-WorkloadWrite write_to(const Workload& workload, Verb verb, Json body, std::string why) {
-  return {verb, workload.meta.name, workload.meta.uid, std::move(body), std::move(why)};
+std::string api_version_of(const Workload& workload) { return text_field(workload.object, {"apiVersion"}); }
+
+Action patch(const Workload& workload, Json body, std::string why, std::string subresource = "") {
+  return {PatchObject{api_version_of(workload), std::string(kWorkloadKind), workload.meta.name, std::move(body),
+                      std::move(subresource)},
+          std::move(why)};
 }
 
-WorkloadWrite remove_finalizer(const Workload& workload, std::string why) {
+Action remove(const Workload& workload, std::string why) {
+  return {DeleteObject{api_version_of(workload), std::string(kWorkloadKind), workload.meta.name, workload.meta.uid},
+          std::move(why)};
+}
+
+Action remove_finalizer(const Workload& workload, std::string why) {
   Json left = Json::array();
   for (const std::string& finalizer : workload.meta.finalizers) {
     if (finalizer != kWorkloadFinalizer) left.push_back(finalizer);
   }
   Json body = with_version(workload);
   body["metadata"]["finalizers"] = std::move(left);
-  return write_to(workload, Verb::kPatch, std::move(body), std::move(why));
+  return patch(workload, std::move(body), std::move(why));
 }
 
 bool has_finalizer(const Workload& workload) {
@@ -66,11 +74,11 @@ class StatusChange {
   }
   Json& status() { return status_; }
 
-  WorkloadWrite write(std::string why) {
+  Action write(std::string why) {
     Json body = with_version(workload_);
     status_["conditions"] = to_json(conditions_);
     body["status"] = status_;
-    return write_to(workload_, Verb::kPatchStatus, std::move(body), std::move(why));
+    return patch(workload_, std::move(body), std::move(why), "status");
   }
 
  private:
@@ -82,8 +90,7 @@ class StatusChange {
 
 // Gives the quota of an evicted job back. Called after its last pod has ended, because others may use the quota at
 // once; of a job that runs in another cluster, also when its status has not come from there in time.
-WorkloadWrite give_back(const Workload& workload, const Json& object, const std::string& version,
-                        api::UnixSeconds now) {
+Action give_back(const Workload& workload, const std::string& version, api::UnixSeconds now) {
   const api::Condition& evicted = *workload.conditions.find("Evicted");
   StatusChange change(workload, now);
   // After these two we ask Kueue to queue the job again at once; after any other reason Kueue does so itself, when it
@@ -97,7 +104,7 @@ WorkloadWrite give_back(const Workload& workload, const Json& object, const std:
       // What spec.maximumExecutionTimeSeconds is compared with. The older version spells it so.
       const char* const total =
           version == "v1beta1" ? "accumulatedPastExexcutionTimeSeconds" : "accumulatedPastExecutionTimeSeconds";
-      change.status()[total] = number_field(object, {"status", total}).value_or(0) +
+      change.status()[total] = number_field(workload.object, {"status", total}).value_or(0) +
                                std::max<int64_t>(0, now - admitted->last_transition_time);
     }
     change.set("Admitted", ConditionStatus::kFalse, "NoReservation", "The workload has no reservation");
@@ -157,16 +164,14 @@ class Decision {
         kueue_(kueue),
         input_(input),
         prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)),
-        object_(workload_of(job, kueue)) {
-    if (object_ != nullptr) workload_ = workload_from_json(*object_);
-    queue_ = queue_of(job, workload_ ? &*workload_ : nullptr);
-  }
+        workload_(workload_of(job, kueue)),
+        queue_(queue_of(job, workload_)) {}
 
   QueueDecision run() {
     delete_other_workloads();
-    if (!has_queue(job_) && (!workload_ || !workload_->is_reserved())) {
+    if (!has_queue(job_) && (workload_ == nullptr || !workload_->is_reserved())) {
       // The label was removed. The job keeps its reservation for as long as it runs.
-      if (workload_) delete_workload("the job has no queue any more");
+      if (workload_ != nullptr) delete_workload("the job has no queue any more");
       return std::move(d_);
     }
     d_.is_queued = true;
@@ -174,10 +179,10 @@ class Decision {
       leave_queue("the job is suspended and has no pods");
     } else if (kueue_.version.empty()) {
       go_on_without_kueue();
-    } else if (!workload_) {
+    } else if (workload_ == nullptr) {
       ask();
     } else if (prepare()) {
-      look_at_admission();
+      follow_admission();
       if (!d_.priority_problem.empty()) d_.message += " " + d_.priority_problem;
     }
     return std::move(d_);
@@ -196,20 +201,19 @@ class Decision {
     d_.reason = std::move(reason);
     d_.message = std::move(message);
   }
-  void write(WorkloadWrite write) { d_.writes.push_back(std::move(write)); }
+  void write(Action write) { d_.writes.push_back(std::move(write)); }
   void look_again() { d_.look_again_at = input_.now + kLookAgainSeconds; }
 
   // A job has one Workload. It owns another one only if its label named another prebuilt Workload before; that one is
   // deleted.
   void delete_other_workloads() {
-    for (const Json& object : kueue_.workloads) {
-      const Workload other = workload_from_json(object);
-      if (!is_ours(other) || (workload_ && other.meta.name == workload_->meta.name)) continue;
+    for (const Workload& other : kueue_.workloads) {
+      if (!is_ours(other) || (workload_ != nullptr && other.meta.name == workload_->meta.name)) continue;
       if (other.meta.deletion_time) {
         if (!has_pods() && has_finalizer(other))
           write(remove_finalizer(other, "it is not the job's Workload any more"));
       } else {
-        write(write_to(other, Verb::kDelete, {}, "it is not the job's Workload any more"));
+        write(remove(other, "it is not the job's Workload any more"));
       }
     }
   }
@@ -219,7 +223,7 @@ class Decision {
   // else has deactivated is kept, because the next one would be active.
   void leave_queue(const std::string& why) {
     d_.may_run = false;
-    if (!workload_ || has_pods() || !is_ours(*workload_)) return;
+    if (workload_ == nullptr || has_pods() || !is_ours(*workload_)) return;
     if (!workload_->is_prebuilt() && (workload_->is_active || workload_->meta.deletion_time)) {
       return delete_workload(why);
     }
@@ -227,13 +231,13 @@ class Decision {
       Json body = with_version(*workload_);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), why}};
       body["spec"] = {{"active", false}};
-      write(write_to(*workload_, Verb::kPatch, std::move(body), why));
+      write(patch(*workload_, std::move(body), why));
     } else if (workload_->is_evicted() && workload_->is_reserved()) {
       give_back_all();
     }
   }
 
-  void give_back_all() { write(give_back(*workload_, *object_, kueue_.version, input_.now)); }
+  void give_back_all() { write(give_back(*workload_, kueue_.version, input_.now)); }
 
   // Kueue is gone. A running job goes on, because nobody could admit it again after a stop.
   void go_on_without_kueue() {
@@ -271,7 +275,7 @@ class Decision {
     }
     wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
     if (!input_.pod) return;
-    write({Verb::kCreate, name, "", desired_workload(job_, input_.wanted_pods, *input_.pod, kueue_),
+    write({CreateObject{desired_workload(job_, input_.wanted_pods, *input_.pod, kueue_)},
            "the job asks queue " + queue_ + " for " + plural(input_.wanted_pods, "pod")});
   }
 
@@ -300,7 +304,7 @@ class Decision {
       Json body = with_version(w);
       body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), nullptr}};
       body["spec"] = {{"active", true}};
-      write(write_to(w, Verb::kPatch, std::move(body), "the job may run again"));
+      write(patch(w, std::move(body), "the job may run again"));
     }
     follow_labels();
     return true;
@@ -329,7 +333,7 @@ class Decision {
     std::vector<std::string> finalizers = w.meta.finalizers;
     if (!has_finalizer(w)) finalizers.emplace_back(kWorkloadFinalizer);
     body["metadata"]["finalizers"] = finalizers;
-    write(write_to(w, Verb::kPatch, std::move(body), "it is the prebuilt Workload of the job"));
+    write(patch(w, std::move(body), "it is the prebuilt Workload of the job"));
     return false;
   }
 
@@ -367,7 +371,7 @@ class Decision {
   void delete_workload(const std::string& why) {
     const Workload& w = *workload_;
     if (!is_ours(w)) return;
-    if (!w.meta.deletion_time) return write(write_to(w, Verb::kDelete, {}, why));
+    if (!w.meta.deletion_time) return write(remove(w, why));
     if (has_finalizer(w)) write(remove_finalizer(w, why));
   }
 
@@ -390,23 +394,23 @@ class Decision {
       for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
         if (made["spec"].contains(name)) {
           spec[name] = made["spec"][name];
-        } else if (field(*object_, {"spec", name}) != nullptr) {
+        } else if (field(w.object, {"spec", name}) != nullptr) {
           spec[name] = nullptr;
         }
       }
     }
     constexpr const char* kTimeLimit = "maximumExecutionTimeSeconds";
     const std::optional<int64_t> seconds = max_execution_seconds(job_.meta);
-    if (!is_made_by_others() && !w.is_admitted() && seconds != number_field(*object_, {"spec", kTimeLimit})) {
+    if (!is_made_by_others() && !w.is_admitted() && seconds != number_field(w.object, {"spec", kTimeLimit})) {
       spec[kTimeLimit] = seconds ? Json(*seconds) : Json(nullptr);
     }
     if (spec.empty()) return;
     Json body = with_version(w);
     body["spec"] = std::move(spec);
-    write(write_to(w, Verb::kPatch, std::move(body), "the job's labels have changed"));
+    write(patch(w, std::move(body), "the job's labels have changed"));
   }
 
-  void look_at_admission() {
+  void follow_admission() {
     const Workload& w = *workload_;
     if (w.is_evicted()) {
       d_.is_evicted = has_pods();
@@ -454,9 +458,8 @@ class Decision {
   const KueueView& kueue_;
   const QueueInput& input_;
   const std::string prebuilt_;
-  const Json* const object_;  // workload_ as it was read; nullptr: there is none
-  std::optional<Workload> workload_;
-  std::string queue_;
+  const Workload* const workload_;  // nullptr: there is none
+  const std::string queue_;
   QueueDecision d_;
 };
 
@@ -468,17 +471,16 @@ QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, cons
 
 int num_pods(const api::TrainJob& job, const KueueView& kueue) {
   const int wanted = job.spec.trainer.num_nodes;
-  const Json* const object = workload_of(job, kueue);
-  if (object == nullptr) {
+  const Workload* const workload = workload_of(job, kueue);
+  if (workload == nullptr) {
     // Kueue is gone, and the job goes on with what it had.
     const bool goes_on = has_queue(job) && kueue.version.empty() && job.status.nodes.desired > 0;
     return goes_on ? std::min(wanted, job.status.nodes.desired) : wanted;
   }
-  const Workload workload = workload_from_json(*object);
-  return workload.has_admission ? std::min(wanted, workload.admitted_count.value_or(workload.count)) : wanted;
+  return workload->has_admission ? std::min(wanted, workload->admitted_count.value_or(workload->count)) : wanted;
 }
 
-std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now) {
+std::optional<Action> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now) {
   const std::string reason_before = workload.conditions.reason_of("PodsReady");
   const bool was_ready = workload.conditions.is_true("PodsReady");
   const bool recovers = was_ready || reason_before == "WaitForRecovery" || reason_before == "Recovered";
@@ -494,10 +496,10 @@ std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_r
   return change.write("PodsReady is " + reason);
 }
 
-std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succeeded, const std::string& message,
-                                           bool has_pods, api::UnixSeconds now) {
+std::vector<Action> finish_workload(const Workload& workload, bool succeeded, const std::string& message, bool has_pods,
+                                    api::UnixSeconds now) {
   if (has_pods) return {};
-  std::vector<WorkloadWrite> writes;
+  std::vector<Action> writes;
   const char* const why = "the job has ended, and so has its last pod";
   if (!workload.is_finished() && !workload.meta.deletion_time) {
     StatusChange change(workload, now);
@@ -514,11 +516,10 @@ bool is_orphan(const Workload& workload, const std::string& job_uid) {
   return owner != nullptr && owner->uid != job_uid && workload.meta.deletion_time && has_finalizer(workload);
 }
 
-std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
-                                           const std::string& job_uid, api::UnixSeconds now) {
-  std::vector<WorkloadWrite> writes;
-  for (const Json& object : workloads) {
-    const Workload w = workload_from_json(object);
+std::vector<Action> release_orphans(const std::vector<Workload>& workloads, const std::vector<PodView>& pods,
+                                    const std::string& job_uid, api::UnixSeconds now) {
+  std::vector<Action> writes;
+  for (const Workload& w : workloads) {
     if (!is_orphan(w, job_uid)) continue;
     const bool has_pods = std::any_of(pods.begin(), pods.end(), [&](const PodView& pod) {
       const api::OwnerReference* const of = pod.meta.controller();

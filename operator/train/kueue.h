@@ -19,20 +19,11 @@
 
 #include "operator/api/trainjob.h"
 #include "operator/train/kueue_workload.h"
+#include "operator/train/plan.h"
 #include "operator/train/pod_view.h"
 #include "runner/base/json.h"
 
 namespace lockstep::train {
-
-// A write to a Workload, of an exact version.
-struct WorkloadWrite {
-  enum class Verb { kCreate, kDelete, kPatch, kPatchStatus };
-  Verb verb = Verb::kCreate;
-  std::string name;
-  std::string uid;  // of an existing one
-  Json body;        // the object, or a merge patch with its resourceVersion
-  std::string why;
-};
 
 struct QueueInput {
   std::set<int> node_ranks_with_pods;  // node ranks whose pod has not ended; those on lost nodes left out
@@ -57,7 +48,7 @@ struct QueueDecision {
   // Not empty: running pods go on, but no new one may be created; a clause that says why.
   std::string no_new_pods;
   bool is_evicted = false;
-  std::vector<WorkloadWrite> writes;  // once the status is written
+  std::vector<Action> writes;  // of Workloads, once the status is written
   std::optional<api::UnixSeconds> look_again_at;
 };
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input);
@@ -66,17 +57,17 @@ QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, cons
 int num_pods(const api::TrainJob& job, const KueueView& kueue);
 
 // PodsReady of an admitted Workload, when it is to be written.
-std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now);
+std::optional<Action> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now);
 // For a job that has ended, after the end of its last pod: the first pass writes Finished, a later one removes the
 // finalizer.
-std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succeeded, const std::string& message,
-                                           bool has_pods, api::UnixSeconds now);
+std::vector<Action> finish_workload(const Workload& workload, bool succeeded, const std::string& message, bool has_pods,
+                                    api::UnixSeconds now);
 // Is the Workload being deleted, and not owned by the TrainJob with UID `job_uid`, which apply_queue looks after?
 // Empty: there is no such TrainJob.
 bool is_orphan(const Workload& workload, const std::string& job_uid);
 // Removes the finalizer of the orphans whose TrainJob (by UID) has no pods any more. A pod that is overdue is on a dead
 // node, whose kubelet will never say that it has ended: it is not waited for.
-std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
-                                           const std::string& job_uid, api::UnixSeconds now);
+std::vector<Action> release_orphans(const std::vector<Workload>& workloads, const std::vector<PodView>& pods,
+                                    const std::string& job_uid, api::UnixSeconds now);
 
 }  // namespace lockstep::train

@@ -42,20 +42,20 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
   if (!kind.cache) return std::optional(std::move(view));
   view.version = kind.resource->version;
   for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job.meta.key()))) {
-    view.workloads.push_back(*object);
+    view.workloads.push_back(workload_from_json(*object));
   }
   const std::string prebuilt = label_of(job.meta, kPrebuiltWorkloadLabel);
   if (!prebuilt.empty() && workload_of(job, view) == nullptr) {  // it does not have our label yet
     Result<Json> found = client_.get(*kind.resource, {.ns = job.meta.ns, .name = prebuilt});
     if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
-    if (found.ok()) view.workloads.push_back(*std::move(found));
+    if (found.ok()) view.workloads.push_back(workload_from_json(*std::move(found)));
   }
-  std::optional<Workload> workload;
-  if (const Json* const object = workload_of(job, view)) workload = workload_from_json(*object);
-  if (workload && workload->has_admission) TRY(read_flavors(*workload, memory, now, view));
-  const bool has_class = workload && has_its_priority(job, *workload);
+  const Workload* const workload = workload_of(job, view);
+  const bool is_there = workload != nullptr;
+  if (is_there && workload->has_admission) TRY(read_flavors(*workload, memory, now, view));
+  const bool has_class = is_there && has_its_priority(job, *workload);
   const bool is_made_by_us = prebuilt.empty();
-  if (has_queue(job) && !has_class && (is_made_by_us || workload)) TRY(read_priority(job, memory, now, view));
+  if (has_queue(job) && !has_class && (is_made_by_us || is_there)) TRY(read_priority(job, memory, now, view));
   return std::optional(std::move(view));
 }
 
@@ -106,13 +106,13 @@ Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, cons
     if (found.ok()) return class_of(kKueueGroup, name, *found);
     return problem_of("WorkloadPriorityClass", name, "label " + std::string(kWorkloadPriorityLabel), found.error());
   }
-  const std::string group = kube::priority_classes().group;
+  const std::string group = kube::kPriorityClasses.group;
   if (const auto [name, where] = priority_class_of(job.spec); !name.empty()) {
-    const Result<Json> found = client_.get(kube::priority_classes(), {.ns = "", .name = name});
+    const Result<Json> found = client_.get(kube::kPriorityClasses, {.ns = "", .name = name});
     if (found.ok()) return class_of(group, name, *found);
     return problem_of("PriorityClass", name, where, found.error());
   }
-  const Result<kube::ObjectList> all = client_.list(kube::priority_classes(), {});
+  const Result<kube::ObjectList> all = client_.list(kube::kPriorityClasses, {});
   if (!all.ok() && all.error().code == ErrorCode::kForbidden) {
     return WorkloadPriority{.problem = "the cluster's default PriorityClass cannot be read: " + all.error().message};
   }
@@ -128,16 +128,18 @@ Result<bool> KueueReader::release_orphans(const api::ObjectKey& job, const std::
   if (workloads_ == nullptr) return false;
   const control::OptionalInformer::Kind kind = workloads_->wanted();
   if (!kind.cache) return false;
-  std::vector<Json> orphans;
+  std::vector<Workload> orphans;
   for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job))) {
-    if (is_orphan(workload_from_json(*object), job_uid)) orphans.push_back(*object);
+    Workload workload = workload_from_json(*object);
+    if (is_orphan(workload, job_uid)) orphans.push_back(std::move(workload));
   }
   if (orphans.empty()) return false;  // in almost every pass: its pods, maybe thousands, are not read then
   std::vector<PodView> views;
   for (const auto& pod : pods.find(job_index_value(job))) views.push_back(*pod);
-  const std::vector<WorkloadWrite> writes = train::release_orphans(orphans, views, job_uid, now);
-  for (const WorkloadWrite& write : writes) {
-    const Result<Json> stored = client_.merge_patch(*kind.resource, {.ns = job.ns, .name = write.name}, write.body);
+  const std::vector<Action> writes = train::release_orphans(orphans, views, job_uid, now);
+  for (const Action& write : writes) {
+    const auto& patch = std::get<PatchObject>(write.what);
+    const Result<Json> stored = client_.merge_patch(*kind.resource, {.ns = job.ns, .name = patch.name}, patch.patch);
     const bool is_gone = !stored.ok() && stored.error().code == ErrorCode::kNotFound;
     if (!stored.ok() && !is_gone) return stored.error();
     if (stored.ok()) assume(*stored, *kind.cache);

@@ -115,7 +115,7 @@ std::string label_of(const api::ObjectMeta& meta, std::string_view name) {
   return it == meta.labels.end() ? "" : it->second;
 }
 
-Workload workload_from_json(const Json& object) {
+Workload workload_from_json(Json object) {
   Workload w;
   w.meta = api::meta_of(object);
   w.queue = text_field(object, {"spec", "queueName"});
@@ -157,6 +157,7 @@ Workload workload_from_json(const Json& object) {
       if (std::find(w.flavors.begin(), w.flavors.end(), name) == w.flavors.end()) w.flavors.push_back(name);
     }
   }
+  w.object = std::move(object);
   return w;
 }
 
@@ -231,10 +232,10 @@ std::string workload_name_of(const api::TrainJob& job) {
   return prebuilt.empty() ? workload_name(job.meta) : prebuilt;
 }
 
-const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
+const Workload* workload_of(const api::TrainJob& job, const KueueView& kueue) {
   const std::string name = workload_name_of(job);
-  for (const Json& object : kueue.workloads) {
-    if (api::meta_of(object).name == name) return &object;
+  for (const Workload& workload : kueue.workloads) {
+    if (workload.meta.name == name) return &workload;
   }
   return nullptr;
 }

@@ -43,18 +43,9 @@ struct WorkloadPriority {
   std::string problem;  // not empty: the class cannot be read; a clause
 };
 
-// What is known of Kueue, as far as a TrainJob is concerned.
-struct KueueView {
-  std::string version;          // of the API that is used: "v1beta2", "v1beta1"; empty: none
-  std::string why_absent;       // a clause, when `version` is empty
-  std::vector<Json> workloads;  // of the TrainJob: its own, those of earlier ones of its name, and its prebuilt one
-  std::map<std::string, std::optional<Json>> flavors;  // by name, those of the admission; nothing: it does not exist
-  std::string flavor_problem;                          // a clause: why they cannot be read; empty: they can
-  std::optional<WorkloadPriority> priority;            // when a Workload is to be made, or has another class
-};
-
 // What the operator reads of a Workload.
 struct Workload {
+  Json object;  // as it was read
   api::ObjectMeta meta;
   std::string queue;
   std::string template_hash;  // of the pods that it was made for; empty: somebody else made it
@@ -83,7 +74,17 @@ struct Workload {
   [[nodiscard]] bool is_evicted() const { return conditions.is_true("Evicted"); }
   [[nodiscard]] bool is_finished() const { return conditions.is_true("Finished"); }
 };
-Workload workload_from_json(const Json& object);
+Workload workload_from_json(Json object);
+
+// What is known of Kueue, as far as a TrainJob is concerned.
+struct KueueView {
+  std::string version;              // of the API that is used: "v1beta2", "v1beta1"; empty: none
+  std::string why_absent;           // a clause, when `version` is empty
+  std::vector<Workload> workloads;  // of the TrainJob: its own, those of earlier ones of its name, and its prebuilt one
+  std::map<std::string, std::optional<Json>> flavors;  // by name, those of the admission; nothing: it does not exist
+  std::string flavor_problem;                          // a clause: why they cannot be read; empty: they can
+  std::optional<WorkloadPriority> priority;            // when a Workload is to be made, or has another class
+};
 
 // Empty when there is no such label.
 std::string label_of(const api::ObjectMeta& meta, std::string_view name);
@@ -108,7 +109,7 @@ std::optional<int64_t> max_execution_seconds(const api::ObjectMeta& job);
 // "trainjob-sasrec-3f9a1", with a hash of the UID: another TrainJob of the same name gets another name.
 std::string workload_name(const api::ObjectMeta& job);
 // The job's Workload among those that are known; nullptr when there is none.
-const Json* workload_of(const api::TrainJob& job, const KueueView& kueue);
+const Workload* workload_of(const api::TrainJob& job, const KueueView& kueue);
 // The name of the job's Workload: of the prebuilt one that a label names, or the job's own.
 std::string workload_name_of(const api::TrainJob& job);
 

@@ -107,15 +107,13 @@ void copy_kueue(KueueView kueue, Observed& o) {
   o.kueue = std::move(kueue);
   o.job.spec.trainer.num_nodes = o.wanted_pods;
   o.job.spec.trainer.num_nodes = num_pods(o.job, o.kueue);
-  const Json* const workload = workload_of(o.job, o.kueue);
+  const Workload* const workload = workload_of(o.job, o.kueue);
   o.admitted_pod = Json::object();
   o.queue_assigns_nodes = false;
-  if (workload == nullptr) return;
-  const Workload seen = workload_from_json(*workload);
-  if (!seen.has_admission) return;
-  o.queue_assigns_nodes = seen.assigns_nodes;
+  if (workload == nullptr || !workload->has_admission) return;
+  o.queue_assigns_nodes = workload->assigns_nodes;
   // A failure (a flavour is missing or cannot be read) is reported by apply_queue.
-  if (Result<Json> added = admitted_pod(seen, o.kueue); added.ok()) o.admitted_pod = *std::move(added);
+  if (Result<Json> added = admitted_pod(*workload, o.kueue); added.ok()) o.admitted_pod = *std::move(added);
 }
 
 }  // namespace lockstep::train

@@ -21,7 +21,6 @@
 #include "operator/train/pod_cleanup.h"
 #include "operator/train/status.h"
 #include "operator/train/success_policy.h"
-#include "operator/train/ttl.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
 
@@ -65,7 +64,7 @@ void scale(PlanState& state) {
   const std::vector<int> removed(state.book.created.lower_bound(wanted), state.book.created.end());
   for (const int node_rank : removed) state.raise_attempt(node_rank);
   std::erase_if(state.book.done, [wanted](int node_rank) { return node_rank >= wanted; });
-  const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
+  const PodView* const pod0 = state.pod0();
   const std::optional<int> num_nodes = num_nodes_to_send(state.observed);
   if (num_nodes && state.report != nullptr && pod0 != nullptr && !pod0->ip.empty()) {
     state.act(SendNumNodes{pod0->ip, *num_nodes}, "the coordinator wants " +
@@ -103,18 +102,16 @@ void decide(PlanState& state) {
 // ttlSecondsAfterFinished. MultiKueue's copy of a job stays: Kueue takes its result over to the manager's cluster,
 // where this time runs, and then deletes the copy.
 void delete_when_its_time_is_over(PlanState& state) {
+  const std::optional<int64_t>& time = state.spec.ttl_seconds_after_finished;
+  if (!time || state.observed.job.meta.labels.count(std::string(kMultiKueueOriginLabel)) > 0) return;
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
-  if (state.observed.job.meta.labels.count(std::string(kMultiKueueOriginLabel)) > 0) return;
-  const Ttl ttl = apply_ttl(state.spec, end, state.now);
-  if (ttl.look_again_at) state.look_again(*ttl.look_again_at);
-  if (ttl.is_over) {
-    state.act(DeleteJob{}, "it finished at " + api::format_time(end) + ", and ttlSecondsAfterFinished is " +
-                               std::to_string(*state.spec.ttl_seconds_after_finished));
-  }
+  if (state.now < end + *time) return state.look_again(end + *time);
+  state.act(DeleteJob{},
+            "it finished at " + api::format_time(end) + ", and ttlSecondsAfterFinished is " + std::to_string(*time));
 }
 
 void plan_after_the_end(PlanState& state) {
-  api::NodeCounts counts = count_pods(state.status_input());
+  api::NodeCounts counts = count_pods(state);
   if (is_finished(state.observed.job.status)) {
     // These counts stay as they were when the job finished: cleaning up pods does not change how they ended.
     counts.succeeded = state.status.nodes.succeeded;
@@ -223,11 +220,11 @@ Plan make_plan(const Observed& observed) {
   state.plan.why = why_ignored(observed);
   if (!state.plan.why.empty()) return std::move(state.plan);
   if (is_finished(state.status)) {
-    look_at_pods(state);
+    assess_pods(state);
     plan_after_the_end(state);
   } else {
     state.status.selector = pod_selector(observed.job.meta.name);
-    look_at_pods(state);
+    assess_pods(state);
     read_report(state);
     decide(state);
     write_conditions(state);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "operator/train/deadline.h"
 #include "operator/train/elastic.h"
 #include "operator/train/health.h"
 #include "operator/train/object_names.h"
@@ -37,7 +36,7 @@ bool is_room_being_made(const PlanState& state) {
 }
 
 bool are_enough_ready(const PlanState& state) {
-  const api::NodeCounts counts = count_pods(state.status_input());
+  const api::NodeCounts counts = count_pods(state);
   return counts.ready + counts.succeeded >= pods_needed(state.spec);
 }
 
@@ -91,12 +90,18 @@ void give_reservation_back(PlanState& state) {
 }
 
 void enforce_deadlines(PlanState& state, const Capacity& capacity) {
-  const Deadline deadline = apply_deadline(state.spec, state.status.start_time.value_or(state.now), state.now);
-  if (deadline.look_again_at) state.look_again(*deadline.look_again_at);
-  if (deadline.passed) return state.fail({"DeadlineExceeded", *deadline.passed});
+  if (const std::optional<int64_t>& time = state.spec.active_deadline_seconds) {
+    const api::UnixSeconds start = state.status.start_time.value_or(state.now);
+    if (state.now >= start + *time) {
+      return state.fail({"DeadlineExceeded", "The job has run for " + std::to_string(state.now - start) + " s, since " +
+                                                 api::format_time(start) + ", and spec.activeDeadlineSeconds is " +
+                                                 std::to_string(*time) + "."});
+    }
+    state.look_again(start + *time);
+  }
 
   if (are_enough_ready(state) || state.book.were_ready) state.book.enough_were_ready = true;
-  const api::NodeCounts counts = count_pods(state.status_input());
+  const api::NodeCounts counts = count_pods(state);
   // What the API server or an admission refuses ends no job. For the reservation of a queued one, the time runs.
   const bool are_refused = are_pods_refused(state);
   const bool has_only_refused = are_refused && state.node_ranks_with_pods.empty();
@@ -114,9 +119,7 @@ void enforce_deadlines(PlanState& state, const Capacity& capacity) {
   if (startup.look_again_at) state.look_again(*startup.look_again_at);
   if (!startup.timed_out || are_refused) return;
   // Why the pods are not ready: the present reason, or that of the previous status if the present one is no problem.
-  StatusInput input = state.status_input();
-  input.is_late = true;
-  ConditionState ready = pods_ready_condition(input);
+  ConditionState ready = pods_ready_condition(state, /*is_late=*/true);
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
   if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
   state.fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});
@@ -139,7 +142,7 @@ void enforce_placement_timeout(PlanState& state, const Capacity& capacity) {
 }
 
 void make_room_for_pod0(PlanState& state) {
-  const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
+  const PodView* const pod0 = state.pod0();
   if (pod0 == nullptr) return;
   // Kueue sends pod 0 to a node of its own choice, and without an admission the deleted pods could not come back.
   if (state.observed.queue_assigns_nodes || !state.queue.no_new_pods.empty()) return;

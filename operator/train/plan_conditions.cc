@@ -44,7 +44,7 @@ void write_suspended(PlanState& state) {
 
 void write_pods_ready(PlanState& state) {
   const std::string reason_before = state.status.conditions.reason_of(api::condition::kPodsReady);
-  const ConditionState condition = pods_ready_condition(state.status_input());
+  const ConditionState condition = pods_ready_condition(state);
   const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
   const bool is_same_answer =  // to another try
       reason_before == kTriedAgain && state.obstacle && before->message.ends_with(state.obstacle->message);
@@ -66,11 +66,11 @@ ConditionState condition_before(const PlanState& state, std::string_view type, c
 }
 
 void write_running(PlanState& state) {
-  const ConditionState running = running_condition(state.status_input());
+  const ConditionState running = running_condition(state);
   state.set(api::condition::kRunning, running);
   state.set(api::condition::kRecovering,
-            recovering_condition(state.status_input(), condition_before(state, api::condition::kRecovering)));
-  state.set(api::condition::kDegraded, degraded_condition(state.status_input(), running));
+            recovering_condition(state, condition_before(state, api::condition::kRecovering)));
+  state.set(api::condition::kDegraded, degraded_condition(state, running));
   if (running.status != api::ConditionStatus::kTrue || state.book.has_stepped) return;
   state.book.has_stepped = true;
   const api::UnixSeconds took = state.now - state.status.start_time.value_or(state.now);
@@ -102,8 +102,8 @@ void write_conditions(PlanState& state) {
     state.set(type, api::ConditionStatus::kFalse, state.is_over ? "OtherEnd" : "NotFinished",
               state.is_over ? "The job has ended otherwise." : "The job has not finished.");
   }
-  state.status.nodes = count_pods(state.status_input());
-  summarise(state.status_input(), state.status);
+  state.status.nodes = count_pods(state);
+  summarise(state, state.status);
 }
 
 }  // namespace lockstep::train

@@ -18,20 +18,9 @@ using api::ConditionStatus;
 
 constexpr std::string_view kBudgetStarting = "BudgetStarting";
 
-const OptionalKind* budgets(const PlanState& state) {
-  const auto kind = state.observed.kinds.find(std::string(kDisruptionBudgets));
-  return kind == state.observed.kinds.end() ? nullptr : &kind->second;
-}
+const OptionalKind* budgets(const PlanState& state) { return state.find_kind(std::string(kDisruptionBudgets)); }
 
-const Json* find_budget(const PlanState& state) {
-  const OptionalKind* const kind = budgets(state);
-  if (kind == nullptr) return nullptr;
-  const auto found = std::find_if(kind->objects.begin(), kind->objects.end(), [&](const Json& object) {
-    const api::ObjectMeta meta = api::meta_of(object);
-    return meta.name == state.observed.job.meta.name && is_controlled_by(meta, state.observed.job.meta);
-  });
-  return found == kind->objects.end() ? nullptr : &*found;
-}
+const Json* find_budget(const PlanState& state) { return state.find_own(budgets(state), state.observed.job.meta.name); }
 
 // Why the job wants no budget now; nullopt: it wants one. Kubernetes would count the missing pods as unavailable, and
 // refuse every eviction.
@@ -52,15 +41,13 @@ std::optional<Obstacle> why_no_budget(const PlanState& state) {
                                          std::to_string(state.observed.wanted_pods) + "."};
 }
 
-const CreateProblem* refusal_of_budget(const PlanState& state) {
-  const auto found =
-      state.observed.problems.find(std::string(kDisruptionBudgetKind) + " " + state.observed.job.meta.name);
-  return found == state.observed.problems.end() ? nullptr : &found->second;
+std::string name_of_budget(const PlanState& state) {
+  return std::string(kDisruptionBudgetKind) + " " + state.observed.job.meta.name;
 }
 
 // As the budget is after this plan, if nobody refuses it.
 ConditionState condition_of(const PlanState& state) {
-  const std::string name = std::string(kDisruptionBudgetKind) + " " + state.observed.job.meta.name;
+  const std::string name = name_of_budget(state);
   const OptionalKind* const kind = budgets(state);
   if (kind != nullptr && !kind->trouble.empty()) {
     return {ConditionStatus::kFalse, "BudgetUnavailable", name + " cannot be made: " + kind->trouble};
@@ -68,7 +55,7 @@ ConditionState condition_of(const PlanState& state) {
   if (kind == nullptr || !kind->is_complete) {
     return {ConditionStatus::kFalse, std::string(kBudgetStarting), "The PodDisruptionBudgets are being read."};
   }
-  const CreateProblem* const refusal = refusal_of_budget(state);
+  const CreateProblem* const refusal = state.problem_of(name_of_budget(state));
   if (find_budget(state) == nullptr && refusal != nullptr) {
     return {ConditionStatus::kFalse, refusal->reason, name + " cannot be made: " + refusal->message};
   }
@@ -88,7 +75,7 @@ void write_condition(PlanState& state, const std::optional<Obstacle>& why_not) {
 }
 
 void create(PlanState& state) {
-  if (const CreateProblem* const refusal = refusal_of_budget(state)) {
+  if (const CreateProblem* const refusal = state.problem_of(name_of_budget(state))) {
     const api::UnixSeconds again = try_again_at(*refusal);
     state.look_again(std::max(again, state.now + 1));
     if (state.now < again) return;

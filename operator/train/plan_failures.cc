@@ -118,7 +118,7 @@ void release_avoided_nodes(PlanState& state) {
 void end_recovery(PlanState& state) {
   if (!state.book.recovering) return;
   const Recovering& recovering = *state.book.recovering;
-  const api::NodeCounts counts = count_pods(state.status_input());
+  const api::NodeCounts counts = count_pods(state);
   const bool trains_again = state.report != nullptr && state.report->is_running() && recovering.generation > 0 &&
                             state.report->generation > recovering.generation &&
                             state.report->read_at >= recovering.since;

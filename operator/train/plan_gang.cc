@@ -23,24 +23,13 @@ bool is_ours(const PlanState& state, const Json& group) {
          pod_group_number(state.observed.job.meta, name_of(group)).has_value();
 }
 
-const OptionalKind* groups(const PlanState& state) {
-  const auto kind = state.observed.kinds.find(pod_group_kind(state.spec));
-  return kind == state.observed.kinds.end() ? nullptr : &kind->second;
-}
+const OptionalKind* groups(const PlanState& state) { return state.find_kind(pod_group_kind(state.spec)); }
 
 std::string current_name(const PlanState& state) {
   return pod_group_name(state.observed.job.meta, state.book.pod_group);
 }
 
-const Json* current_group(const PlanState& state) {
-  const OptionalKind* const kind = groups(state);
-  if (kind == nullptr) return nullptr;
-  const std::string name = current_name(state);
-  const auto group = std::find_if(kind->objects.begin(), kind->objects.end(), [&](const Json& object) {
-    return name_of(object) == name && is_ours(state, object);
-  });
-  return group == kind->objects.end() ? nullptr : &*group;
-}
+const Json* current_group(const PlanState& state) { return state.find_own(groups(state), current_name(state)); }
 
 int gang_size(const PlanState& state) { return std::min(pods_needed(state.spec), state.spec.trainer.num_nodes); }
 
@@ -89,11 +78,8 @@ std::optional<Obstacle> why_no_groups(const PlanState& state) {
     return Obstacle{"PodGroupUnavailable", gang + ", and PodGroups cannot be looked at: " + kind->trouble};
   }
   if (kind->api_version.empty()) {
-    std::string versions;
-    for (const std::string& version : pod_group_versions(state.spec)) {
-      versions.append(versions.empty() ? "" : " or ").append(version);
-    }
-    return Obstacle{"PodGroupUnavailable", gang + ", and the cluster has no PodGroup of " + versions +
+    return Obstacle{"PodGroupUnavailable", gang + ", and the cluster has no PodGroup of " +
+                                               joined(pod_group_versions(state.spec), " or ") +
                                                ", and this operator knows no other version; install or enable it "
                                                "(docs/gangs.md), or suspend the job and choose another gang"};
   }
@@ -260,14 +246,13 @@ bool has_pod_group(PlanState& state) {
     }
     return true;
   }
-  const auto refusal = state.observed.problems.find(name);
-  const bool is_refused = refusal != state.observed.problems.end();
-  if (is_refused && state.is_blocked(refusal->second)) {
-    state.gang_obstacle = state.obstacle_of(refusal->second);
+  const CreateProblem* const refusal = state.problem_of(name);
+  if (refusal != nullptr && state.is_blocked(*refusal)) {
+    state.gang_obstacle = state.obstacle_of(*refusal);
     return false;
   }
   state.act(CreateObject{std::move(desired)}, "the gang's pods are its members");
-  return !is_refused;
+  return refusal == nullptr;
 }
 
 int num_creatable_pods(const PlanState& state) {

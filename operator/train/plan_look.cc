@@ -51,7 +51,7 @@ void retire_pods_of_earlier_specs(PlanState& state) {
   if (has_any) next_pod_group(state);
 }
 
-void look_at_pod(PlanState& state, int node_rank) {
+void assess_pod(PlanState& state, int node_rank) {
   const int attempt = state.attempt_of(node_rank);
   const PodView* const pod = state.observed.pod(node_rank, attempt);
   const bool is_done = state.book.done.count(node_rank) > 0;
@@ -68,7 +68,7 @@ void look_at_pod(PlanState& state, int node_rank) {
   state.current[static_cast<size_t>(node_rank)] = pod;
   state.book.created.insert(node_rank);
   if (is_done) return;
-  std::optional<PodEnd> end = end_of(*pod, state.observed);
+  std::optional<PodEnd> end = find_end(*pod, state.observed);
   if (!end) return;
   if (end->kind != EndKind::kDone) {
     state.failed[static_cast<size_t>(node_rank)] = true;
@@ -79,7 +79,7 @@ void look_at_pod(PlanState& state, int node_rank) {
   if (state.book.first_done_at == 0) state.book.first_done_at = state.now;
 }
 
-void look_for_stuck_pods(PlanState& state) {
+void find_stuck_pods(PlanState& state) {
   const int num_others = static_cast<int>(state.current.size()) - 1;
   int num_started = static_cast<int>(state.book.done.size());
   for (const PodView* const pod : state.current) {
@@ -127,15 +127,15 @@ void copy_figures(PlanState& state, const RunReport& report) {
 
 }  // namespace
 
-void look_at_pods(PlanState& state) {
+void assess_pods(PlanState& state) {
   note_edit(state);
   catch_up_with_pods(state);
   retire_pods_of_earlier_specs(state);
   const int num_nodes = state.spec.trainer.num_nodes;
   state.current.assign(static_cast<size_t>(num_nodes), nullptr);
   state.failed.assign(static_cast<size_t>(num_nodes), false);
-  for (int node_rank = 0; node_rank < num_nodes; ++node_rank) look_at_pod(state, node_rank);
-  look_for_stuck_pods(state);
+  for (int node_rank = 0; node_rank < num_nodes; ++node_rank) assess_pod(state, node_rank);
+  find_stuck_pods(state);
   for (const PodView& pod : state.observed.pods) {
     if (has_ended(pod) || is_lost(pod, state.observed)) continue;
     state.node_ranks_with_pods.insert(pod.node_rank);
@@ -147,7 +147,7 @@ void look_at_pods(PlanState& state) {
 }
 
 void read_report(PlanState& state) {
-  const PodView* const pod0 = state.current.empty() ? nullptr : state.current.front();
+  const PodView* const pod0 = state.pod0();
   if (pod0 == nullptr) return;
   if (state.observed.report && state.observed.report->pod_uid == pod0->meta.uid) {
     copy_figures(state, *state.observed.report);

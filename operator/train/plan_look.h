@@ -7,7 +7,7 @@
 
 namespace lockstep::train {
 
-void look_at_pods(PlanState& state);
+void assess_pods(PlanState& state);
 // Takes the newest report over if it came from the current pod 0, and then, if that pod has ended, the report that
 // its agent left as its termination message.
 void read_report(PlanState& state);

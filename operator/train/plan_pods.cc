@@ -100,7 +100,7 @@ void judge_first_pod(PlanState& state) {
 
 std::string missing_claim(const PlanState& state) {
   if (!state.spec.checkpoint || state.observed.claim_exists.value_or(true)) return {};
-  return text_field(state.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"});
+  return state.spec.checkpoint->claim_name();
 }
 
 // False: pods cannot be created yet, because the object is missing. An object that this pass creates counts as present,
@@ -118,7 +118,7 @@ bool has_object(PlanState& state, const std::string& kind, const std::optional<J
   }
   if (state.is_blocked(name)) return false;
   state.act(CreateObject{std::move(desired)}, "the job's pods need it");
-  return state.observed.problems.count(name) == 0;
+  return state.problem_of(name) == nullptr;
 }
 
 // Do the objects exist that pods need: claim, NetworkPolicy, PodGroup, Service? Pods are created after them, except the
@@ -192,9 +192,8 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
 // The spec of a job that has no pods may be edited while its reason is kInvalidSpec. Another reason is written before a
 // pod is sent again, so that no edit can come between the look at the spec and the pod.
 void announce_another_try(PlanState& state) {
-  const bool creates = std::any_of(state.plan.actions.begin(), state.plan.actions.end(),
-                                   [](const Action& action) { return std::holds_alternative<CreatePod>(action.what); });
-  if (!creates || !state.obstacle || state.obstacle->reason != kInvalidSpec || !state.node_ranks_with_pods.empty())
+  if (!state.creates_pods() || !state.obstacle || state.obstacle->reason != kInvalidSpec ||
+      !state.node_ranks_with_pods.empty())
     return;
   state.obstacle = Obstacle{std::string(kTriedAgain), "it is tried again; the last answer: " + state.obstacle->message};
 }
@@ -258,10 +257,10 @@ const CreateProblem* refusal_of_all_pods(const PlanState& state) {
                                   [&](const auto& problem) { return concerns_all(problem.second); });
   if (!is_any) return nullptr;
   for (const int node_rank : missing_node_ranks(state)) {
-    const auto it = state.observed.problems.find(
-        "pod " + pod_name(state.observed.job.meta.name, node_rank, state.attempt_of(node_rank)));
-    if (it == state.observed.problems.end() || !concerns_all(it->second)) continue;
-    if (last == nullptr || try_again_at(it->second) > try_again_at(*last)) last = &it->second;
+    const CreateProblem* const problem =
+        state.problem_of("pod " + pod_name(state.observed.job.meta.name, node_rank, state.attempt_of(node_rank)));
+    if (problem == nullptr || !concerns_all(*problem)) continue;
+    if (last == nullptr || try_again_at(*problem) > try_again_at(*last)) last = problem;
   }
   return last;
 }

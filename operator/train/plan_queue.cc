@@ -12,30 +12,16 @@
 namespace lockstep::train {
 namespace {
 
-void add(PlanState& state, std::vector<WorkloadWrite> writes) {
-  using Verb = WorkloadWrite::Verb;
-  const std::string version = workload_api_version(state.observed.kueue);
-  for (WorkloadWrite& write : writes) {
-    if (write.verb == Verb::kCreate) {
-      state.act(CreateObject{std::move(write.body)}, std::move(write.why));
-    } else if (write.verb == Verb::kDelete) {
-      state.act(DeleteObject{version, std::string(kWorkloadKind), write.name, write.uid}, std::move(write.why));
-    } else {
-      state.act(PatchObject{version, std::string(kWorkloadKind), write.name, std::move(write.body),
-                            write.verb == Verb::kPatchStatus ? "status" : ""},
-                std::move(write.why));
-    }
-  }
+void add(PlanState& state, std::vector<Action> writes) {
+  for (Action& write : writes) state.plan.actions.push_back(std::move(write));
 }
 
 // Why the last write of the Workload was refused, while it is too early to try again.
 const std::string* write_problem(PlanState& state) {
-  const auto it = state.observed.problems.find("Workload " + workload_name_of(state.observed.job));
-  if (it == state.observed.problems.end()) return nullptr;
-  const api::UnixSeconds again = try_again_at(it->second);
-  if (state.now >= again) return nullptr;
-  state.look_again(again);
-  return &it->second.message;
+  const CreateProblem* const problem = state.problem_of("Workload " + workload_name_of(state.observed.job));
+  if (problem == nullptr || state.now >= try_again_at(*problem)) return nullptr;
+  state.look_again(try_again_at(*problem));
+  return &problem->message;
 }
 
 void apply(PlanState& state, const QueueInput& input) {
@@ -72,11 +58,9 @@ std::optional<api::UnixSeconds> stops_elsewhere_until(const PlanState& state, co
 bool is_complete(const PlanState& state) { return state.status.conditions.is_true(api::condition::kComplete); }
 
 void finish(PlanState& state, int pods_left, const std::string& message) {
-  const Json* const workload = workload_of(state.observed.job, state.observed.kueue);
-  if (workload == nullptr) return;
-  const Workload found = workload_from_json(*workload);
-  if (!is_controlled_by(found.meta, state.observed.job.meta)) return;
-  add(state, finish_workload(found, is_complete(state), message, pods_left > 0, state.now));
+  const Workload* const workload = workload_of(state.observed.job, state.observed.kueue);
+  if (workload == nullptr || !is_controlled_by(workload->meta, state.observed.job.meta)) return;
+  add(state, finish_workload(*workload, is_complete(state), message, pods_left > 0, state.now));
 }
 
 }  // namespace
@@ -107,12 +91,11 @@ void ask_queue(PlanState& state) {
 void write_workload(PlanState& state) {
   const bool says_more = !state.queue.writes.empty();
   add(state, std::exchange(state.queue.writes, {}));
-  const Json* const object = workload_of(state.observed.job, state.observed.kueue);
-  if (says_more || !state.queue.is_queued || !state.queue.may_run || object == nullptr) return;
-  const Workload workload = workload_from_json(*object);
-  if (!workload.is_admitted()) return;
-  const api::NodeCounts counts = count_pods(state.status_input());
-  if (auto write = say_pods_ready(workload, counts.ready + counts.succeeded == counts.desired, state.now)) {
+  const Workload* const workload = workload_of(state.observed.job, state.observed.kueue);
+  if (says_more || !state.queue.is_queued || !state.queue.may_run || workload == nullptr) return;
+  if (!workload->is_admitted()) return;
+  const api::NodeCounts counts = count_pods(state);
+  if (auto write = say_pods_ready(*workload, counts.ready + counts.succeeded == counts.desired, state.now)) {
     add(state, {*std::move(write)});
   }
 }
@@ -135,8 +118,8 @@ void plan_dispatched(PlanState& state) {
   }
   const Result<Json> pod = unadmitted_pod(state.observed);
   // Kueue copies the job to the other cluster once and not again: there it runs as it was when it was admitted.
-  const Json* const object = workload_of(state.observed.job, state.observed.kueue);
-  const Workload workload = object == nullptr ? Workload() : workload_from_json(*object);
+  const Workload* const found = workload_of(state.observed.job, state.observed.kueue);
+  const Workload workload = found == nullptr ? Workload() : *found;
   const bool is_there = workload.is_admitted();
   const std::optional<api::UnixSeconds> stops_until = stops_elsewhere_until(state, workload, pod);
   if (stops_until) state.look_again(*stops_until);

@@ -50,7 +50,7 @@ void PlanState::block_pods(Obstacle why) {
   if (!obstacle) obstacle = std::move(why);
 }
 
-// The server's words are told in the fields of the spec that it was sent a pod of. Except where it names a priority
+// The server's words, with the spec's fields in place of the pod's. Except where it names a priority
 // class of the spec: it does not know by which field.
 Obstacle PlanState::obstacle_of(const CreateProblem& problem) const {
   if (problem.reason == kInvalidSpec) {
@@ -64,11 +64,29 @@ Obstacle PlanState::obstacle_of(const CreateProblem& problem) const {
           is_of_spec ? no_priority_class("PriorityClass", of_spec.name, of_spec.field) : problem.message};
 }
 
-bool PlanState::is_blocked(const std::string& object) {
+const CreateProblem* PlanState::problem_of(const std::string& object) const {
   const auto it = observed.problems.find(object);
-  if (it == observed.problems.end()) return false;
-  const int64_t generation = it->second.generation;
-  return (generation == 0 || generation == observed.job.meta.generation) && is_blocked(it->second);
+  return it == observed.problems.end() ? nullptr : &it->second;
+}
+
+const OptionalKind* PlanState::find_kind(const std::string& crd_name) const {
+  const auto it = observed.kinds.find(crd_name);
+  return it == observed.kinds.end() ? nullptr : &it->second;
+}
+
+const Json* PlanState::find_own(const OptionalKind* kind, const std::string& name) const {
+  if (kind == nullptr) return nullptr;
+  const auto found = std::find_if(kind->objects.begin(), kind->objects.end(), [&](const Json& object) {
+    const api::ObjectMeta meta = api::meta_of(object);
+    return meta.name == name && is_controlled_by(meta, observed.job.meta);
+  });
+  return found == kind->objects.end() ? nullptr : &*found;
+}
+
+bool PlanState::is_blocked(const std::string& object) {
+  const CreateProblem* const problem = problem_of(object);
+  if (problem == nullptr) return false;
+  return (problem->generation == 0 || problem->generation == observed.job.meta.generation) && is_blocked(*problem);
 }
 
 bool PlanState::is_blocked(const CreateProblem& problem) {
@@ -109,20 +127,9 @@ void PlanState::set(std::string_view type, const ConditionState& condition) {
   if (condition.look_again_at) look_again(*condition.look_again_at);
 }
 
-StatusInput PlanState::status_input() const {
-  const bool creates_pods = std::any_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
-    return std::holds_alternative<CreatePod>(action.what);
-  });
-  return StatusInput{.observed = observed,
-                     .book = book,
-                     .current = current,
-                     .failed = failed,
-                     .node_ranks_with_pods = static_cast<int>(node_ranks_with_pods.size()),
-                     .creates_pods = creates_pods,
-                     .obstacle = obstacle,
-                     .suspend = suspend,
-                     .report = report,
-                     .recovered = recovered};
+bool PlanState::creates_pods() const {
+  return std::any_of(plan.actions.begin(), plan.actions.end(),
+                     [](const Action& action) { return std::holds_alternative<CreatePod>(action.what); });
 }
 
 void PlanState::event(bool is_warning, std::string reason, std::string message, std::string action) {

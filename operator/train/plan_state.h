@@ -45,8 +45,8 @@ struct PlanState {
   std::set<int> node_ranks_with_pods;          // node ranks that have a pod, of any attempt, that has not ended
   int pods_left = 0;                           // the number of such pods
   std::map<std::string, int> living_by_group;  // the same by the name of their PodGroup
-  const RunReport* report = nullptr;           // StatusInput::report
-  std::string recovered;                       // StatusInput::recovered
+  const RunReport* report = nullptr;           // a fresh one of the current pod 0; nullptr: there is none
+  std::string recovered;                       // a sentence about a recovery that has just ended; "": there is none
   bool made_no_step = false;                   // pod 0 has ended, and had nothing to do
   SuspendDecision suspend;
   QueueDecision queue;
@@ -60,6 +60,15 @@ struct PlanState {
   // Why the job is kept suspended though its user did not ask for it; nullptr: it is not.
   [[nodiscard]] const Hold* active_hold() const;
 
+  // That of its attempt; nullptr: there is none.
+  [[nodiscard]] const PodView* pod0() const { return current.empty() ? nullptr : current.front(); }
+  // Why the last write of an object ("pod sasrec-0-0") failed; nullptr: it did not.
+  [[nodiscard]] const CreateProblem* problem_of(const std::string& object) const;
+  // A kind that a cluster may lack, by its CRD name; nullptr: the job needs none of it.
+  [[nodiscard]] const OptionalKind* find_kind(const std::string& crd_name) const;
+  // The job's own object of that kind; nullptr: there is none.
+  [[nodiscard]] const Json* find_own(const OptionalKind* kind, const std::string& name) const;
+
   [[nodiscard]] int attempt_of(int node_rank) const { return status.attempt_of(node_rank); }
   // Is the pod of an earlier attempt, or of a rank from numNodes on?
   [[nodiscard]] bool is_old(const PodView& pod) const;
@@ -67,6 +76,7 @@ struct PlanState {
   // any more in this pass.
   void raise_attempt(int node_rank);
 
+  [[nodiscard]] bool creates_pods() const;  // the plan so far
   // Notes why pods cannot be created. The status shows only the first of several reasons.
   void block_pods(Obstacle why);
   // What the status shows of a refused create.
@@ -81,7 +91,6 @@ struct PlanState {
 
   void set(std::string_view type, api::ConditionStatus value, std::string reason, std::string message);
   void set(std::string_view type, const ConditionState& condition);
-  [[nodiscard]] StatusInput status_input() const;
 
   template <typename What>
   void act(What what, std::string why) {

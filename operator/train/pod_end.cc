@@ -23,17 +23,6 @@ constexpr api::UnixSeconds kOutageLookSeconds = 10;
 // Bytes kept of a termination message that is not an agent's report (an agent's has at most 4,096 bytes of JSON).
 constexpr size_t kForeignMessageBytesMax = 512;
 
-PodEnd new_end(EndKind kind, const PodView& pod, api::UnixSeconds time) {
-  PodEnd end;
-  end.kind = kind;
-  end.node_rank = pod.node_rank;
-  end.attempt = pod.attempt;
-  end.pod = pod.meta.name;
-  end.node = pod.node;
-  end.time = time;
-  return end;
-}
-
 // The last lines of a log: the end says more than the beginning.
 std::string tail(const std::string& text) {
   if (text.size() <= kForeignMessageBytesMax) return text;
@@ -176,7 +165,18 @@ PodEnd failed_as_a_pod(const PodView& pod, const Observed& o) {
 
 }  // namespace
 
-std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
+PodEnd new_end(EndKind kind, const PodView& pod, api::UnixSeconds time) {
+  PodEnd end;
+  end.kind = kind;
+  end.node_rank = pod.node_rank;
+  end.attempt = pod.attempt;
+  end.pod = pod.meta.name;
+  end.node = pod.node;
+  end.time = time;
+  return end;
+}
+
+std::optional<PodEnd> find_end(const PodView& pod, const Observed& o) {
   // When the cause is not the program, the kubelet sets the pod's status.reason: Evicted, NodeShutdown, OutOfcpu, …
   const bool has_failed = pod.phase == PodPhase::kFailed && (!pod.reason.empty() || !pod.end);
   const bool is_disrupted = !pod.disruption.empty() || has_failed;

@@ -42,13 +42,15 @@ struct PodEnd {
 // counts as lost at once, unless the report has the pod as a member of the group: the agents' heartbeats are more
 // reliable than the kubelet's. Without one (other launchers have none) it counts as lost only after
 // health.notReadyTimeoutSeconds; and later, when the kubelets of most nodes are silent (kOutageSeconds).
-std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
-// Is its node lost, or is it overdue (pod_view.h)? Then nothing need wait for it. end_of may name another kind of end:
-// Kubernetes marks the pods of a dead node as disrupted, and a trainer may have ended while a sidecar still ran.
+std::optional<PodEnd> find_end(const PodView& pod, const Observed& observed);
+// Is its node lost, or is it overdue (pod_view.h)? Then nothing need wait for it. find_end may name another kind of
+// end: Kubernetes marks the pods of a dead node as disrupted, and a trainer may have ended while a sidecar still ran.
 bool is_lost(const PodView& pod, const Observed& observed);
-// When end_of will count the pod's node as lost if nothing else changes; nullopt: it does so already, or it has no
+// When find_end will count the pod's node as lost if nothing else changes; nullopt: it does so already, or it has no
 // reason to.
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& observed);
+// With what is known of the pod whatever its end.
+PodEnd new_end(EndKind kind, const PodView& pod, api::UnixSeconds time);
 // The end of a pod that was seen before and does not exist any more.
 PodEnd end_of_missing_pod(const std::string& pod, int node_rank, int attempt, api::UnixSeconds now);
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "operator/train/desired_env.h"
 #include "operator/train/kueue_workload.h"
@@ -74,34 +76,24 @@ Status check_pod_fields(const Json& spec, const std::string& path) {
   return invalid(path + ".terminationGracePeriodSeconds", "is " + found(*grace) + ", expected a whole number");
 }
 
-Status check_volumes(const Json& spec, const std::string& path) {
-  if (const Json* volumes = field(spec, {"volumes"}); volumes != nullptr && !volumes->is_null()) {
-    if (!volumes->is_array()) return invalid(path + ".volumes", "is " + found(*volumes) + ", expected a list");
-    for (size_t i = 0; i < volumes->size(); ++i) {
-      const std::string name = text_field((*volumes)[i], {"name"});
-      const bool is_used =
-          name == kCheckpointVolume || name == kSharedMemoryVolume || name == kAgentVolume || name == kTemporaryVolume;
-      if (is_used) {
-        return invalid(indexed(path + ".volumes", i) + ".name", "is \"" + name +
-                                                                    "\", which the operator uses itself; give the "
-                                                                    "volume another name");
-      }
-    }
-  }
+// Calls `check` for each entry of a list that may be absent or null. kInvalid when it is no list.
+Status each_entry(const Json& parent, const char* name, const std::string& path,
+                  const std::function<Status(const Json& entry, const std::string& at)>& check) {
+  const Json* const list = field(parent, {name});
+  if (list == nullptr || list->is_null()) return {};
+  const std::string list_path = path + "." + name;
+  if (!list->is_array()) return invalid(list_path, "is " + found(*list) + ", expected a list");
+  for (size_t i = 0; i < list->size(); ++i) TRY(check((*list)[i], indexed(list_path, i)));
   return {};
 }
 
-Status check_init_containers(const Json& spec, const std::string& path) {
-  const Json* const list = field(spec, {"initContainers"});
-  if (list == nullptr || list->is_null()) return {};
-  if (!list->is_array()) return invalid(path + ".initContainers", "is " + found(*list) + ", expected a list");
-  for (size_t i = 0; i < list->size(); ++i) {
-    if (text_field((*list)[i], {"name"}) != kAgentContainer) continue;
-    return invalid(
-        indexed(path + ".initContainers", i) + ".name",
-        "is \"" + std::string(kAgentContainer) + "\", which the operator uses itself; give the container another name");
-  }
-  return {};
+// No entry of the list may have one of these names.
+Status check_names(const Json& parent, const char* list, const std::string& path,
+                   const std::set<std::string_view>& taken, const std::string& why) {
+  return each_entry(parent, list, path, [&](const Json& entry, const std::string& at) -> Status {
+    const std::string name = text_field(entry, {"name"});
+    return taken.contains(name) ? invalid(at + ".name", "is \"" + name + "\", " + why) : Status();
+  });
 }
 
 Status check_env(const Json& list, const std::string& path, api::Launcher launcher) {
@@ -117,44 +109,25 @@ Status check_env(const Json& list, const std::string& path, api::Launcher launch
   return {};
 }
 
-Status check_ports(const Json& trainer, const std::string& path) {
-  const Json* const ports = field(trainer, {"ports"});
-  if (ports == nullptr || ports->is_null()) return {};
-  if (!ports->is_array()) return invalid(path + ".ports", "is " + found(*ports) + ", expected a list");
-  for (size_t i = 0; i < ports->size(); ++i) {
-    const std::string name = text_field((*ports)[i], {"name"});
-    if (name == "coordinator" || name == "status" || name == "master") {
-      return invalid(indexed(path + ".ports", i) + ".name",
-                     "is \"" + name + "\", a port that the operator names itself; remove it or use another name");
-    }
-  }
-  return {};
-}
-
 Status check_mounts(const Json& trainer, const std::string& path, const api::TrainJobSpec& spec) {
-  const Json* const mounts = field(trainer, {"volumeMounts"});
-  if (mounts == nullptr || mounts->is_null()) return {};
-  if (!mounts->is_array()) return invalid(path + ".volumeMounts", "is " + found(*mounts) + ", expected a list");
-  std::map<std::string, std::string> before;  // place → the path as it is written
+  std::map<std::string, std::string> before;  // mount point → the path as it is written
   const bool has_agent = runs_user_program(spec);
-  for (size_t i = 0; i < mounts->size(); ++i) {
-    const std::string mount_path = text_field((*mounts)[i], {"mountPath"});
-    if (mount_path.empty()) continue;  // the API server refuses it
-    const std::string at = indexed(path + ".volumeMounts", i) + ".mountPath";
-    const std::string place = mount_point(mount_path);
-    if (spec.checkpoint && place == mount_point(spec.checkpoint->mount_path)) {
+  return each_entry(trainer, "volumeMounts", path, [&](const Json& mount, const std::string& entry) -> Status {
+    const std::string mount_path = text_field(mount, {"mountPath"});
+    if (mount_path.empty()) return {};  // the API server refuses it
+    const std::string at = entry + ".mountPath";
+    const std::string point = mount_point(mount_path);
+    if (spec.checkpoint && point == mount_point(spec.checkpoint->mount_path)) {
       return invalid(at, "is \"" + mount_path + "\", where spec.checkpoint.volume is mounted; remove one of the two");
     }
-    if (has_agent && place == kAgentPath) {
+    if (has_agent && point == kAgentPath) {
       return invalid(at, "is \"" + mount_path + "\", where the operator mounts its agent; choose another path");
     }
-    const auto [other, is_first] = before.emplace(place, mount_path);
-    if (!is_first) {
-      return invalid(at, "is \"" + mount_path + "\", where another volume is mounted already (\"" + other->second +
-                             "\"); remove one of the two");
-    }
-  }
-  return {};
+    const auto [other, is_first] = before.emplace(point, mount_path);
+    if (is_first) return {};
+    return invalid(at, "is \"" + mount_path + "\", where another volume is mounted already (\"" + other->second +
+                           "\"); remove one of the two");
+  });
 }
 
 // Ports that the operator itself uses. Given to the agent alone they would leave probe and requests where they were.
@@ -184,7 +157,8 @@ Status check_trainer(const Json& trainer, const std::string& path, const api::Tr
   if (const Json* env = field(trainer, {"env"}); env != nullptr && !env->is_null()) {
     TRY(check_env(*env, path + ".env", spec.trainer.launcher));
   }
-  TRY(check_ports(trainer, path));
+  TRY(check_names(trainer, "ports", path, {"coordinator", "status", "master"},
+                  "a port that the operator names itself; remove it or use another name"));
   TRY(check_mounts(trainer, path, spec));
   for (const char* name : {"resources", "securityContext"}) TRY(object_of(trainer, name, path + "." + name));
   if (spec.trainer.launcher != api::Launcher::kLockstep) return {};
@@ -192,15 +166,9 @@ Status check_trainer(const Json& trainer, const std::string& path, const api::Tr
                          "the agent writes its termination message to the default path; remove it");
 }
 
-Status check_containers(const Json& spec_json, const std::string& path, const api::TrainJobSpec& spec) {
-  const Json* const containers = field(spec_json, {"containers"});
-  if (containers == nullptr || containers->is_null()) return {};
-  const std::string list_path = path + ".containers";
-  if (!containers->is_array()) return invalid(list_path, "is " + found(*containers) + ", expected a list");
+Status check_containers(const Json& pod, const std::string& path, const api::TrainJobSpec& spec) {
   std::set<std::string> names;
-  for (size_t i = 0; i < containers->size(); ++i) {
-    const Json& container = (*containers)[i];
-    const std::string at = indexed(list_path, i);
+  return each_entry(pod, "containers", path, [&](const Json& container, const std::string& at) -> Status {
     if (!container.is_object()) return invalid(at, "is " + found(container) + ", expected an object");
     const std::string name = text_field(container, {"name"});
     if (name.empty()) {
@@ -208,9 +176,8 @@ Status check_containers(const Json& spec_json, const std::string& path, const ap
                                        "\", and sidecars as you like");
     }
     if (!names.insert(name).second) return invalid(at + ".name", "is \"" + name + "\" a second time");
-    if (name == kTrainerContainer) TRY(check_trainer(container, at, spec));
-  }
-  return {};
+    return name == kTrainerContainer ? check_trainer(container, at, spec) : Status();
+  });
 }
 
 }  // namespace
@@ -248,8 +215,10 @@ Status check_pod_template(const api::TrainJobSpec& spec) {
   TRY_ASSIGN(const Json pod, object_of(pod_template, "spec", path));
   TRY(check_pod_fields(pod, path));
   TRY(object_of(pod, "securityContext", path + ".securityContext"));
-  TRY(check_volumes(pod, path));
-  TRY(check_init_containers(pod, path));
+  const std::string is_used = "which the operator uses itself; give the ";
+  TRY(check_names(pod, "volumes", path, {kCheckpointVolume, kSharedMemoryVolume, kAgentVolume, kTemporaryVolume},
+                  is_used + "volume another name"));
+  TRY(check_names(pod, "initContainers", path, {kAgentContainer}, is_used + "container another name"));
   TRY(check_containers(pod, path, spec));
   return check_program(spec);
 }
@@ -266,6 +235,13 @@ int trainer_index(const Json& pod_template) {
     if (text_field(containers[i], {"name"}) == kTrainerContainer) return static_cast<int>(i);
   }
   return -1;
+}
+
+const Json& template_trainer(const api::TrainJobSpec& spec) {
+  static const Json none = Json::object();
+  const int index = trainer_index(spec.trainer.pod_template);
+  if (index < 0) return none;
+  return list_field(spec.trainer.pod_template, {"spec", "containers"})[static_cast<size_t>(index)];
 }
 
 int64_t grace_period_needed(const api::TrainJobSpec& spec) {

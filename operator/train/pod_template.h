@@ -30,6 +30,8 @@ std::string mount_point(const std::string& mount_path);
 
 // The container named `trainer`; -1 when the template has none. Only after check_pod_template.
 int trainer_index(const Json& pod_template);
+// The trainer that the template has; an empty object: it has none.
+const Json& template_trainer(const api::TrainJobSpec& spec);
 
 // The smallest terminationGracePeriodSeconds of a pod: the time for the last checkpoint, and a margin; 0: no minimum. A
 // smaller value in the template is raised to this and not refused, because onSuspendTimeoutSeconds may be raised at any

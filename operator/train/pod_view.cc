@@ -7,6 +7,7 @@
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::train {
@@ -69,7 +70,7 @@ void read_conditions(const Json& pod, PodView& view) {
   }
 }
 
-std::optional<ContainerEnd> end_of_container(const Json& status) {
+std::optional<ContainerEnd> read_end(const Json& status) {
   const Json* const terminated = field(status, {"state", "terminated"});
   if (terminated == nullptr) return std::nullopt;
   return ContainerEnd{.container = text_field(status, {"name"}),
@@ -99,7 +100,7 @@ void read_containers(const Json& pod, PodView& view) {
     view.ready = bool_field(status, {"ready"}) && !is_marked_with_its_node(pod);
     view.started = field(status, {"state", "running"}) != nullptr || field(status, {"state", "terminated"}) != nullptr;
     view.running_since = time_field(status, {"state", "running", "startedAt"});
-    view.end = end_of_container(status);
+    view.end = read_end(status);
   }
   if (!view.end) {
     for (const Json& status : statuses) note_waiting(status, view);
@@ -113,7 +114,7 @@ void read_containers(const Json& pod, PodView& view) {
       view.init_container = text_field(status, {"name"});
       view.init_since = time_field(status, {"state", "running", "startedAt"});
     }
-    const std::optional<ContainerEnd> end = end_of_container(status);
+    const std::optional<ContainerEnd> end = read_end(status);
     if (end && end->exit_code != 0 && view.phase == PodPhase::kFailed) view.end = end;
   }
 }
@@ -191,10 +192,8 @@ PodView view_of_pod(const Json& pod) {
   read_conditions(pod, view);
   if (!view.node.empty()) view.scheduled = true;
   view.pod_group = pod_group_of(pod);
-  for (const Json& gate : list_field(pod, {"spec", "schedulingGates"})) {
-    view.gates.append(view.gates.empty() ? "" : ", ").append(text_field(gate, {"name"}));
-  }
-  view.gates = cut_utf8(view.gates, kPodTextBytesMax);
+  const auto name_of = [](const Json& gate) { return text_field(gate, {"name"}); };
+  view.gates = cut_utf8(joined(list_field(pod, {"spec", "schedulingGates"}), ", ", name_of), kPodTextBytesMax);
   read_containers(pod, view);
   if (view.scheduled && view.started_at == 0) view.is_unprepared = true;
   view.meta.labels.clear();

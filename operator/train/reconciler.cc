@@ -63,7 +63,7 @@ std::string object_text(const std::string& kind, const std::string& name) { retu
 std::string pod_text(const std::string& name) { return object_text("pod", name); }
 
 // Where objects of a kind are on the server, and in which cache.
-struct Place {
+struct ServedKind {
   const kube::Resource& resource;
   control::Cache<Json>& cache;
   std::shared_ptr<control::Cache<Json>> keeps_cache_alive = {};  // of a kind that may go while this is used
@@ -148,12 +148,13 @@ control::EventText text_of(const PlannedEvent& event) {
 }  // namespace
 
 struct Reconciler::Impl {
-  Impl(Parts given_parts, Options given_options) : p(std::move(given_parts)), options(std::move(given_options)) {
+  Impl(Context given_context, Options given_options)
+      : context(std::move(given_context)), options(std::move(given_options)) {
     if (!options.now) options.now = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
     if (!options.may_write) options.may_write = [] { return true; };
-    const auto workloads = p.optional.find(std::string(kWorkloadCrd));
-    kueue.emplace(p.client, workloads == p.optional.end() ? nullptr : workloads->second);
-    if (p.nodes != nullptr) census.emplace(p.pods, *p.nodes);
+    const auto workloads = context.optional.find(std::string(kWorkloadCrd));
+    kueue.emplace(context.client, workloads == context.optional.end() ? nullptr : workloads->second);
+    if (context.nodes != nullptr) census.emplace(context.pods, *context.nodes);
   }
 
   // Releases the Workloads of a TrainJob of this name that is deleted, is being deleted, or was before this one.
@@ -163,7 +164,7 @@ struct Reconciler::Impl {
     std::optional<std::chrono::milliseconds> look_again;
     if (!options.may_write()) return look_again;
     const std::string uid = job == nullptr || job->meta.deletion_time ? "" : job->meta.uid;
-    TRY_ASSIGN(const bool waits, kueue->release_orphans(key, uid, p.pods, options.now()));
+    TRY_ASSIGN(const bool waits, kueue->release_orphans(key, uid, context.pods, options.now()));
     if (waits) look_again = std::chrono::seconds(kReadAgainSeconds);
     return look_again;
   }
@@ -177,14 +178,14 @@ struct Reconciler::Impl {
   }
 
   void forget(const api::ObjectKey& key) {
-    p.progress.forget(key);
-    p.announcer.forget(key);
-    p.metrics.forget(key);
+    context.progress.forget(key);
+    context.announcer.forget(key);
+    context.metrics.forget(key);
     const MutexLock lock(mutex);
     memories.erase(key);
   }
 
-  Parts p;
+  Context context;
   Options options;
   std::optional<KueueReader> kueue;  // made by the constructor
   std::optional<NodeCensus> census;  // likewise, where the operator may read nodes
@@ -197,9 +198,9 @@ namespace {
 // One pass over one job.
 class Pass {
  public:
-  Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
+  Pass(const Reconciler::Context& context, const Reconciler::Options& options, const KueueReader& kueue,
        std::optional<NodeCensus>& census, const api::ObjectKey& key, const JobView& job, Memory& memory)
-      : p_(parts),
+      : context_(context),
         options_(options),
         kueue_(kueue),
         census_(census),
@@ -231,7 +232,7 @@ class Pass {
     if (!written.ok() && written.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
     TRY(written);
     options_.logger.warning("a TrainJob cannot be read", {{"job", api::to_string(key_)}, {"error", why.message}});
-    p_.metrics.show(key_, *status);
+    context_.metrics.show(key_, *status);
     return Outcome{};
   }
 
@@ -247,7 +248,7 @@ class Pass {
     Plan plan = make_plan(observed);
     const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
     follow(observed, status);
-    if (options_.may_write()) p_.announcer.announce(key_, coordinator_news(observed, status));
+    if (options_.may_write()) context_.announcer.announce(key_, coordinator_news(observed, status));
     if (plan.look_again_at)
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
     if (plan.status) {
@@ -270,7 +271,7 @@ class Pass {
       memory_.unwritten_status.reset();
       options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(status)}});
     }
-    p_.metrics.show(key_, status);
+    context_.metrics.show(key_, status);
     // Events are writes, too: an operator that lost the Lease while the status was written must not record any.
     if (options_.may_write()) record_events(observed, plan);
     TRY(carry_out(observed, plan.actions));
@@ -293,36 +294,36 @@ class Pass {
 
   Result<Observed> observe_now() {
     ClusterObjects objects{.job = *job_.job};
-    const auto pods = p_.pods.find(job_index_value(key_));
+    const auto pods = context_.pods.find(job_index_value(key_));
     objects.pods.reserve(pods.size());
     for (const auto& pod : pods) objects.pods.push_back(*pod);
-    objects.service = copy_of(p_.services.get(key_));
-    objects.network_policy = copy_of(p_.network_policies.get(key_));
-    if (p_.nodes != nullptr && p_.nodes->synced()) {
+    objects.service = copy_of(context_.services.get(key_));
+    objects.network_policy = copy_of(context_.network_policies.get(key_));
+    if (context_.nodes != nullptr && context_.nodes->synced()) {
       TRY_ASSIGN(objects.nodes, nodes_of_pods(objects.pods));
     }
     Observed observed = observe(std::move(objects), now_);
     if (memory_.unwritten_status) observed.job.status = *memory_.unwritten_status;
-    look_at_optional_kinds(observed);
+    read_optional_kinds(observed);
     observed.settings = options_.settings;
     observed.first_pod = memory_.first_pod;
     forget_settled_problems(observed);
     observed.problems = memory_.problems;
     observed.missing_pods = memory_.missing_pods;
     observed.sent_num_nodes = memory_.sent_num_nodes;
-    observed.report = p_.progress.newest(key_);
+    observed.report = context_.progress.newest(key_);
     mark_deleted_pods(observed.pods);
     note_deletions(observed.pods);
     count_nodes(observed);
-    TRY(look_for_claim(observed));
+    TRY(read_claim(observed));
     return observed;
   }
 
-  void look_at_optional_kinds(Observed& observed) const {
+  void read_optional_kinds(Observed& observed) const {
     for (const std::string& name : kinds_needed(observed.job)) {
       OptionalKind& seen = observed.kinds[name];
-      const auto informer = p_.optional.find(name);
-      if (informer == p_.optional.end()) continue;
+      const auto informer = context_.optional.find(name);
+      if (informer == context_.optional.end()) continue;
       const control::OptionalInformer::Kind kind = informer->second->wanted();
       seen.is_known = kind.is_known;
       seen.trouble = kind.trouble;
@@ -391,7 +392,7 @@ class Pass {
       if (!pod.scheduled) names.insert(pod.avoids.begin(), pod.avoids.end());
     }
     for (const std::string& name : names) {
-      if (const auto node = p_.nodes->get({.ns = "", .name = name})) {
+      if (const auto node = context_.nodes->get({.ns = "", .name = name})) {
         nodes.emplace(name, *node);
         memory_.missing_nodes.erase(name);
       } else {
@@ -405,25 +406,25 @@ class Pass {
   // the operator has no right to get nodes.
   Status look_up_node(const std::string& name, std::map<std::string, NodeView>& nodes) {
     if (memory_.missing_nodes.count(name) > 0) return {};
-    TRY_ASSIGN(kube::ObjectList found, p_.client.list(kube::nodes(), {.field_selector = "metadata.name=" + name}));
+    TRY_ASSIGN(kube::ObjectList found, context_.client.list(kube::kNodes, {.field_selector = "metadata.name=" + name}));
     if (found.items.empty()) {
       memory_.missing_nodes.insert(name);
     } else {
       nodes.emplace(name, view_of_node(found.items.front()));
-      p_.nodes->assume(std::move(found.items.front()));
+      context_.nodes->assume(std::move(found.items.front()));
     }
     return {};
   }
 
   // Only while pod 0 is still to be made. When a claim is deleted later, the scheduler reports it.
-  Status look_for_claim(Observed& observed) {
+  Status read_claim(Observed& observed) {
     const auto& checkpoint = observed.job.spec.checkpoint;
     const bool has_pod0 = observed.pod(0, observed.job.status.attempt_of(0)) != nullptr;
     if (!checkpoint || has_pod0 || observed.job.spec.suspend) return {};
-    const std::string claim = text_field(checkpoint->volume, {"persistentVolumeClaim", "claimName"});
+    const std::string claim = checkpoint->claim_name();
     if (claim.empty()) return {};
     if (!memory_.claim_exists || memory_.claim_read_at + kClaimKnownSeconds <= now_) {
-      const Result<Json> found = p_.client.get(kube::persistent_volume_claims(), {.ns = key_.ns, .name = claim});
+      const Result<Json> found = context_.client.get(kube::kPersistentVolumeClaims, {.ns = key_.ns, .name = claim});
       if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
       memory_.claim_exists = found.ok();
       memory_.claim_read_at = now_;
@@ -436,14 +437,14 @@ class Pass {
     const PodView* const pod0 = observed.pod(0, status.attempt_of(0));
     const bool answers = pod0 != nullptr && is_trainer_running(*pod0) && !pod0->ip.empty() &&
                          observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
-    if (!answers) return p_.progress.follow(key_, {});
-    p_.progress.follow(key_, {.job_uid = observed.job.meta.uid,
-                              .num_nodes = agents_max(observed),
-                              .pod_uid = pod0->meta.uid,
-                              .port = observed.job.spec.trainer.status_port,
-                              .ip = pod0->ip,
-                              .is_ready = pod0->ready,
-                              .trains = status.conditions.is_true(api::condition::kRunning)});
+    if (!answers) return context_.progress.follow(key_, {});
+    context_.progress.follow(key_, {.job_uid = observed.job.meta.uid,
+                                    .num_nodes = agents_max(observed),
+                                    .pod_uid = pod0->meta.uid,
+                                    .port = observed.job.spec.trainer.status_port,
+                                    .ip = pod0->ip,
+                                    .is_ready = pod0->ready,
+                                    .trains = status.conditions.is_true(api::condition::kRunning)});
   }
 
   // ---- what is written ----
@@ -463,19 +464,19 @@ class Pass {
         {"metadata",
          {{"namespace", key_.ns}, {"name", key_.name}, {"uid", memory_.uid}, {"resourceVersion", job_version_}}},
         {"status", to_json(status)}};
-    Result<Json> stored = p_.client.update(kube::train_jobs(), object, "status");
+    Result<Json> stored = context_.client.update(kube::kTrainJobs, object, "status");
     if (!stored.ok()) return stored.error();
     job_version_ = api::meta_of(*stored).resource_version;
-    p_.jobs.assume(*std::move(stored));
+    context_.jobs.assume(*std::move(stored));
     return {};
   }
 
   // The cache lags behind, perhaps for long (its watch may hang): the next pass plans from what the API server has now.
   Result<Outcome> read_job_again(const Error& conflict) {
-    Result<Json> job = p_.client.get(kube::train_jobs(), key_);
+    Result<Json> job = context_.client.get(kube::kTrainJobs, key_);
     if (!job.ok() && job.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
     if (!job.ok()) return job.error();
-    p_.jobs.assume(*std::move(job));
+    context_.jobs.assume(*std::move(job));
     return Outcome{.learned = true, .lost_race = conflict};
   }
 
@@ -486,8 +487,8 @@ class Pass {
                                          .key = key_,
                                          .uid = meta.uid,
                                          .resource_version = meta.resource_version};
-    for (const PlannedEvent& event : plan.events) p_.events.record(about, text_of(event));
-    for (const Measurement& measurement : plan.measurements) p_.metrics.count(key_, measurement);
+    for (const PlannedEvent& event : plan.events) context_.events.record(about, text_of(event));
+    for (const Measurement& measurement : plan.measurements) context_.metrics.count(key_, measurement);
   }
 
   // Actions of one kind that stand side by side go out together; so do a Service and the first pod of a spec.
@@ -546,7 +547,7 @@ class Pass {
   // other error (the server is in trouble) stops after its chunk. Returns the first error.
   template <typename What>
   Status send_group(std::span<const Action> actions, const std::function<kube::Request(const What&)>& request,
-                    const std::function<Status(const What&, Result<Json>)>& take) {
+                    const std::function<Status(const What&, Result<Json>)>& handle) {
     Status first;
     bool is_in_trouble = false;
     for (size_t begin = 0; begin < actions.size() && !is_in_trouble; begin += kRequestsAtOnceMax) {
@@ -554,12 +555,12 @@ class Pass {
       const size_t end = std::min(begin + kRequestsAtOnceMax, actions.size());
       std::vector<kube::Request> requests;
       for (size_t i = begin; i < end; ++i) requests.push_back(request(std::get<What>(actions[i].what)));
-      std::vector<Result<Json>> answers = p_.client.send_all(requests);
+      std::vector<Result<Json>> answers = context_.client.send_all(requests);
       for (size_t i = begin; i < end; ++i) {
-        const Status taken = take(std::get<What>(actions[i].what), std::move(answers[i - begin]));
-        if (taken.ok()) continue;
-        if (first.ok()) first = taken;
-        is_in_trouble = is_in_trouble || !is_refusal(taken.error());
+        const Status handled = handle(std::get<What>(actions[i].what), std::move(answers[i - begin]));
+        if (handled.ok()) continue;
+        if (first.ok()) first = handled;
+        is_in_trouble = is_in_trouble || !is_refusal(handled.error());
       }
     }
     return first;
@@ -573,9 +574,9 @@ class Pass {
 
   Status create_first_pod(const Observed& observed, const Json* service, const CreatePod& pod) {
     TRY_ASSIGN(const Json object, desired_pod(observed, pod.parameters));
-    std::vector<kube::Request> requests{kube::Create{kube::pods(), object, {.strict_fields = true}}};
-    if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
-    std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    std::vector<kube::Request> requests{kube::Create{kube::kPods, object, {.strict_fields = true}}};
+    if (service != nullptr) requests.emplace_back(kube::Create{kube::kServices, *service});
+    std::vector<Result<Json>> answers = context_.client.send_all(requests);
     creates_at_once_ = 4;  // so that a job of a few pods is made in two rounds
     const Status pod_taken = handle_first_pod(observed, pod, object, std::move(answers.front()));
     if (service != nullptr) TRY(handle_object(observed, *service, std::move(answers.back())));
@@ -604,14 +605,14 @@ class Pass {
     if (!answer.ok() && (concerns_all_pods(answer.error()) || answer.error().code == ErrorCode::kConflict)) {
       is_blocked_ = true;
     }
-    return handle_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
+    return handle_answer(observed, pod_text(pod.name), kube::kPods, object, std::move(answer), context_.pods);
   }
 
   Status look_up_pods(const Observed& observed, std::span<const Action> group) {
     return send_group<LookUpPod>(
         group,
         [&](const LookUpPod& action) -> kube::Request {
-          return kube::Get{kube::pods(), pod_key(action.name)};
+          return kube::Get{kube::kPods, pod_key(action.name)};
         },
         [&](const LookUpPod& action, const Result<Json>& pod) { return handle_looked_up(observed, action, pod); });
   }
@@ -622,7 +623,7 @@ class Pass {
       Json labels = owned_labels(observed.job.meta);
       labels[std::string(kNodeRankLabel)] = std::to_string(action.node_rank);
       labels[std::string(kAttemptLabel)] = std::to_string(action.attempt);
-      return adopt_ours(pod_text(action.name), kube::pods(), *pod, labels, p_.pods);
+      return adopt_ours(pod_text(action.name), kube::kPods, *pod, labels, context_.pods);
     }
     memory_.missing_pods.insert(action.name);
     outcome_.learned = true;
@@ -631,8 +632,8 @@ class Pass {
 
   static bool differs(const Json& stored, const Json& desired) {
     const std::string kind = text_field(desired, {"kind"});
-    if (kind == kube::services().kind) return service_differs(stored, desired);
-    if (kind == kube::network_policies().kind) return network_policy_differs(stored, desired);
+    if (kind == kube::kServices.kind) return service_differs(stored, desired);
+    if (kind == kube::kNetworkPolicies.kind) return network_policy_differs(stored, desired);
     return !has_all(stored["spec"], desired["spec"]);
   }
 
@@ -644,34 +645,34 @@ class Pass {
     return plural + "." + api_version.substr(0, api_version.find('/'));
   }
 
-  Result<Place> place_of(const std::string& api_version, const std::string& kind) const {
-    if (kind == kube::services().kind) return Place{kube::services(), p_.services};
-    if (kind == kube::network_policies().kind) return Place{kube::network_policies(), p_.network_policies};
-    const auto found = p_.optional.find(crd_name(api_version, kind));
-    if (found != p_.optional.end()) {
+  Result<ServedKind> find_kind(const std::string& api_version, const std::string& kind) const {
+    if (kind == kube::kServices.kind) return ServedKind{kube::kServices, context_.services};
+    if (kind == kube::kNetworkPolicies.kind) return ServedKind{kube::kNetworkPolicies, context_.network_policies};
+    const auto found = context_.optional.find(crd_name(api_version, kind));
+    if (found != context_.optional.end()) {
       const control::OptionalInformer::Kind served = found->second->wanted();
       if (served.cache && served.resource->api_version() == api_version) {
-        return Place{*served.resource, *served.cache, served.cache};
+        return ServedKind{*served.resource, *served.cache, served.cache};
       }
     }
     return Error{ErrorCode::kRetry, "the cluster does not have " + kind + " of " + api_version + " any more"};
   }
-  Result<Place> place_of(const Json& object) const {
-    return place_of(text_field(object, {"apiVersion"}), text_field(object, {"kind"}));
+  Result<ServedKind> find_kind(const Json& object) const {
+    return find_kind(text_field(object, {"apiVersion"}), text_field(object, {"kind"}));
   }
 
   Status act(const Observed& observed, const CreateObject& action) {
-    TRY_ASSIGN(const Place place, place_of(action.object));
-    return handle_object(observed, action.object, p_.client.create(place.resource, action.object));
+    TRY_ASSIGN(const ServedKind kind, find_kind(action.object));
+    return handle_object(observed, action.object, context_.client.create(kind.resource, action.object));
   }
 
   Status handle_object(const Observed& observed, const Json& object, Result<Json> answer) {
-    TRY_ASSIGN(const Place place, place_of(object));
+    TRY_ASSIGN(const ServedKind kind, find_kind(object));
     const api::ObjectKey key = api::key_of(object);
-    TRY(handle_answer(observed, object_text(place.resource.kind, key.name), place.resource, object, std::move(answer),
-                      place.cache));
+    TRY(handle_answer(observed, object_text(kind.resource.kind, key.name), kind.resource, object, std::move(answer),
+                      kind.cache));
     // The actions after it need this object: without it they wait for another pass.
-    const control::ObjectPtr made = place.cache.get(key);
+    const control::ObjectPtr made = kind.cache.get(key);
     is_blocked_ = is_blocked_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
     return {};
   }
@@ -679,12 +680,12 @@ class Pass {
   // The object is there, so that the actions after it do not need this one: a refusal (a policy, a field that cannot be
   // changed) stops nothing.
   Status act(const Observed&, const ApplyObject& action) {
-    TRY_ASSIGN(const Place place, place_of(action.object));
-    const Result<Json> stored = p_.client.apply(place.resource, action.object);
+    TRY_ASSIGN(const ServedKind kind, find_kind(action.object));
+    const Result<Json> stored = context_.client.apply(kind.resource, action.object);
     if (!stored.ok() && !is_refusal(stored.error())) return stored.error();
     if (!stored.ok())
-      warn_of_refusal(object_text(place.resource.kind, api::meta_of(action.object).name), stored.error());
-    if (stored.ok()) place.cache.assume(*stored);
+      warn_of_refusal(object_text(kind.resource.kind, api::meta_of(action.object).name), stored.error());
+    if (stored.ok()) kind.cache.assume(*stored);
     // If the answer still differs, something in the cluster changes the object at each write: try again later.
     if (stored.ok() && !differs(*stored, action.object)) {
       outcome_.learned = true;
@@ -700,10 +701,10 @@ class Pass {
   }
 
   Status act(const Observed&, const PatchObject& action) {
-    TRY_ASSIGN(const Place place, place_of(action.api_version, action.kind));
+    TRY_ASSIGN(const ServedKind kind, find_kind(action.api_version, action.kind));
     const api::ObjectKey key{.ns = key_.ns, .name = action.name};
-    const control::ObjectPtr before = place.cache.get(key);
-    const Result<Json> stored = p_.client.merge_patch(place.resource, key, action.patch, action.subresource);
+    const control::ObjectPtr before = kind.cache.get(key);
+    const Result<Json> stored = context_.client.merge_patch(kind.resource, key, action.patch, action.subresource);
     const std::string text = object_text(action.kind, action.name);
     if (!stored.ok() && is_refusal(stored.error()) && stored.error().code != ErrorCode::kNotFound) {
       warn_of_refusal(text, stored.error());
@@ -714,7 +715,7 @@ class Pass {
     if (!stored.ok() && stored.error().code == ErrorCode::kConflict) look_again_within(kConflictRetry);
     if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
     memory_.problems.erase(text);
-    KueueReader::assume(*stored, place.cache);
+    KueueReader::assume(*stored, kind.cache);
     const bool has_changed =
         before == nullptr || api::meta_of(*before).resource_version != api::meta_of(*stored).resource_version;
     outcome_.learned = outcome_.learned || has_changed;
@@ -724,11 +725,11 @@ class Pass {
   }
 
   Status act(const Observed&, const DeleteObject& action) {
-    TRY_ASSIGN(const Place place, place_of(action.api_version, action.kind));
+    TRY_ASSIGN(const ServedKind kind, find_kind(action.api_version, action.kind));
     const api::ObjectKey key{.ns = key_.ns, .name = action.name};
-    const Status deleted = p_.client.remove(place.resource, key, {.uid = action.uid});
+    const Status deleted = context_.client.remove(kind.resource, key, {.uid = action.uid});
     if (!deleted.ok() && !is_gone(deleted.error())) return deleted;
-    place.cache.assume_deleted(key, action.uid);
+    kind.cache.assume_deleted(key, action.uid);
     outcome_.learned = true;
     return {};
   }
@@ -751,12 +752,12 @@ class Pass {
         group,
         [&](const StopServing& action) -> kube::Request {
           return kube::MergePatch{
-              kube::pods(), pod_key(action.name),
+              kube::kPods, pod_key(action.name),
               Json{{"metadata", {{"uid", action.uid}, {"labels", {{std::string(kServingLabel), nullptr}}}}}}};
         },
         [&](const StopServing&, const Result<Json>& stored) -> Status {
           if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
-          p_.pods.assume(*stored);
+          context_.pods.assume(*stored);
           outcome_.learned = true;
           return {};
         });
@@ -766,7 +767,7 @@ class Pass {
     return send_group<DeletePod>(
         group,
         [&](const DeletePod& action) -> kube::Request {
-          return kube::Remove{kube::pods(), pod_key(action.name), {.uid = action.uid}};
+          return kube::Remove{kube::kPods, pod_key(action.name), {.uid = action.uid}};
         },
         [&](const DeletePod& action, const Result<Json>& deleted) -> Status {
           if (deleted.ok()) {
@@ -774,7 +775,7 @@ class Pass {
             return {};
           }
           if (!is_gone(deleted.error())) return deleted.error();
-          p_.pods.assume_deleted(pod_key(action.name), action.uid);
+          context_.pods.assume_deleted(pod_key(action.name), action.uid);
           return {};
         });
   }
@@ -782,8 +783,8 @@ class Pass {
   // Names the resourceVersion that was planned from: if ttlSecondsAfterFinished was raised meanwhile, the delete is
   // refused, and planned again.
   Status act(const Observed& observed, const DeleteJob&) {
-    const Status deleted =
-        p_.client.remove(kube::train_jobs(), key_, {.uid = observed.job.meta.uid, .resource_version = job_version_});
+    const Status deleted = context_.client.remove(kube::kTrainJobs, key_,
+                                                  {.uid = observed.job.meta.uid, .resource_version = job_version_});
     if (!deleted.ok() && deleted.error().code == ErrorCode::kConflict) {
       TRY_ASSIGN(outcome_, read_job_again(deleted.error()));
       return {};
@@ -810,13 +811,14 @@ class Pass {
       std::vector<kube::Request> requests;
       for (const Action& action : batch) {
         TRY_ASSIGN(Json pod, pod_of_rank(observed, common, std::get<CreatePod>(action.what).parameters));
-        requests.emplace_back(kube::Create{kube::pods(), std::move(pod)});
+        requests.emplace_back(kube::Create{kube::kPods, std::move(pod)});
       }
-      std::vector<Result<Json>> answers = p_.client.send_all(requests);
+      std::vector<Result<Json>> answers = context_.client.send_all(requests);
       for (size_t i = 0; i < batch.size(); ++i) {
         if (!answers[i].ok() && concerns_all_pods(answers[i].error())) are_all_refused = true;
-        const Status taken = handle_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::pods(),
-                                           std::get<kube::Create>(requests[i]).object, std::move(answers[i]), p_.pods);
+        const Status taken =
+            handle_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::kPods,
+                          std::get<kube::Create>(requests[i]).object, std::move(answers[i]), context_.pods);
         if (first.ok() && !taken.ok()) first = taken;
       }
     }
@@ -851,7 +853,7 @@ class Pass {
       return {};
     }
     if (error.code != ErrorCode::kExists) return error;
-    const Result<Json> there = p_.client.get(resource, {.ns = key_.ns, .name = api::meta_of(object).name});
+    const Result<Json> there = context_.client.get(resource, {.ns = key_.ns, .name = api::meta_of(object).name});
     if (!there.ok() && there.error().code == ErrorCode::kNotFound) {
       outcome_.learned = true;  // deleted in between: the next pass creates it
       return {};
@@ -862,7 +864,7 @@ class Pass {
       const Json* const labels = field(object, {"metadata", "labels"});
       return adopt_ours(text, resource, *there, labels == nullptr ? Json() : *labels, cache);
     }
-    look_at_namesake(observed, text, api::meta_of(*there));
+    remember_namesake(observed, text, api::meta_of(*there));
     return {};
   }
 
@@ -881,7 +883,7 @@ class Pass {
     TRY(may_write());
     const api::ObjectMeta meta = api::meta_of(there);
     const Json patch{{"metadata", {{"uid", meta.uid}, {"labels", lost}}}};
-    const Result<Json> stored = p_.client.merge_patch(resource, meta.key(), patch);
+    const Result<Json> stored = context_.client.merge_patch(resource, meta.key(), patch);
     if (!stored.ok() && !is_refusal(stored.error())) return is_gone(stored.error()) ? Status() : stored.error();
     remember(label_missing(text, lost,
                            stored.ok()
@@ -893,7 +895,7 @@ class Pass {
     return {};
   }
 
-  void look_at_namesake(const Observed& observed, const std::string& text, const api::ObjectMeta& meta) {
+  void remember_namesake(const Observed& observed, const std::string& text, const api::ObjectMeta& meta) {
     if (is_of_another_run(meta, observed.job.meta)) {
       remember({CreateProblem::Kind::kPreviousRun, text, "PreviousRunTerminating",
                 text + " of an earlier TrainJob of this name is still there; the garbage collector deletes it",
@@ -916,7 +918,7 @@ class Pass {
     at->second = std::move(problem);
   }
 
-  const Reconciler::Parts& p_;
+  const Reconciler::Context& context_;
   const Reconciler::Options& options_;
   const KueueReader& kueue_;
   std::optional<NodeCensus>& census_;
@@ -932,15 +934,15 @@ class Pass {
 
 }  // namespace
 
-Reconciler::Reconciler(Parts parts, Options options)
-    : impl_(std::make_unique<Impl>(std::move(parts), std::move(options))) {}
+Reconciler::Reconciler(Context context, Options options)
+    : impl_(std::make_unique<Impl>(std::move(context), std::move(options))) {}
 Reconciler::~Reconciler() = default;
 
 Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key) {
   Pass::Outcome last;
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
-    const auto job = impl_->p.jobs.get(key);
+    const auto job = impl_->context.jobs.get(key);
     TRY_ASSIGN(const std::optional<std::chrono::milliseconds> look_again, impl_->release_orphans(key, job));
     if (job == nullptr) {
       impl_->forget(key);
@@ -948,7 +950,7 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
     }
     Memory& memory = impl_->memory_of(key, job->meta.uid);
     Result<Pass::Outcome> outcome =
-        Pass(impl_->p, impl_->options, *impl_->kueue, impl_->census, key, *job, memory).run();
+        Pass(impl_->context, impl_->options, *impl_->kueue, impl_->census, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
     if (look_again) last.look_again = std::min(last.look_again.value_or(*look_again), *look_again);

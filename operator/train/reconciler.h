@@ -31,7 +31,7 @@ namespace lockstep::train {
 class Reconciler {
  public:
   // All of them outlive the reconciler.
-  struct Parts {
+  struct Context {
     kube::Client& client;
     control::Cache<JobView>& jobs;
     control::Cache<PodView>& pods;  // with pod_index
@@ -53,7 +53,7 @@ class Reconciler {
     std::function<bool()> may_write;        // false: somebody else leads by now; absent: always
     Logger logger = Logger::silent();
   };
-  Reconciler(Parts parts, Options options);
+  Reconciler(Context context, Options options);
   ~Reconciler();
   Reconciler(const Reconciler&) = delete;
   Reconciler& operator=(const Reconciler&) = delete;

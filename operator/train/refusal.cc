@@ -15,70 +15,51 @@
 namespace lockstep::train {
 namespace {
 
-// A path such as spec.containers[0].resources.limits[nvidia.com/gpu], in parts: "spec", "containers", "[0]", ….
-using Parts = std::vector<std::string>;
+// A path such as spec.containers[0].resources.limits[nvidia.com/gpu], in steps: "spec", "containers", "[0]", ….
+using Steps = std::vector<std::string>;
 
-// The length of the path at the beginning of `text`. Brackets of a list's index or a map's key belong to it; one that
-// the sentence opened before it does not.
-size_t path_length(std::string_view text) {
-  bool is_in_key = false;
-  size_t at = 0;
-  for (; at < text.size(); ++at) {
-    const char c = text[at];
-    if (is_in_key) {
-      is_in_key = c != ']';
-    } else if (c == '[') {
-      is_in_key = true;
-    } else if (std::string_view(" :,\")]").find(c) != std::string_view::npos) {
-      break;
-    }
-  }
-  while (at > 0 && text[at - 1] == '.') --at;
-  return at;
-}
-
-Parts parts_of(std::string_view path) {
-  Parts parts;
-  std::string part;
-  const auto take = [&] {
-    if (!part.empty()) parts.push_back(std::exchange(part, {}));
+Steps steps_of(std::string_view path) {
+  Steps steps;
+  std::string step;
+  const auto end_step = [&] {
+    if (!step.empty()) steps.push_back(std::exchange(step, {}));
   };
   bool is_in_key = false;
   for (const char c : path) {
-    if (c == '[' && !is_in_key) take();
+    if (c == '[' && !is_in_key) end_step();
     if (c == '.' && !is_in_key) {
-      take();
+      end_step();
       continue;
     }
     if (c == '[') is_in_key = true;
-    part.push_back(c);
+    step.push_back(c);
     if (c == ']') {
       is_in_key = false;
-      take();
+      end_step();
     }
   }
-  take();
-  return parts;
+  end_step();
+  return steps;
 }
 
-// The parts from `first` on, to be put behind another path.
-std::string tail(const Parts& parts, size_t first) {
+// The steps from `first` on, to be put behind another path.
+std::string tail(const Steps& steps, size_t first) {
   std::string text;
-  for (size_t i = first; i < parts.size(); ++i) {
-    if (!parts[i].starts_with('[')) text.push_back('.');
-    text.append(parts[i]);
+  for (size_t i = first; i < steps.size(); ++i) {
+    if (!steps[i].starts_with('[')) text.push_back('.');
+    text.append(steps[i]);
   }
   return text;
 }
 
-std::optional<size_t> index_of(const Parts& parts, size_t at) {
-  if (at >= parts.size() || !parts[at].starts_with('[')) return std::nullopt;
-  const std::string_view part = parts[at];
-  const std::optional<int64_t> index = parse_number(part.substr(1, part.size() - 2));
+std::optional<size_t> index_of(const Steps& steps, size_t at) {
+  if (at >= steps.size() || !steps[at].starts_with('[')) return std::nullopt;
+  const std::string_view step = steps[at];
+  const std::optional<int64_t> index = parse_number(step.substr(1, step.size() - 2));
   return index && *index >= 0 ? std::optional(static_cast<size_t>(*index)) : std::nullopt;
 }
 
-std::string key_of(const std::string& part) { return part.starts_with('[') ? part.substr(1, part.size() - 2) : part; }
+std::string key_of(const std::string& step) { return step.starts_with('[') ? step.substr(1, step.size() - 2) : step; }
 
 class Fields {
  public:
@@ -87,85 +68,84 @@ class Fields {
         pod_(pod),
         template_index_(trainer_index(spec.trainer.pod_template)),
         pod_index_(trainer_index(pod)),
-        containers_(list_field(pod, {"spec", "containers"})) {
-    const Json& containers = list_field(spec.trainer.pod_template, {"spec", "containers"});
-    template_trainer_ = template_index_ < 0 ? Json::object() : containers[static_cast<size_t>(template_index_)];
+        containers_(list_field(pod, {"spec", "containers"})),
+        template_trainer_(template_trainer(spec)) {
     trainer_ = pod_index_ < 0 ? Json::object() : containers_[static_cast<size_t>(pod_index_)];
   }
 
   // What the user calls the field.
   [[nodiscard]] std::string name_of(const std::string& path) const {
-    const Parts parts = parts_of(path);
+    const Steps steps = steps_of(path);
     if (path == "metadata.name" || path == "spec.subdomain" || path == "spec.hostname") return "metadata.name";
-    if (parts.size() < 2 || parts[0] != "spec") return of_template(parts);
-    const std::string& name = parts[1];
+    if (steps.size() < 2 || steps[0] != "spec") return of_template(steps);
+    const std::string& name = steps[1];
     if (name == "priorityClassName" && !spec_.scheduling.priority_class_name.empty()) {
       return "spec.scheduling.priorityClassName";
     }
-    const std::optional<size_t> index = index_of(parts, 2);
-    if (name == "containers" && index && static_cast<int>(*index) == pod_index_) return of_trainer(parts);
-    if (name == "volumes" && index) return of_volume(parts, *index);
-    return of_template(parts);
+    const std::optional<size_t> index = index_of(steps, 2);
+    if (name == "containers" && index && static_cast<int>(*index) == pod_index_) return of_trainer(steps);
+    if (name == "volumes" && index) return of_volume(steps, *index);
+    return of_template(steps);
   }
 
  private:
   // What no field of the TrainJob has.
-  [[nodiscard]] static std::string of_pod(const Parts& parts) { return "the pod's " + tail(parts, 0).substr(1); }
+  [[nodiscard]] static std::string of_pod(const Steps& steps) { return "the pod's " + tail(steps, 0).substr(1); }
 
   // An entry of a list that the template lacks is not the user's.
-  [[nodiscard]] std::string of_template(const Parts& parts) const {
+  [[nodiscard]] std::string of_template(const Steps& steps) const {
     const Json* at = &spec_.trainer.pod_template;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const std::optional<size_t> index = index_of(parts, i);
-      if (index && (at == nullptr || (at->is_array() && *index >= at->size()))) return of_pod(parts);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const std::optional<size_t> index = index_of(steps, i);
+      if (index && (at == nullptr || (at->is_array() && *index >= at->size()))) return of_pod(steps);
       if (at == nullptr) continue;
       if (index && at->is_array()) {
         at = &(*at)[*index];
       } else {
-        const auto found = at->is_object() ? at->find(key_of(parts[i])) : at->end();
+        const auto found = at->is_object() ? at->find(key_of(steps[i])) : at->end();
         at = found == at->end() ? nullptr : &*found;
       }
     }
-    return std::string(kTemplatePath) + tail(parts, 0);
+    return std::string(kTemplatePath) + tail(steps, 0);
   }
 
-  // parts: spec, containers, [index of the trainer], ….
-  [[nodiscard]] std::string of_template_trainer(const Parts& parts) const {
+  // steps: spec, containers, [index of the trainer], ….
+  [[nodiscard]] std::string of_template_trainer(const Steps& steps) const {
     const std::string index = template_index_ < 0 ? std::string(kTrainerContainer) : std::to_string(template_index_);
-    return std::string(kTemplatePath) + ".spec.containers[" + index + "]" + tail(parts, 3);
+    return std::string(kTemplatePath) + ".spec.containers[" + index + "]" + tail(steps, 3);
   }
 
-  [[nodiscard]] std::string of_trainer(const Parts& parts) const {
-    if (parts.size() < 4) return of_template_trainer(parts);
-    const std::string& name = parts[3];
+  [[nodiscard]] std::string of_trainer(const Steps& steps) const {
+    if (steps.size() < 4) return of_template_trainer(steps);
+    const std::string& name = steps[3];
     const api::Trainer& fields = spec_.trainer;
     const bool is_field =
         name == "image" || (name == "command" && !fields.command.empty()) || (name == "args" && !fields.args.empty());
-    if (is_field) return "spec.trainer" + tail(parts, 3);
-    if (name == "resources") return of_resources(parts);
-    const std::optional<size_t> index = index_of(parts, 4);
-    if (!index) return of_template_trainer(parts);
-    if (name == "env") return of_variable(parts, *index);
+    if (is_field) return "spec.trainer" + tail(steps, 3);
+    if (name == "resources") return of_resources(steps);
+    const std::optional<size_t> index = index_of(steps, 4);
+    if (!index) return of_template_trainer(steps);
+    if (name == "env") return of_variable(steps, *index);
     const size_t of_user = list_field(template_trainer_, {name}).size();
-    if (*index < of_user) return of_template_trainer(parts);
-    if (name == "volumeMounts") return of_own_mount(parts, *index);
-    return of_pod(parts);
+    if (*index < of_user) return of_template_trainer(steps);
+    if (name == "volumeMounts") return of_own_mount(steps, *index);
+    return of_pod(steps);
   }
 
   // The field of the TrainJob takes precedence, name by name.
-  [[nodiscard]] std::string of_resources(const Parts& parts) const {
+  [[nodiscard]] std::string of_resources(const Steps& steps) const {
     const auto has = [&](const Json& resources) {
-      const Json* const section = parts.size() > 4 ? field(resources, {parts[4]}) : &resources;
+      const Json* const section = steps.size() > 4 ? field(resources, {steps[4]}) : &resources;
       if (section == nullptr) return false;
-      return parts.size() < 6 || !section->is_object() || section->contains(key_of(parts[5]));
+      return steps.size() < 6 || !section->is_object() || section->contains(key_of(steps[5]));
     };
     const Json* const below = field(template_trainer_, {"resources"});
-    if (!has(spec_.trainer.resources_per_node) && below != nullptr && has(*below)) return of_template_trainer(parts);
-    return "spec.trainer.resourcesPerNode" + tail(parts, 4);
+    if (!has(spec_.trainer.resources_per_node) && below != nullptr && has(*below)) return of_template_trainer(steps);
+    return "spec.trainer.resourcesPerNode" + tail(steps, 4);
   }
 
   // In the order of desired_pod: the operator's, those of the template that no field replaces, those of the field.
-  [[nodiscard]] std::string of_variable(const Parts& parts, size_t index) const {
+  [[nodiscard]] std::string of_variable(const Steps& steps, size_t index) const {
     std::vector<size_t> kept;
     const Json& of_template = list_field(template_trainer_, {"env"});
     const std::vector<Json>& of_field = spec_.trainer.env;
@@ -178,25 +158,25 @@ class Fields {
     const size_t all = list_field(trainer_, {"env"}).size();
     const size_t own = all - std::min(all, kept.size() + of_field.size());
     const auto numbered = [](size_t i) { return "[" + std::to_string(i) + "]"; };
-    if (index < own || index >= all) return of_pod(parts);
-    if (index >= own + kept.size()) return "spec.trainer.env" + numbered(index - own - kept.size()) + tail(parts, 5);
-    Parts of_users = parts;
+    if (index < own || index >= all) return of_pod(steps);
+    if (index >= own + kept.size()) return "spec.trainer.env" + numbered(index - own - kept.size()) + tail(steps, 5);
+    Steps of_users = steps;
     of_users[4] = numbered(kept[index - own]);
     return of_template_trainer(of_users);
   }
 
-  [[nodiscard]] std::string of_own_mount(const Parts& parts, size_t index) const {
+  [[nodiscard]] std::string of_own_mount(const Steps& steps, size_t index) const {
     const Json& mounts = list_field(trainer_, {"volumeMounts"});
     const std::string name = index < mounts.size() ? text_field(mounts[index], {"name"}) : std::string();
     if (name == kCheckpointVolume) return "spec.checkpoint.mountPath";
-    return of_pod(parts);
+    return of_pod(steps);
   }
 
-  [[nodiscard]] std::string of_volume(const Parts& parts, size_t index) const {
+  [[nodiscard]] std::string of_volume(const Steps& steps, size_t index) const {
     const Json& volumes = list_field(pod_, {"spec", "volumes"});
     const std::string name = index < volumes.size() ? text_field(volumes[index], {"name"}) : std::string();
-    if (name == kCheckpointVolume) return "spec.checkpoint.volume" + tail(parts, 3);
-    return of_template(parts);
+    if (name == kCheckpointVolume) return "spec.checkpoint.volume" + tail(steps, 3);
+    return of_template(steps);
   }
 
   const api::TrainJobSpec& spec_;
@@ -204,7 +184,7 @@ class Fields {
   int template_index_;
   int pod_index_;
   const Json& containers_;
-  Json template_trainer_;
+  const Json& template_trainer_;
   Json trainer_;
 };
 
@@ -253,7 +233,7 @@ std::vector<std::string> foreign_values(const std::string& words, const Json& po
   return foreign;
 }
 
-bool has(const std::string& words, std::string_view part) { return words.find(part) != std::string::npos; }
+bool has(const std::string& words, std::string_view step) { return words.find(step) != std::string::npos; }
 
 bool mounts_own_shared_memory(const Json& pod) {
   const Json& volumes = list_field(pod, {"spec", "volumes"});
@@ -280,6 +260,24 @@ std::string where_it_comes_from(const std::string& words, const Json& pod) {
 
 }  // namespace
 
+size_t path_length(std::string_view text) {
+  if (!text.starts_with("spec.") && !text.starts_with("metadata.")) return 0;
+  bool is_in_key = false;
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (is_in_key) {
+      is_in_key = c != ']';
+    } else if (c == '[') {
+      is_in_key = true;
+    } else if (std::string_view(" :,\")]").find(c) != std::string_view::npos) {
+      break;
+    }
+  }
+  while (at > 0 && text[at - 1] == '.') --at;
+  return at;
+}
+
 std::string in_words_of_the_spec(const std::string& words, const api::TrainJobSpec& spec, const Json& pod) {
   const Fields fields(spec, pod);
   // A path of the pod begins with one of these, after a space, a quote or a bracket; in what Go says of a value of
@@ -293,15 +291,15 @@ std::string in_words_of_the_spec(const std::string& words, const api::TrainJobSp
       text.append("field ");
       at += dot == std::string_view::npos ? kGoField.size() : dot + 1;
       rest = std::string_view(words).substr(at);
-    } else if (at != 0 && std::string_view(" \"[,(").find(words[at - 1]) == std::string_view::npos) {
+    } else if (at != 0 && kBeforePath.find(words[at - 1]) == std::string_view::npos) {
       text.push_back(words[at++]);
       continue;
     }
-    if (!rest.starts_with("spec.") && !rest.starts_with("metadata.")) {
+    const size_t length = path_length(rest);
+    if (length == 0) {
       if (at < words.size()) text.push_back(words[at++]);
       continue;
     }
-    const size_t length = path_length(rest);
     text.append(fields.name_of(std::string(rest.substr(0, length))));
     at += length;
   }

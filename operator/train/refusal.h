@@ -1,8 +1,9 @@
-// What the API server, or an admission in front of it, says of a pod that it refuses, told in the fields of the
-// TrainJob that the pod was made of. Pure.
+// What the API server, or an admission in front of it, says of a pod that it refuses, with the fields of the
+// TrainJob in place of the pod's. Pure.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "operator/api/trainjob.h"
 #include "runner/base/json.h"
@@ -19,5 +20,11 @@ namespace lockstep::train {
 // What is in none of the fields, because the operator or an admission has added it, is called the pod's. A sentence at
 // the end says where it comes from, if that can be known: a value that was not sent is a LimitRange's or a webhook's.
 std::string in_words_of_the_spec(const std::string& words, const api::TrainJobSpec& spec, const Json& pod);
+
+// Where a path may begin in the server's words: after one of these, or with the words.
+inline constexpr std::string_view kBeforePath = " \"[,(";
+// The length of the path of an object at the beginning of `text`; 0: there is none. Brackets of a list's index or a
+// map's key belong to it; one that the sentence opened before it does not.
+size_t path_length(std::string_view text);
 
 }  // namespace lockstep::train

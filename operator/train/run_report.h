@@ -44,7 +44,7 @@ struct RunReport {
   std::string job;  // its name
   std::string job_namespace;
   std::string job_uid;
-  std::string pod_uid;           // of pod 0 that said it
+  std::string pod_uid;           // of the pod 0 that the report is from
   api::UnixSeconds read_at = 0;  // when it was read
   uint64_t generation = 0;
   std::string phase;   // "Starting", "Running", "Recovering", "Stopping", "Complete", "Failed"
@@ -57,7 +57,7 @@ struct RunReport {
   std::optional<api::JobProgress> progress;  // without metrics, the last checkpoint's step and the time
   std::vector<api::MetricValue> metrics;
   std::optional<int64_t> checkpoint_step;
-  int64_t process_restarts = 0;              // by the agent that said it, since its start
+  int64_t process_restarts = 0;              // by the agent that the report is from, since its start
   std::vector<api::RecentFailure> failures;  // the newest ten, without attempt and host; node -1: not known
   std::optional<SlowestRank> slowest;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
@@ -58,11 +59,7 @@ std::vector<std::string> needed_objects(const api::TrainJobSpec& spec, int node_
 }
 
 std::string needed_text(const std::vector<std::string>& names) {
-  if (names.empty()) return "";
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kNamedObjectsMax); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kNamedObjectsMax) text += " and " + std::to_string(names.size() - kNamedObjectsMax) + " more";
-  return "; its volumes need " + text;
+  return names.empty() ? "" : "; its volumes need " + first_of(names, kNamedObjectsMax);
 }
 
 std::string message_of(const PodView& pod, const Observed& o) {

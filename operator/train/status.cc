@@ -4,11 +4,12 @@
 #include <array>
 
 #include "operator/train/elastic.h"
-#include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
+#include "operator/train/plan_state.h"
 #include "operator/train/slow_start.h"
 #include "operator/train/user_program.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/base/utf8.h"
 
 namespace lockstep::train {
@@ -43,21 +44,17 @@ std::string name_of(const PodView* pod, int node_rank) {
   return pod != nullptr ? pod->meta.name : std::to_string(node_rank);
 }
 
-bool is_done(const StatusInput& input, int node_rank) { return input.book.done.count(node_rank) > 0; }
+bool is_done(const PlanState& state, int node_rank) { return state.book.done.count(node_rank) > 0; }
 
-bool is_ready(const StatusInput& input, int node_rank) {
-  const PodView* const pod = input.current[static_cast<size_t>(node_rank)];
+bool is_ready(const PlanState& state, int node_rank) {
+  const PodView* const pod = state.current[static_cast<size_t>(node_rank)];
   return pod != nullptr && pod->ready && !pod->deleting;
-}
-
-std::string claim_name(const api::TrainJobSpec& spec) {
-  return spec.checkpoint ? text_field(spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"}) : std::string();
 }
 
 // The first obstacle that `why` returns, in the order of the pods' node ranks.
 template <typename Why>
-std::optional<Obstacle> first_obstacle(const StatusInput& input, Why why) {
-  for (const PodView* pod : input.current) {
+std::optional<Obstacle> first_obstacle(const PlanState& state, Why why) {
+  for (const PodView* pod : state.current) {
     if (pod == nullptr || pod->ready) continue;
     if (std::optional<Obstacle> obstacle = why(*pod)) return obstacle;
   }
@@ -71,24 +68,22 @@ struct VolumeWait {
   [[nodiscard]] api::UnixSeconds waiting_is_normal_until() const { return pod.started_at + kVolumeWaitSeconds; }
 };
 
-std::optional<VolumeWait> volume_wait(const StatusInput& input) {
-  const Observed& o = input.observed;
-  const PodView* const pod = input.current.empty() ? nullptr : input.current.front();
-  if (claim_name(o.job.spec).empty() || pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) {
-    return std::nullopt;
-  }
-  for (const PodView& old : o.pods) {
+std::optional<VolumeWait> volume_wait(const PlanState& state) {
+  const PodView* const pod = state.pod0();
+  if (!state.spec.checkpoint || state.spec.checkpoint->claim_name().empty()) return std::nullopt;
+  if (pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) return std::nullopt;
+  for (const PodView& old : state.observed.pods) {
     if (old.node_rank != 0 || old.attempt >= pod->attempt || old.node.empty() || old.node == pod->node) continue;
     return VolumeWait{*pod, old};
   }
   return std::nullopt;
 }
 
-std::optional<Obstacle> volume_obstacle(const StatusInput& input) {
-  const std::optional<VolumeWait> wait = volume_wait(input);
-  if (!wait || wait->waiting_is_normal_until() > input.observed.now) return std::nullopt;
+std::optional<Obstacle> volume_obstacle(const PlanState& state) {
+  const std::optional<VolumeWait> wait = volume_wait(state);
+  if (!wait || wait->waiting_is_normal_until() > state.now) return std::nullopt;
   return Obstacle{"VolumeStillAttached",
-                  "pod " + wait->pod.meta.name + " waits for its volume: claim " + claim_name(input.observed.job.spec) +
+                  "pod " + wait->pod.meta.name + " waits for its volume: claim " + state.spec.checkpoint->claim_name() +
                       " is probably still attached to " + wait->old.node + ", where pod " + wait->old.meta.name +
                       " was lost; Kubernetes detaches it when that node is back, is deleted, or has the taint "
                       "node.kubernetes.io/out-of-service"};
@@ -99,51 +94,48 @@ api::UnixSeconds scheduling_wait_is_normal_until(const PodView& pod) {
 }
 
 // Names the nodes that the job avoids, because the scheduler says only that an affinity does not match.
-std::string avoided_text(const StatusInput& input) {
-  std::string nodes;
-  const int window = input.observed.job.spec.restart_policy.window_seconds;
-  for (const std::string& node : avoided_nodes(input.book, window, input.observed.now)) {
-    nodes += (nodes.empty() ? "" : ", ") + node;
-  }
+std::string avoided_text(const PlanState& state) {
+  const int window = state.spec.restart_policy.window_seconds;
+  const std::string nodes = joined(avoided_nodes(state.book, window, state.now));
   return nodes.empty() ? "" : " (it avoids " + nodes + ", where pods failed because of the node)";
 }
 
-std::optional<Obstacle> pod_obstacle(const StatusInput& input) {
+std::optional<Obstacle> pod_obstacle(const PlanState& state, bool is_late) {
   const auto who = [](const PodView& pod) { return "pod " + pod.meta.name; };
   // Faults of the job itself come first, because only the user can correct them.
-  auto obstacle = first_obstacle(input, [&](const PodView& pod) -> std::optional<Obstacle> {
+  auto obstacle = first_obstacle(state, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (!pod.waiting) return std::nullopt;
     return Obstacle{pod.waiting->reason,
                     who(pod) + ", container " + pod.waiting->container + ": " +
                         (pod.waiting->message.empty() ? pod.waiting->reason : pod.waiting->message)};
   });
   if (obstacle) return obstacle;
-  obstacle = first_obstacle(input, [&](const PodView& pod) -> std::optional<Obstacle> {
+  obstacle = first_obstacle(state, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (pod.scheduled) return std::nullopt;
     if (!pod.gates.empty()) {
       return Obstacle{std::string(kSchedulingGated), who(pod) + " is held back by its scheduling gates (" + pod.gates +
                                                          "); the controller that set them removes them"};
     }
     const bool is_age_known = pod.meta.created != 0;
-    if (!is_age_known || scheduling_wait_is_normal_until(pod) > input.observed.now) return std::nullopt;
+    if (!is_age_known || scheduling_wait_is_normal_until(pod) > state.now) return std::nullopt;
     if (pod.unschedulable.empty()) {
       return Obstacle{"NotScheduled", who(pod) + " waits for a scheduler: none has looked at it"};
     }
-    return Obstacle{"Unschedulable", who(pod) + " cannot be scheduled: " + pod.unschedulable + avoided_text(input)};
+    return Obstacle{"Unschedulable", who(pod) + " cannot be scheduled: " + pod.unschedulable + avoided_text(state)};
   });
-  if (!obstacle) obstacle = volume_obstacle(input);
+  if (!obstacle) obstacle = volume_obstacle(state);
   if (obstacle) return obstacle;
-  const std::optional<SlowStart> slow = find_slow_start(input.current, input.observed, input.is_late);
+  const std::optional<SlowStart> slow = find_slow_start(state.current, state.observed, is_late);
   if (slow && slow->is_unprepared) obstacle = Obstacle{std::string(kContainerCreating), slow->message};
   return obstacle;
 }
 
 // Pod 0 runs a program that is not ready and that no agent has answered for. From the returned time on it is probably
 // no agent at all. nullopt: an agent has answered, or the launcher has none.
-std::optional<api::UnixSeconds> agent_missing_from(const StatusInput& input) {
-  const Observed& o = input.observed;
-  const PodView* const pod = input.current.empty() ? nullptr : input.current.front();
-  if (o.job.spec.trainer.launcher != api::Launcher::kLockstep || input.book.were_ready || pod == nullptr ||
+std::optional<api::UnixSeconds> agent_missing_from(const PlanState& state) {
+  const Observed& o = state.observed;
+  const PodView* const pod = state.pod0();
+  if (o.job.spec.trainer.launcher != api::Launcher::kLockstep || state.book.were_ready || pod == nullptr ||
       pod->ready || pod->running_since == 0 || (o.report && o.report->pod_uid == pod->meta.uid)) {
     return std::nullopt;
   }
@@ -151,41 +143,40 @@ std::optional<api::UnixSeconds> agent_missing_from(const StatusInput& input) {
 }
 
 // When a wait that still counts as normal (for the scheduler, for a volume, for an agent) no longer does.
-std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusInput& input) {
+std::optional<api::UnixSeconds> waiting_is_normal_until(const PlanState& state) {
   std::optional<api::UnixSeconds> until;
-  const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
-  if (const std::optional<VolumeWait> wait = volume_wait(input)) take(wait->waiting_is_normal_until());
-  if (const auto from = agent_missing_from(input); from && *from > input.observed.now) take(*from);
-  for (const PodView* pod : input.current) {
-    if (pod != nullptr && !pod->scheduled) take(scheduling_wait_is_normal_until(*pod));
+  const auto end_by = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
+  if (const std::optional<VolumeWait> wait = volume_wait(state)) end_by(wait->waiting_is_normal_until());
+  if (const auto from = agent_missing_from(state); from && *from > state.now) end_by(*from);
+  for (const PodView* pod : state.current) {
+    if (pod != nullptr && !pod->scheduled) end_by(scheduling_wait_is_normal_until(*pod));
   }
-  if (const auto next = next_slow_start(input.current, input.observed)) take(*next);
+  if (const auto next = next_slow_start(state.current, state.observed)) end_by(*next);
   return until;
 }
 
-std::string ready_of(const StatusInput& input, const api::NodeCounts& counts) {
+std::string ready_of(const PlanState& state, const api::NodeCounts& counts) {
   std::string text = x_of_y(counts.ready, counts.desired) + (counts.desired == 1 ? " pod" : " pods") +
                      (counts.ready == 1 || counts.desired == 1 ? " is ready" : " are ready");
-  if (!input.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
+  if (!state.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
   return text;
 }
 
 // What comes after "0 of 2 pods are ready".
-std::string starting_text(const StatusInput& input, const api::NodeCounts& counts) {
-  if (const auto from = agent_missing_from(input); from && *from <= input.observed.now) {
-    return "; pod " + input.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
-           std::to_string(input.observed.job.spec.trainer.status_port) +
+std::string starting_text(const PlanState& state, const api::NodeCounts& counts, bool is_late) {
+  if (const auto from = agent_missing_from(state); from && *from <= state.now) {
+    return "; pod " + state.current.front()->meta.name + " runs, but no Lockstep agent answers in it (port " +
+           std::to_string(state.spec.trainer.status_port) +
            "): for a program of your own write it into trainer.command; for Lockstep's, let the operator reach that "
            "port "
            "through the network policies.";
   }
-  if (const auto slow = find_slow_start(input.current, input.observed, input.is_late))
-    return "; " + slow->message + ".";
-  if (input.report == nullptr || !input.report->is_loading()) {
+  if (const auto slow = find_slow_start(state.current, state.observed, is_late)) return "; " + slow->message + ".";
+  if (state.report == nullptr || !state.report->is_loading()) {
     if (counts.ready + counts.succeeded > 0) return "; the others start.";
     return counts.desired == 1 ? "; it starts." : "; they start.";
   }
-  const ReportedLoading& loading = *input.report->loading;
+  const ReportedLoading& loading = *state.report->loading;
   if (loading.to_prepare <= 0) return "; the workers load their data.";
   // In percent: a status that changed with each piece would be written every two seconds.
   const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
@@ -194,70 +185,70 @@ std::string starting_text(const StatusInput& input, const api::NodeCounts& count
 
 }  // namespace
 
-api::NodeCounts count_pods(const StatusInput& input) {
+api::NodeCounts count_pods(const PlanState& state) {
   api::NodeCounts counts;
-  counts.desired = input.observed.job.spec.trainer.num_nodes;
-  counts.active = input.node_ranks_with_pods;
-  for (int node_rank = 0; node_rank < static_cast<int>(input.current.size()); ++node_rank) {
-    if (is_done(input, node_rank)) {
+  counts.desired = state.spec.trainer.num_nodes;
+  counts.active = static_cast<int>(state.node_ranks_with_pods.size());
+  for (int node_rank = 0; node_rank < static_cast<int>(state.current.size()); ++node_rank) {
+    if (is_done(state, node_rank)) {
       ++counts.succeeded;
-    } else if (is_ready(input, node_rank)) {
+    } else if (is_ready(state, node_rank)) {
       ++counts.ready;
     }
-    if (input.failed[static_cast<size_t>(node_rank)]) ++counts.failed;
+    if (state.failed[static_cast<size_t>(node_rank)]) ++counts.failed;
   }
   return counts;
 }
 
-ConditionState pods_ready_condition(const StatusInput& input) {
-  const api::NodeCounts counts = count_pods(input);
-  if (input.suspend.forbids_pods()) {
-    return {ConditionStatus::kFalse, "Suspended", input.suspend.message};
+ConditionState pods_ready_condition(const PlanState& state, bool is_late) {
+  const api::NodeCounts counts = count_pods(state);
+  if (state.suspend.forbids_pods()) {
+    return {ConditionStatus::kFalse, "Suspended", state.suspend.message};
   }
-  const std::string ready = ready_of(input, counts);
+  const std::string ready = ready_of(state, counts);
   if (counts.ready + counts.succeeded == counts.desired) {
     return {ConditionStatus::kTrue, "AllPodsReady", ready + "."};
   }
-  std::optional<Obstacle> obstacle = input.obstacle;
-  if (!obstacle) obstacle = pod_obstacle(input);
-  const bool may_be_edited = obstacle && obstacle->reason == kInvalidSpec && input.node_ranks_with_pods == 0;
+  std::optional<Obstacle> obstacle = state.obstacle;
+  if (!obstacle) obstacle = pod_obstacle(state, is_late);
+  const bool may_be_edited = obstacle && obstacle->reason == kInvalidSpec && state.node_ranks_with_pods.empty();
   if (may_be_edited) obstacle->message += "; the spec may be changed now";
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
-  ConditionState condition{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(input, counts)};
-  if (input.book.were_ready) {
-    const auto slow = find_slow_start(input.current, input.observed, input.is_late);
+  ConditionState condition{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(state, counts, is_late)};
+  if (state.book.were_ready) {
+    const auto slow = find_slow_start(state.current, state.observed, is_late);
     condition = {ConditionStatus::kFalse, "PodsNotReady", ready + (slow ? "; " + slow->message : "") + "."};
   }
-  condition.look_again_at = waiting_is_normal_until(input);
+  condition.look_again_at = waiting_is_normal_until(state);
   return condition;
 }
 
-ConditionState running_condition(const StatusInput& input) {
-  const api::TrainJobSpec& spec = input.observed.job.spec;
-  const api::NodeCounts counts = count_pods(input);
+ConditionState running_condition(const PlanState& state) {
+  const api::TrainJobSpec& spec = state.spec;
+  const api::NodeCounts counts = count_pods(state);
   const bool all_ready = counts.ready + counts.succeeded == counts.desired && counts.ready > 0;
-  if (input.suspend.step == SuspendStep::kSuspended) {
+  if (state.suspend.step == SuspendStep::kSuspended) {
     return {ConditionStatus::kFalse, "Suspended", "The job is suspended."};
   }
-  if (input.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
+  if (state.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
   if (spec.trainer.launcher != api::Launcher::kLockstep) {
     if (all_ready) return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; this launcher reports no steps."};
     return {ConditionStatus::kFalse, "PodsNotReady", "Not all pods are ready."};
   }
   // A program of the user's may have no optimizer of PyTorch's, from which its steps would be known.
   const bool has_report_of_steps =
-      input.report != nullptr && input.report->progress && input.report->progress->step > 0;
+      state.report != nullptr && state.report->progress && state.report->progress->step > 0;
   if (runs_user_program(spec) && all_ready && !has_report_of_steps) {
     return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; the program has not reported a step."};
   }
-  if (input.report != nullptr) {
-    const bool has_step = input.report->progress && input.report->progress->step > 0;
-    const bool is_at_work = input.report->is_running() || input.report->is_ending();
+  if (state.report != nullptr) {
+    const bool has_step = state.report->progress && state.report->progress->step > 0;
+    const bool is_at_work = state.report->is_running() || state.report->is_ending();
     if (is_at_work && has_step) {
       return {ConditionStatus::kTrue, "StepCommitted",
-              "Pod 0 reports steps; " + x_of_y(input.report->num_nodes, counts.desired) +
+              "Pod 0 reports steps; " + x_of_y(state.report->num_nodes, counts.desired) +
                   (counts.desired == 1 ? " pod trains" : " pods train") +
-                  (input.book.origin.empty() ? "." : "; the state: " + input.book.origin + ".")};
+                  (state.book.origin.empty() ? "." : "; the state: " + state.book.origin + ".")};
     }
     return {ConditionStatus::kFalse, "NoStepYet", "No step was committed since the group last formed."};
   }
@@ -266,23 +257,23 @@ ConditionState running_condition(const StatusInput& input) {
   return {ConditionStatus::kFalse, "NoStepYet", "No step was reported yet."};
 }
 
-ConditionState recovering_condition(const StatusInput& input, const ConditionState& before) {
-  if (input.book.recovering) {
-    return {ConditionStatus::kTrue, input.book.recovering->reason, input.book.recovering->message};
+ConditionState recovering_condition(const PlanState& state, const ConditionState& before) {
+  if (state.book.recovering) {
+    return {ConditionStatus::kTrue, state.book.recovering->reason, state.book.recovering->message};
   }
-  if (input.report != nullptr && input.report->phase == "Recovering") {
+  if (state.report != nullptr && state.report->phase == "Recovering") {
     return {ConditionStatus::kTrue, "GroupReforms",
-            input.report->reason.empty() ? "The group re-forms." : input.report->reason};
+            state.report->reason.empty() ? "The group re-forms." : state.report->reason};
   }
-  if (!input.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", input.recovered};
+  if (!state.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", state.recovered};
   if (before.reason == "Recovered") return before;
   if (before.reason == "GroupReforms") return {ConditionStatus::kFalse, "Recovered", "The group has re-formed."};
   return {ConditionStatus::kFalse, "NothingToRecover", "Nothing is being recovered."};
 }
 
-ConditionState degraded_condition(const StatusInput& input, const ConditionState& running) {
-  const int desired = input.observed.job.spec.trainer.num_nodes;
-  const RunReport* const report = input.report;
+ConditionState degraded_condition(const PlanState& state, const ConditionState& running) {
+  const int desired = state.spec.trainer.num_nodes;
+  const RunReport* const report = state.report;
   if (running.status != ConditionStatus::kTrue || report == nullptr) {
     return {ConditionStatus::kFalse, "NotDegraded", "Nothing is known to slow the run down."};
   }
@@ -294,7 +285,7 @@ ConditionState degraded_condition(const StatusInput& input, const ConditionState
   if (report->slowest) {
     std::string who = "Rank " + std::to_string(report->slowest->rank);
     if (const int node_rank = report->slowest->node_rank; node_rank >= 0) {
-      const PodView* const pod = pod_at(input.current, node_rank);
+      const PodView* const pod = pod_at(state.current, node_rank);
       who += " in pod " + name_of(pod, node_rank);
       if (pod != nullptr && !pod->node.empty()) who += " on " + pod->node;
     }
@@ -314,8 +305,8 @@ bool is_problem(std::string_view reason) {
   return std::find(kOrdinaryReasons.begin(), kOrdinaryReasons.end(), reason) == kOrdinaryReasons.end();
 }
 
-void summarise(const StatusInput& input, api::TrainJobStatus& status) {
-  const auto take = [&](api::JobPhase phase, std::string_view type) {
+void summarise(const PlanState& state, api::TrainJobStatus& status) {
+  const auto show = [&](api::JobPhase phase, std::string_view type) {
     const api::Condition* const condition = status.conditions.find(type);
     status.phase = phase;
     status.reason = condition->reason;
@@ -323,26 +314,26 @@ void summarise(const StatusInput& input, api::TrainJobStatus& status) {
   };
   using api::JobPhase;
   const api::Conditions& conditions = status.conditions;
-  if (conditions.is_true(api::condition::kComplete)) return take(JobPhase::kComplete, api::condition::kComplete);
-  if (conditions.is_true(api::condition::kFailed)) return take(JobPhase::kFailed, api::condition::kFailed);
-  if (conditions.is_true(api::condition::kSuspended)) return take(JobPhase::kSuspended, api::condition::kSuspended);
-  if (input.suspend.step == SuspendStep::kStopping) {
+  if (conditions.is_true(api::condition::kComplete)) return show(JobPhase::kComplete, api::condition::kComplete);
+  if (conditions.is_true(api::condition::kFailed)) return show(JobPhase::kFailed, api::condition::kFailed);
+  if (conditions.is_true(api::condition::kSuspended)) return show(JobPhase::kSuspended, api::condition::kSuspended);
+  if (state.suspend.step == SuspendStep::kStopping) {
     // It still trains, or writes its checkpoint: the phase stays, and the reason says what is under way.
-    return take(status.phase.value_or(JobPhase::kStarting), api::condition::kSuspended);
+    return show(status.phase.value_or(JobPhase::kStarting), api::condition::kSuspended);
   }
   // The spec may be edited in this phase, with the reason InvalidSpec (manifests/base/crd.yaml): only without pods.
   const bool is_refused =
-      input.obstacle && (input.obstacle->reason == kInvalidSpec || input.obstacle->reason == kTriedAgain);
-  if (is_refused && input.node_ranks_with_pods == 0) return take(JobPhase::kPending, api::condition::kPodsReady);
-  if (conditions.is_true(api::condition::kRecovering)) return take(JobPhase::kRecovering, api::condition::kRecovering);
+      state.obstacle && (state.obstacle->reason == kInvalidSpec || state.obstacle->reason == kTriedAgain);
+  if (is_refused && state.node_ranks_with_pods.empty()) return show(JobPhase::kPending, api::condition::kPodsReady);
+  if (conditions.is_true(api::condition::kRecovering)) return show(JobPhase::kRecovering, api::condition::kRecovering);
   if (conditions.is_true(api::condition::kRunning)) {
     const bool is_degraded = conditions.is_true(api::condition::kDegraded);
-    return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
+    return show(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
   }
   // A status that is written before its pods are created says Starting already, so that no second write has to.
-  const bool has_pods = std::any_of(input.current.begin(), input.current.end(), [](const PodView* p) { return p; });
-  const bool starts = has_pods || is_refused || (input.creates_pods && !input.obstacle);
-  take(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
+  const bool has_pods = std::any_of(state.current.begin(), state.current.end(), [](const PodView* p) { return p; });
+  const bool starts = has_pods || is_refused || (state.creates_pods() && !state.obstacle);
+  show(starts ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
 }
 
 Result<std::optional<api::TrainJobStatus>> status_of_unreadable(const Json& object, const Error& why,

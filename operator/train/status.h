@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "operator/api/trainjob.h"
-#include "operator/train/bookkeeping.h"
 #include "operator/train/observed.h"
-#include "operator/train/suspend.h"
 #include "runner/base/result.h"
 
 namespace lockstep::train {
+
+struct PlanState;
 
 // Something that keeps pods from being made.
 struct Obstacle {
@@ -22,22 +22,7 @@ struct Obstacle {
   std::string message;
 };
 
-// The input of the functions below, besides the previous status.
-struct StatusInput {
-  const Observed& observed;
-  const Bookkeeping& book;
-  std::vector<const PodView*> current;  // by node rank 0 … numNodes-1: the pod of its attempt, or nullptr
-  std::vector<bool> failed;             // by node rank: its pod ended badly and is not replaced
-  int node_ranks_with_pods = 0;         // node ranks with a pod that has not ended, old attempts included
-  bool creates_pods = false;            // this plan does
-  std::optional<Obstacle> obstacle;
-  SuspendDecision suspend;
-  const RunReport* report = nullptr;  // a fresh one of the current pod 0; nullptr: there is none
-  std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
-  bool is_late = false;               // the job fails now, so that no wait is normal any more
-};
-
-api::NodeCounts count_pods(const StatusInput& input);
+api::NodeCounts count_pods(const PlanState& state);
 
 // A condition without its type.
 struct ConditionState {
@@ -46,12 +31,13 @@ struct ConditionState {
   std::string message;
   std::optional<api::UnixSeconds> look_again_at = {};  // when it changes although nothing else does
 };
-ConditionState pods_ready_condition(const StatusInput& input);
+// `is_late`: the job fails now, so that no wait is normal any more.
+ConditionState pods_ready_condition(const PlanState& state, bool is_late = false);
 // Is a step known to have been committed since the group last formed?
-ConditionState running_condition(const StatusInput& input);
+ConditionState running_condition(const PlanState& state);
 // After a recovery the condition keeps its reason and message, those of `before`.
-ConditionState recovering_condition(const StatusInput& input, const ConditionState& before);
-ConditionState degraded_condition(const StatusInput& input, const ConditionState& running);
+ConditionState recovering_condition(const PlanState& state, const ConditionState& before);
+ConditionState degraded_condition(const PlanState& state, const ConditionState& running);
 ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before);
 
 // The reason of PodsReady while pods have scheduling gates, by which a queue, for example, holds them back.
@@ -70,7 +56,7 @@ inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
 bool is_problem(std::string_view pods_ready_reason);
 
 // phase, reason and message, from the conditions.
-void summarise(const StatusInput& input, api::TrainJobStatus& status);
+void summarise(const PlanState& state, api::TrainJobStatus& status);
 
 // The status of a TrainJob that cannot be read because of its spec (`why`): PodsReady is False, with why. nullopt: it
 // says so already, the job has ended, or it is another controller's. kInvalid when its status cannot be read either.

@@ -88,19 +88,13 @@ bool may_move(const PodView& pod, const std::vector<const PodView*>& current, co
 }
 
 PodEnd end_of_stuck_pod(const PodView& pod, int num_started, int num_others, const Observed& o) {
-  PodEnd end;
-  end.kind = EndKind::kNotStarted;
-  end.node_rank = pod.node_rank;
-  end.attempt = pod.attempt;
-  end.pod = pod.meta.name;
-  end.node = pod.node;
+  PodEnd end = new_end(EndKind::kNotStarted, pod, o.now);
   end.reason = "NotStarted";
   end.pod_reasons = {"NotStarted"};
   end.message = "it has not started within " + std::to_string(o.now - pod.scheduled_at) +
                 " s of being scheduled (the limit is a third of health.startupTimeoutSeconds), and " +
                 std::to_string(num_started) + " of the " + std::to_string(num_others) + " other pods have";
   if (pod.waiting) end.message += ": " + pod.waiting->reason + ": " + pod.waiting->message;
-  end.time = o.now;
   return end;
 }
 

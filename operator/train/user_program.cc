@@ -40,8 +40,8 @@ Words words_of(const api::TrainJobSpec& spec, const std::vector<std::string>& ow
   Words found{own, std::string("spec.trainer.") + name};
   const int index = trainer_index(spec.trainer.pod_template);
   if (!own.empty() || index < 0) return found;
-  const Json& trainer = list_field(spec.trainer.pod_template, {"spec", "containers"})[static_cast<size_t>(index)];
-  for (const Json& word : list_field(trainer, {name})) found.words.push_back(word.is_string() ? word : Json(""));
+  for (const Json& word : list_field(template_trainer(spec), {name}))
+    found.words.push_back(word.is_string() ? word : Json(""));
   if (found.words.empty()) return found;
   found.path = std::string(kTemplatePath) + ".spec.containers[" + std::to_string(index) + "]." + name;
   return found;
@@ -110,7 +110,7 @@ Json resources_of_init(const Json& trainer) {
   return resources;
 }
 
-// As whoever the trainer runs, with no rights.
+// The init container runs as the trainer's user, without capabilities and without writing to its own image.
 Json security_of_init(const Json& trainer) {
   Json security{{"allowPrivilegeEscalation", false},
                 {"capabilities", {{"drop", Json::array({"ALL"})}}},

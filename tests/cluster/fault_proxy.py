@@ -1,5 +1,5 @@
 """Between the operator and the real API server: answers instead of it, delays it, loses its answers, cuts and holds its
-watches.
+watches, and ends the operator after its n-th write.
 
 The proxy ends TLS with the API server's own certificate, so a client needs a bearer token, as in a pod:
 kubeconfig_of_service_account() makes a kubeconfig that leads through it. What no fault concerns is passed on as it is.
@@ -36,6 +36,11 @@ class Request:
     def is_write(self):
         return self.method != "GET"
 
+    @property
+    def is_change(self):
+        """A write of an object; Events and Leases, which other threads of the operator write, do not count."""
+        return self.is_write and not {"events", "leases"} & set(self.path.split("/"))
+
 
 @dataclasses.dataclass
 class Fault:
@@ -59,6 +64,9 @@ class FaultProxy:
         self.flowing = threading.Event()  # cleared: events of watches are held back
         self.flowing.set()
         self.tear = False
+        self.changes = 0  # that have succeeded, while somebody counts them
+        self.kill_at = None  # (so many changes, the function that ends the client)
+        self.turn = threading.Lock()  # of the changes that are counted
         self.tls_in = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.tls_in.load_cert_chain(*control_plane.certificates.server)
         self.tls_out = ssl.create_default_context(cafile=control_plane.certificates.ca)
@@ -122,6 +130,11 @@ class FaultProxy:
     def release_watches(self):
         self.flowing.set()
 
+    def kill_after(self, changes, kill):
+        """From now on changes are passed on one after the other, and counted. When so many have succeeded, `kill()` ends
+        the client, before it hears of the last one; no other is passed on."""
+        self.kill_at = (changes, kill)
+
     def take_fault(self, request):
         with self.lock:
             for fault in self.faults:
@@ -173,7 +186,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             fault = None
         if fault and fault.status:
             self.answer_instead(request, fault)
-            return
+        elif self.proxy.kill_at and request.is_change:
+            with self.proxy.turn:
+                is_over = self.proxy.changes >= self.proxy.kill_at[0]
+                self.cut() if is_over else self.forward(request, body, fault)
+        else:
+            self.forward(request, body, fault)
+
+    def forward(self, request, body, fault):
         try:
             headers = {k: v for k, v in self.headers.items() if k.lower() not in NOT_PASSED_ON}
             self.upstream.request(self.command, self.path, body or None, headers)
@@ -183,6 +203,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             else:
                 text = answer.read()
                 self.proxy.note(request, 0 if fault else answer.status)
+                if self.proxy.kill_at and request.is_change and answer.status < 300:
+                    self.proxy.changes += 1
+                    if self.proxy.changes == self.proxy.kill_at[0]:
+                        self.proxy.kill_at[1]()
                 if fault:
                     self.cut()
                 else:

@@ -12,7 +12,6 @@ from processes import Process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|: runtime error: ")
-KILLED_BY_FAULT = 9  # the exit code of --exit_after_writes
 OPERATOR = ("lockstep-system", "lockstep-operator")  # its ServiceAccount, and its Lease
 
 

@@ -4,32 +4,37 @@ is made twice, none is lost. The scenarios of gangs are in test_gangs.py, those 
 `make test` takes the first, the middle and the last n of each scenario; --scenario all (make e2e) takes all. Cases of one
 scenario run one after the other, each in a namespace of its own, with leader election off.
 """
+import contextlib
+import signal
+
 import pytest
 
 from fake_kubelet import Exit
-from operator_process import KILLED_BY_FAULT
+from fault_proxy import FaultProxy
+from operator_process import OPERATOR
 from train_jobs import Jobs
 
 UNHARMED = 1_000_000  # writes after which the operator would die: counted, and never reached
 
 
 class ScenarioRun:
-    """One run of a scenario: what a user does and what the pods do, with an operator that may die meanwhile. `start`:
-    the fixture `operator`, for the namespace of `api`."""
+    """One run of a scenario: what a user does and what the pods do, with an operator that dies after so many writes.
+    `start`: the fixture `operator`, for the namespace of `api`; `proxy`: a FaultProxy that counts the writes."""
 
     jobs_type = Jobs
 
-    def __init__(self, api, kubelet, start, exit_after_writes):
+    def __init__(self, api, kubelet, start, proxy, dies_after):
         self.api, self.kubelet = api, kubelet
         self.jobs = self.jobs_type(api)
         self.made = []  # names of pods in the order of their making: none may be there twice
         self.start = start
-        self.operator = start(wait=False, exit_after_writes=exit_after_writes)
+        proxy.kill_after(dies_after, lambda: self.operator.send_signal(signal.SIGKILL))
+        self.operator = start(wait=False, kubeconfig=proxy.kubeconfig_of_service_account(*OPERATOR))
         self.deaths = 0
 
     def look_after_the_operator(self):
         if not self.operator.is_running():
-            assert self.operator.wait() == KILLED_BY_FAULT, self.operator.log()
+            assert self.operator.wait() == -signal.SIGKILL, self.operator.log()
             self.deaths += 1
             self.operator = self.start(wait=False)
 
@@ -157,41 +162,37 @@ def chosen(writes, everything):
     return list(range(1, writes + 1)) if everything else sorted({1, (writes + 1) // 2, writes})
 
 
-def count_writes(process):
-    """How many writes an operator made that was never killed. It says so when it is asked to end."""
-    process.terminate()
-    return next(record["writes"] for record in process.records() if record["msg"] == "counted writes")
-
-
 @pytest.fixture
 def try_each_death(control_plane, api, kubelet, operator, request):
     """try_each_death(scenario, run_type=ScenarioRun): kills the operator after each of the chosen writes, and compares the
     end with that of a run without a death."""
     namespaces = []
 
-    def run(scenario, run_type, exit_after_writes):
+    @contextlib.contextmanager
+    def run(scenario, run_type, dies_after):
         namespace = control_plane.make_namespace(f"{api.namespace[:40]}-{control_plane.number()}")
         namespaces.append(namespace)
-        scenario_run = run_type(type(api)(control_plane, namespace), kubelet,
-                                lambda **flags: operator(namespace=namespace, **flags), exit_after_writes)
-        scenario(scenario_run)
-        scenario_run.until(scenario_run.is_settled, "rest")
-        return scenario_run
+        with FaultProxy(control_plane) as proxy:
+            scenario_run = run_type(type(api)(control_plane, namespace), kubelet,
+                                    lambda **flags: operator(namespace=namespace, **flags), proxy, dies_after)
+            scenario(scenario_run)
+            scenario_run.until(scenario_run.is_settled, "rest")
+            yield scenario_run, proxy
+            scenario_run.operator.kill()
+            scenario_run.clear()
 
     def try_each(scenario, run_type=ScenarioRun):
-        undisturbed = run(scenario, run_type, UNHARMED)
-        expected = undisturbed.result()
-        writes = count_writes(undisturbed.operator)
-        undisturbed.clear()
+        with run(scenario, run_type, UNHARMED) as (undisturbed, proxy):
+            expected = undisturbed.result()
+            undisturbed.operator.terminate()
+            writes = proxy.changes
         tried = chosen(writes, request.config.getoption("--scenario") == "all")
         print(f"{scenario.__name__}: {writes} writes; dies after {tried}; the end is {expected}")
         for after in tried:
-            scenario_run = run(scenario, run_type, after)
-            # Two changes that are seen together are one write: there may be fewer than in the first run.
-            assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
-            assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
-            scenario_run.operator.kill()
-            scenario_run.clear()
+            with run(scenario, run_type, after) as (scenario_run, _):
+                # Two changes that are seen together are one write: there may be fewer than in the first run.
+                assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+                assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
 
     yield try_each
     for namespace in namespaces:

@@ -1,6 +1,6 @@
 // Any bytes as a TrainJob's file: reading, defaults and validation never crash; what is valid can be read, stays valid
-// with its defaults and keeps its meaning on the way to JSON and back. As a file for people, every finding stands
-// within the text, and what has none makes pods.
+// with its defaults, and its status keeps its meaning on the way to JSON and back. As a file for people, every finding
+// stands within the text, and what has none makes pods.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -31,21 +31,17 @@ void check_valid(const Json& written) {
   const auto job = api::trainjob_from_json(stored);
   require(job.ok());
   Json again = stored;
-  again["spec"] = api::to_json(job->spec);
   again["status"] = api::to_json(job->status);
   const auto back = api::trainjob_from_json(again);
   require(back.ok());
   // As text: what is preserved unknown may hold a NaN, which equals nothing.
-  require(dump_line(api::to_json(back->spec)) == dump_line(again["spec"]));
   require(dump_line(api::to_json(back->status)) == dump_line(again["status"]));
 }
 
-std::optional<manifest::ArgsProblem> check_args(const manifest::TrainerArgs& of) {
-  const std::optional<ArgumentProblem> problem =
-      check_arguments({.arguments = of.args, .ranks = of.ranks, .environment = of.environment}, all_workload_flags());
-  if (!problem) return std::nullopt;
-  require(!problem->index || *problem->index < of.args.size());
-  return manifest::ArgsProblem{problem->index, problem->message, problem->is_of_environment};
+std::optional<ArgumentProblem> check_args(const AgentCommand& command) {
+  const std::optional<ArgumentProblem> problem = check_arguments(command, all_workload_flags());
+  require(!problem || !problem->index || *problem->index < command.arguments.size());
+  return problem;
 }
 
 void check_file(std::string_view text) {

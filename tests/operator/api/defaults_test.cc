@@ -35,7 +35,7 @@ TEST(Defaults, of_the_schema_are_those_of_the_cpp_types) {
   const auto b = trainjob_from_json(stored);
   ASSERT_TRUE(a.ok()) << a.error().message;
   ASSERT_TRUE(b.ok()) << b.error().message;
-  EXPECT_EQ(to_json(a->spec), to_json(b->spec));
+  EXPECT_TRUE(a->spec == b->spec);
 }
 
 TEST(Defaults, are_whole_after_one_pass) {

@@ -135,16 +135,10 @@ TEST(TrainJob, reads_every_field) {
   EXPECT_EQ(job->status.recent_failures.at(0).rank, 2);
 }
 
-TEST(TrainJob, spec_and_status_survive_json) {
+TEST(TrainJob, status_survives_json) {
   Json object = yaml(kFull);
   const auto job = trainjob_from_json(object);
   ASSERT_TRUE(job.ok()) << job.error().message;
-  EXPECT_EQ(to_json(job->spec), [&] {
-    Json spec = object["spec"];  // as it was, with the one default that kFull leaves out
-    spec["restartPolicy"]["rules"][1]["avoidNode"] = false;
-    return spec;
-  }());
-
   const Json status = to_json(job->status);
   object["status"] = status;
   const auto again = trainjob_from_json(object);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "operator/control/resource_version.h"
-#include "operator/control/token_bucket.h"
 
 namespace lockstep::control {
 namespace {
@@ -45,27 +44,6 @@ TEST(ResourceVersion, is_a_number_or_opaque) {
   for (const char* opaque : {"", "18446744073709551616", "12a", "a", "-1", "1.0", " 1"}) {
     EXPECT_EQ(version_number(opaque), std::nullopt) << opaque;
   }
-}
-
-TEST(TokenBucket, gives_its_burst_and_then_one_per_interval) {
-  Clock::time_point now{};
-  TokenBucket bucket(3, seconds(10), now);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.take(now));
-  EXPECT_FALSE(bucket.take(now));
-  now += milliseconds(9999);
-  EXPECT_FALSE(bucket.take(now));
-  now += milliseconds(2);
-  EXPECT_TRUE(bucket.take(now));
-  EXPECT_FALSE(bucket.take(now));
-}
-
-TEST(TokenBucket, never_holds_more_than_its_burst) {
-  Clock::time_point now{};
-  TokenBucket bucket(2, seconds(1), now);
-  now += std::chrono::hours(100);
-  EXPECT_TRUE(bucket.take(now));
-  EXPECT_TRUE(bucket.take(now));
-  EXPECT_FALSE(bucket.take(now));
 }
 
 }  // namespace

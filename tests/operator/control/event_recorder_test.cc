@@ -31,7 +31,7 @@ class EventRecorderTest : public ::testing::Test {
   }
   // The Events about the job.
   std::vector<Json> events() const {
-    std::vector<Json> events = server_->list(kube::events());
+    std::vector<Json> events = server_->list(kube::kEvents);
     std::erase_if(events, [](const Json& event) { return event["involvedObject"]["name"] != "job"; });
     return events;
   }
@@ -86,7 +86,7 @@ TEST_F(EventRecorderTest, an_answer_that_was_lost_does_not_count_twice) {
   std::atomic<bool> once{true};
   server_->intercept([&](const kube::HttpRequest& request) -> Answer {
     if (request.method != "POST" || !once.exchange(false)) return std::nullopt;
-    server_->put(kube::events(), Json::parse(request.body));
+    server_->put(kube::kEvents, Json::parse(request.body));
     return std::nullopt;
   });
   {
@@ -102,7 +102,7 @@ TEST_F(EventRecorderTest, an_event_whose_life_is_over_is_made_again) {
   EventRecorder recorder(client_, options());
   recorder.record(kJob, text("it runs"));
   ASSERT_TRUE(wait_for_count(1));
-  server_->remove(kube::events(), api::key_of(events()[0]));
+  server_->remove(kube::kEvents, api::key_of(events()[0]));
   recorder.record(kJob, text("it runs"));
   recorder.record(kJob, text("it runs"));
   EXPECT_TRUE(wait_for_count(2, recorder)) << "the two that no Event tells of";
@@ -143,7 +143,7 @@ TEST_F(EventRecorderTest, writes_what_waits_at_the_end) {
     recorder.record(kJob, text("it runs"));  // due in ten seconds
     for (int i = 0; i < 10; ++i) recorder.record(kJob, text("message " + std::to_string(i)));
   }
-  const std::vector<Json> events = server_->list(kube::events());
+  const std::vector<Json> events = server_->list(kube::kEvents);
   EXPECT_EQ(events.size(), 11U);
   int total = 0;
   for (const Json& event : events) total += event["count"].get<int>();
@@ -174,7 +174,7 @@ TEST_F(EventRecorderTest, begins_nothing_after_two_seconds_of_flushing) {
     ASSERT_TRUE(said_.wait_until([](const auto& lines) { return lines.size() == 20; }));
     away = false;
   }
-  EXPECT_EQ(server_->list(kube::events()).size(), 2U);
+  EXPECT_EQ(server_->list(kube::kEvents).size(), 2U);
 }
 
 TEST_F(EventRecorderTest, takes_records_from_many_threads) {
@@ -189,7 +189,7 @@ TEST_F(EventRecorderTest, takes_records_from_many_threads) {
     }
   }
   int total = 0;
-  for (const Json& event : server_->list(kube::events())) total += event["count"].get<int>();
+  for (const Json& event : server_->list(kube::kEvents)) total += event["count"].get<int>();
   EXPECT_EQ(total, 2000);
 }
 

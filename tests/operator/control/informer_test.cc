@@ -29,7 +29,7 @@ class InformerTest : public ::testing::Test {
   }
 
   std::unique_ptr<Informer<Json>> informer(Informer<Json>::Options options = {}) {
-    auto result = std::make_unique<Informer<Json>>(client_, kube::pods(), std::move(options));
+    auto result = std::make_unique<Informer<Json>>(client_, kube::kPods, std::move(options));
     result->on_change([this](const Cache<Json>::Change& change) {
       const api::ObjectKey key = api::key_of(change.before ? *change.before : *change.after);
       journal_.write((!change.before ? "+" : !change.after ? "-" : "~") + key.name);
@@ -43,8 +43,8 @@ class InformerTest : public ::testing::Test {
 };
 
 TEST_F(InformerTest, fills_the_cache_and_tells_of_every_object_of_the_first_list) {
-  server_->put(kube::pods(), pod("a"));
-  server_->put(kube::pods(), pod("b"));
+  server_->put(kube::kPods, pod("a"));
+  server_->put(kube::kPods, pod("b"));
   const auto informer = this->informer();
   informer->start();
   ASSERT_TRUE(informer->wait_until_synced(kPatience));
@@ -57,12 +57,12 @@ TEST_F(InformerTest, follows_what_happens_on_the_server) {
   const auto informer = this->informer();
   informer->start();
   ASSERT_TRUE(server_->wait_for_watches(1));
-  server_->put(kube::pods(), pod("a"));
+  server_->put(kube::kPods, pod("a"));
   ASSERT_TRUE(journal_.wait_for("+a"));
-  server_->put(kube::pods(), pod("a"));
+  server_->put(kube::kPods, pod("a"));
   ASSERT_TRUE(journal_.wait_for("~a"));
-  EXPECT_EQ(*informer->cache().get({"ns", "a"}), *server_->get(kube::pods(), {"ns", "a"}));
-  server_->remove(kube::pods(), {"ns", "a"});
+  EXPECT_EQ(*informer->cache().get({"ns", "a"}), *server_->get(kube::kPods, {"ns", "a"}));
+  server_->remove(kube::kPods, {"ns", "a"});
   ASSERT_TRUE(journal_.wait_for("-a"));
   EXPECT_EQ(informer->cache().size(), 0U);
 }
@@ -72,7 +72,7 @@ TEST_F(InformerTest, a_watch_that_is_cut_goes_on_where_it_was) {
   informer->start();
   for (int i = 1; i <= 20; ++i) {
     ASSERT_TRUE(server_->wait_for_watches(1));
-    server_->put(kube::pods(), pod("p" + std::to_string(i)));
+    server_->put(kube::kPods, pod("p" + std::to_string(i)));
     server_->cut_watches();
     ASSERT_TRUE(journal_.wait_for("+p" + std::to_string(i)));
   }
@@ -81,8 +81,8 @@ TEST_F(InformerTest, a_watch_that_is_cut_goes_on_where_it_was) {
 }
 
 TEST_F(InformerTest, lists_again_when_its_version_is_gone_and_tells_what_differs) {
-  server_->put(kube::pods(), pod("a"));
-  server_->put(kube::pods(), pod("b"));
+  server_->put(kube::kPods, pod("a"));
+  server_->put(kube::kPods, pod("b"));
   Journal problems;
   const auto informer =
       this->informer({.on_problem = [&](const ReflectorProblem& problem) { problems.write(problem.reason); }});
@@ -90,8 +90,8 @@ TEST_F(InformerTest, lists_again_when_its_version_is_gone_and_tells_what_differs
   std::atomic<bool> away{true};
   server_->intercept([&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (request.query.find("watch=1") == std::string::npos || !away.exchange(false)) return std::nullopt;
-    server_->remove(kube::pods(), {"ns", "a"});
-    server_->put(kube::pods(), pod("c"));
+    server_->remove(kube::kPods, {"ns", "a"});
+    server_->put(kube::kPods, pod("c"));
     server_->compact();
     return std::nullopt;
   });
@@ -106,17 +106,17 @@ TEST_F(InformerTest, a_bookmark_saves_it_from_listing_again) {
   const auto informer = this->informer();
   informer->start();
   ASSERT_TRUE(server_->wait_for_watches(1));
-  server_->put(kube::nodes(), {{"metadata", {{"name", "other"}}}});
+  server_->put(kube::kNodes, {{"metadata", {{"name", "other"}}}});
   server_->compact();
   server_->send_bookmarks();
   server_->cut_watches();
-  server_->put(kube::pods(), pod("b"));
+  server_->put(kube::kPods, pod("b"));
   ASSERT_TRUE(journal_.wait_for("+b"));
   EXPECT_EQ(server_->count(kList), 1);
 }
 
 TEST_F(InformerTest, asks_until_the_server_answers_and_says_what_is_wrong) {
-  server_->put(kube::pods(), pod("a"));
+  server_->put(kube::kPods, pod("a"));
   std::atomic<int> refusals{3};
   server_->intercept([&](const kube::HttpRequest&) -> std::optional<Result<kube::HttpResponse>> {
     if (refusals-- <= 0) return std::nullopt;
@@ -142,7 +142,7 @@ TEST_F(InformerTest, an_answer_that_is_no_list_is_asked_for_again) {
     if (!once.exchange(false)) return std::nullopt;
     return kube::HttpResponse{.status = 200, .headers = {}, .body = "<html>"};
   });
-  server_->put(kube::pods(), pod("a"));
+  server_->put(kube::kPods, pod("a"));
   informer->start();
   ASSERT_TRUE(informer->wait_until_synced(kPatience));
   EXPECT_EQ(server_->count(kList), 2);
@@ -156,20 +156,20 @@ TEST_F(InformerTest, a_frame_that_cannot_be_read_means_a_new_list) {
   ASSERT_TRUE(server_->wait_for_watches(1));
   server_->send_to_watches("{\"type\":\"ADDED\",\n");
   ASSERT_TRUE(problems.wait_for("Corrupt"));
-  server_->put(kube::pods(), pod("a"));
+  server_->put(kube::kPods, pod("a"));
   ASSERT_TRUE(journal_.wait_for("+a"));
   EXPECT_EQ(server_->count(kList), 2);
 }
 
 TEST_F(InformerTest, an_object_that_leaves_the_selection_is_gone) {
-  server_->put(kube::pods(), pod("a", "x"));
-  server_->put(kube::pods(), pod("b", "y"));
+  server_->put(kube::kPods, pod("a", "x"));
+  server_->put(kube::kPods, pod("b", "y"));
   const auto informer = this->informer({.ns = "ns", .label_selector = "job=x"});
   informer->start();
   ASSERT_TRUE(journal_.wait_for("+a"));
   ASSERT_TRUE(server_->wait_for_watches(1));
-  server_->put(kube::pods(), pod("a", "y"));
-  server_->put(kube::pods(), pod("b", "x"));
+  server_->put(kube::kPods, pod("a", "y"));
+  server_->put(kube::kPods, pod("b", "x"));
   ASSERT_TRUE(journal_.wait_for("+b"));
   EXPECT_EQ(journal_.lines(), (Journal::Lines{"+a", "-a", "+b"}));
 }
@@ -184,7 +184,7 @@ TEST_F(InformerTest, trims_and_indexes_what_it_keeps) {
        .index = [](const Json& object) { return std::vector<std::string>{object["metadata"]["labels"]["job"]}; }});
   Json big = pod("a", "x");
   big["spec"]["bulk"] = std::string(1000, 'x');
-  server_->put(kube::pods(), big);
+  server_->put(kube::kPods, big);
   informer->start();
   ASSERT_TRUE(informer->wait_until_synced(kPatience));
   ASSERT_EQ(informer->cache().find("x").size(), 1U);
@@ -202,7 +202,7 @@ TEST_F(InformerTest, is_not_synced_before_a_list_has_arrived) {
 }
 
 TEST_F(InformerTest, stopping_ends_a_quiet_watch_and_leaves_the_cache) {
-  server_->put(kube::pods(), pod("a"));
+  server_->put(kube::kPods, pod("a"));
   const auto informer = this->informer();
   informer->start();
   ASSERT_TRUE(server_->wait_for_watches(1));

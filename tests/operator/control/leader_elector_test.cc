@@ -41,7 +41,7 @@ class LeaderElectorTest : public ::testing::Test {
     return result;
   }
   std::string holder() const {
-    const std::optional<Json> lease = server_->get(kube::leases(), kKey);
+    const std::optional<Json> lease = server_->get(kube::kLeases, kKey);
     return lease ? lease_record(*lease).holder : "none";
   }
   kube::Client client(const std::string& name) { return {server_, {.user_agent = name, .retry_for = milliseconds(0)}}; }
@@ -104,7 +104,7 @@ TEST_F(LeaderElectorTest, the_second_follows_the_first_that_gave_the_lease_back)
   a.stop_and_join();
   ASSERT_TRUE(journal_.wait_for("b started"));
   EXPECT_TRUE(b.is_leader());
-  EXPECT_EQ(lease_record(*server_->get(kube::leases(), kKey)).transitions, 1);
+  EXPECT_EQ(lease_record(*server_->get(kube::kLeases, kKey)).transitions, 1);
 }
 
 TEST_F(LeaderElectorTest, a_leader_that_is_cut_off_stops_before_another_one_starts) {

@@ -78,7 +78,7 @@ class ClientByScript : public ::testing::Test {
 
 TEST_F(ClientByScript, get_reads_one_object) {
   transport_->then(200, pod("x").dump());
-  const Result<Json> object = client().get(pods(), {"team-a", "x"});
+  const Result<Json> object = client().get(kPods, {"team-a", "x"});
   ASSERT_TRUE(object.ok()) << object.error().message;
   EXPECT_EQ(*object, pod("x"));
   EXPECT_EQ(request(0).method, "GET");
@@ -92,19 +92,19 @@ TEST_F(ClientByScript, get_reads_one_object) {
 TEST_F(ClientByScript, create_posts_to_the_objects_own_namespace) {
   transport_->then(201, pod("x").dump());
   transport_->then(201, pod("x").dump());
-  ASSERT_TRUE(client().create(pods(), pod("x")).ok());
+  ASSERT_TRUE(client().create(kPods, pod("x")).ok());
   EXPECT_EQ(request(0).method, "POST");
   EXPECT_EQ(request(0).path, "/api/v1/namespaces/team-a/pods");
   EXPECT_EQ(request(0).query, "fieldManager=lockstep-operator");
   EXPECT_EQ(request(0).headers.at("Content-Type"), "application/json");
   EXPECT_EQ(Json::parse(request(0).body), pod("x"));
-  ASSERT_TRUE(client().create(pods(), pod("x"), {.strict_fields = true}).ok());
+  ASSERT_TRUE(client().create(kPods, pod("x"), {.strict_fields = true}).ok());
   EXPECT_EQ(request(1).query, "fieldManager=lockstep-operator&fieldValidation=Strict");
 }
 
 TEST_F(ClientByScript, apply_is_a_server_side_apply) {
   transport_->then(200, pod("x").dump());
-  ASSERT_TRUE(client().apply(pods(), pod("x")).ok());
+  ASSERT_TRUE(client().apply(kPods, pod("x")).ok());
   EXPECT_EQ(request(0).method, "PATCH");
   EXPECT_EQ(request(0).path, "/api/v1/namespaces/team-a/pods/x");
   EXPECT_EQ(request(0).query, "fieldManager=lockstep-operator&force=true");
@@ -115,11 +115,11 @@ TEST_F(ClientByScript, apply_is_a_server_side_apply) {
 TEST_F(ClientByScript, update_replaces_and_patch_merges) {
   transport_->then(200, pod("x").dump());
   transport_->then(200, pod("x").dump());
-  ASSERT_TRUE(client().update(pods(), pod("x"), "status").ok());
+  ASSERT_TRUE(client().update(kPods, pod("x"), "status").ok());
   EXPECT_EQ(request(0).method, "PUT");
   EXPECT_EQ(request(0).path, "/api/v1/namespaces/team-a/pods/x/status");
   const Json patch = {{"metadata", {{"resourceVersion", "7"}, {"labels", {{"a", nullptr}}}}}};
-  ASSERT_TRUE(client().merge_patch(pods(), {"team-a", "x"}, patch, "status").ok());
+  ASSERT_TRUE(client().merge_patch(kPods, {"team-a", "x"}, patch, "status").ok());
   EXPECT_EQ(request(1).method, "PATCH");
   EXPECT_EQ(request(1).headers.at("Content-Type"), "application/merge-patch+json");
   EXPECT_EQ(Json::parse(request(1).body), patch);
@@ -129,11 +129,11 @@ TEST_F(ClientByScript, update_replaces_and_patch_merges) {
 TEST_F(ClientByScript, remove_carries_its_preconditions) {
   transport_->then(200, pod("x").dump());
   transport_->then(200, failure(200, ""));
-  ASSERT_TRUE(client().remove(pods(), {"team-a", "x"}).ok());
+  ASSERT_TRUE(client().remove(kPods, {"team-a", "x"}).ok());
   EXPECT_EQ(request(0).method, "DELETE");
   EXPECT_EQ(Json::parse(request(0).body),
             Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"})"));
-  ASSERT_TRUE(client().remove(pods(), {"team-a", "x"}, {.uid = "u-1", .resource_version = "7"}).ok());
+  ASSERT_TRUE(client().remove(kPods, {"team-a", "x"}, {.uid = "u-1", .resource_version = "7"}).ok());
   EXPECT_EQ(Json::parse(request(1).body),
             Json::parse(R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background",
                             "preconditions":{"uid":"u-1","resourceVersion":"7"}})"));
@@ -143,12 +143,12 @@ TEST_F(ClientByScript, objects_without_a_name_or_a_namespace_are_not_sent) {
   Json nameless = pod("");
   Json homeless = pod("x");
   homeless["metadata"].erase("namespace");
-  EXPECT_EQ(client().create(pods(), nameless).error().message, "create pods in team-a: metadata.name is missing");
-  EXPECT_EQ(client().apply(pods(), homeless).error().message, "apply pods x: metadata.namespace is missing");
-  EXPECT_EQ(client().update(pods(), Json("x")).error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(client().create(kPods, nameless).error().message, "create pods in team-a: metadata.name is missing");
+  EXPECT_EQ(client().apply(kPods, homeless).error().message, "apply pods x: metadata.namespace is missing");
+  EXPECT_EQ(client().update(kPods, Json("x")).error().code, ErrorCode::kInvalid);
   const std::vector<Json> objects = {nameless, pod("y")};
   transport_->then(201, pod("y").dump());
-  const auto answers = client().send_all(creates_of(pods(), objects));
+  const auto answers = client().send_all(creates_of(kPods, objects));
   EXPECT_EQ(answers[0].error().code, ErrorCode::kInvalid);
   EXPECT_TRUE(answers[1].ok());
   EXPECT_THAT(transport_->requests, SizeIs(1));
@@ -159,16 +159,16 @@ TEST_F(ClientByScript, discovery_says_what_is_served) {
   transport_->then(200, R"({"kind":"APIResourceList","resources":[{"name":"others"},7]})");
   transport_->then(404, "404 page not found\n");
   transport_->then(403, failure(403, "Forbidden"));
-  EXPECT_TRUE(*client().serves(train_jobs()));
-  EXPECT_FALSE(*client().serves(train_jobs()));
-  EXPECT_FALSE(*client().serves(train_jobs()));
-  EXPECT_EQ(client().serves(train_jobs()).error().code, ErrorCode::kForbidden);
+  EXPECT_TRUE(*client().serves(kTrainJobs));
+  EXPECT_FALSE(*client().serves(kTrainJobs));
+  EXPECT_FALSE(*client().serves(kTrainJobs));
+  EXPECT_EQ(client().serves(kTrainJobs).error().code, ErrorCode::kForbidden);
   EXPECT_EQ(request(0).path, "/apis/lockstep.dev/v1");
 }
 
 TEST_F(ClientByScript, the_schemas_of_a_group_are_its_openapi_document) {
   transport_->then(200, R"({"openapi":"3.0.0","components":{"schemas":{}}})");
-  const Result<Json> document = client().openapi(train_jobs());
+  const Result<Json> document = client().openapi(kTrainJobs);
   ASSERT_TRUE(document.ok()) << document.error().message;
   EXPECT_TRUE(document->contains("components"));
   EXPECT_EQ(request(0).path, "/openapi/v3/apis/lockstep.dev/v1");
@@ -178,7 +178,7 @@ TEST_F(ClientByScript, the_schemas_of_a_group_are_its_openapi_document) {
 
 TEST_F(ClientByScript, a_list_of_what_the_server_does_not_know_names_the_crd) {
   transport_->then(404, "404 page not found\n");
-  const Result<ObjectList> list = client().list(train_jobs(), {.ns = "team-a"});
+  const Result<ObjectList> list = client().list(kTrainJobs, {.ns = "team-a"});
   ASSERT_FALSE(list.ok());
   EXPECT_EQ(list.error().code, ErrorCode::kNotFound);
   EXPECT_EQ(list.error().message,
@@ -190,7 +190,7 @@ TEST_F(ClientByScript, a_list_comes_in_pages_with_the_kind_in_every_item) {
   transport_->then(200, page({"a", "b"}, "10", "to=ken"));
   transport_->then(200, page({"c"}, "10"));
   const Result<ObjectList> list = client().list(
-      pods(), {.ns = "team-a", .label_selector = "a=b,c in (d)", .field_selector = "x!=y", .page_size = 2});
+      kPods, {.ns = "team-a", .label_selector = "a=b,c in (d)", .field_selector = "x!=y", .page_size = 2});
   ASSERT_TRUE(list.ok()) << list.error().message;
   ASSERT_THAT(list->items, SizeIs(3));
   EXPECT_EQ(list->items[2].dump(), R"({"apiVersion":"v1","kind":"Pod","metadata":{"name":"c"}})");
@@ -201,19 +201,21 @@ TEST_F(ClientByScript, a_list_comes_in_pages_with_the_kind_in_every_item) {
 }
 
 TEST_F(ClientByScript, items_are_handed_over_as_their_page_arrives) {
+  transport_->then(200, page({"z"}, "5", "t"));
+  transport_->then(410, failure(410, "Expired"));
   transport_->then(200, page({"a", "b"}, "7", "more"));
   transport_->then(200, page({"c"}, "8"));
   std::vector<size_t> pages_then;
   std::string names;
-  const auto list = client().list(pods(), {.on_begin = [&] { names = "begin"; },
-                                           .on_item =
-                                               [&](const Json& item) {
-                                                 pages_then.push_back(transport_->requests.size());
-                                                 names += " " + item["metadata"]["name"].get<std::string>();
-                                               }});
+  const auto list = client().list(kPods, {.on_begin = [&] { names = "begin"; },
+                                          .on_item =
+                                              [&](const Json& item) {
+                                                pages_then.push_back(transport_->requests.size());
+                                                names += " " + item["metadata"]["name"].get<std::string>();
+                                              }});
   ASSERT_TRUE(list.ok()) << list.error().message;
-  EXPECT_THAT(pages_then, ElementsAre(1, 1, 2));
-  EXPECT_EQ(names, "begin a b c");
+  EXPECT_THAT(pages_then, ElementsAre(1, 3, 3, 4));
+  EXPECT_EQ(names, "begin a b c") << "the list has begun anew";
   EXPECT_TRUE(list->items.empty());
   EXPECT_EQ(list->resource_version, "8");
 }
@@ -224,7 +226,7 @@ TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_with_pages_te
   transport_->then(200, page({"b"}, "20", "t"));
   transport_->then(410, failure(410, "Expired"));
   transport_->then(200, page({"c", "d"}, "30"));
-  const Result<ObjectList> list = client().list(pods(), {.page_size = 1});
+  const Result<ObjectList> list = client().list(kPods, {.page_size = 1});
   ASSERT_TRUE(list.ok()) << list.error().message;
   EXPECT_THAT(list->items, SizeIs(2)) << "nothing of the pages before";
   EXPECT_EQ(list->resource_version, "30");
@@ -233,7 +235,7 @@ TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_with_pages_te
   transport_->then(410, failure(410, "Expired"));
   transport_->then(410, failure(410, "Expired"));
   transport_->then(410, failure(410, "Expired"));
-  EXPECT_EQ(client().list(pods(), {}).error().code, ErrorCode::kGone);
+  EXPECT_EQ(client().list(kPods, {}).error().code, ErrorCode::kGone);
 }
 
 TEST_F(ClientByScript, a_page_with_too_many_bytes_is_asked_for_again_with_half_the_objects) {
@@ -243,7 +245,7 @@ TEST_F(ClientByScript, a_page_with_too_many_bytes_is_asked_for_again_with_half_t
   transport_->then(too_large);
   transport_->then(200, page({"b"}, "10", "u"));
   transport_->then(200, page({"c"}, "10"));
-  const Result<ObjectList> list = client().list(pods(), {});
+  const Result<ObjectList> list = client().list(kPods, {});
   ASSERT_TRUE(list.ok()) << list.error().message;
   EXPECT_THAT(list->items, SizeIs(3));
   EXPECT_EQ(request(0).query, "limit=50");
@@ -252,7 +254,7 @@ TEST_F(ClientByScript, a_page_with_too_many_bytes_is_asked_for_again_with_half_t
   EXPECT_EQ(request(3).query, "limit=12&continue=t");
   EXPECT_EQ(request(4).query, "limit=12&continue=u");
   transport_->then(too_large);
-  EXPECT_EQ(client().list(pods(), {.page_size = 1}).error().reason, kReasonTooLarge) << "one object cannot be halved";
+  EXPECT_EQ(client().list(kPods, {.page_size = 1}).error().reason, kReasonTooLarge) << "one object cannot be halved";
 }
 
 TEST_F(ClientByScript, the_answer_to_a_write_is_bounded_as_any_object) {
@@ -260,29 +262,29 @@ TEST_F(ClientByScript, the_answer_to_a_write_is_bounded_as_any_object) {
   job["spec"]["trainer"]["podTemplate"] = Json::array();
   for (int i = 0; i < 30'000; ++i) job["spec"]["trainer"]["podTemplate"].push_back(Json::object());
   transport_->then(200, job.dump());
-  const Result<Json> stored = client().update(train_jobs(), job, "status");
+  const Result<Json> stored = client().update(kTrainJobs, job, "status");
   ASSERT_TRUE(stored.ok()) << stored.error().message;
   EXPECT_TRUE(stored->at("spec").at("trainer").is_string());
 }
 
 TEST_F(ClientByScript, an_empty_list_may_be_null_and_what_is_no_list_is_corrupt) {
   transport_->then(200, R"({"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null})");
-  EXPECT_THAT(client().list(pods(), {})->items, IsEmpty());
+  EXPECT_THAT(client().list(kPods, {})->items, IsEmpty());
   for (const char* body :
        {"[]", "{}", R"({"metadata":{}})", R"({"metadata":{},"items":7})", R"({"metadata":[],"items":[]})",
         R"({"metadata":{},"items":[7]})", R"({"metadata":{},"items":[)", ""}) {
     transport_->then(200, body);
-    EXPECT_EQ(client().list(pods(), {}).error().code, ErrorCode::kCorrupt) << body;
+    EXPECT_EQ(client().list(kPods, {}).error().code, ErrorCode::kCorrupt) << body;
   }
   transport_->then(200, R"({"metadata":{"resourceVersion":7,"continue":[]},"items":[]})");
-  EXPECT_EQ(client().list(pods(), {})->resource_version, "");
+  EXPECT_EQ(client().list(kPods, {})->resource_version, "");
 }
 
 TEST_F(ClientByScript, a_page_that_fails_is_asked_for_again_alone) {
   transport_->then(200, page({"a"}, "10", "t"));
   transport_->then(500, failure(500, "InternalError"));
   transport_->then(200, page({"b"}, "10"));
-  EXPECT_THAT(client().list(pods(), {})->items, SizeIs(2));
+  EXPECT_THAT(client().list(kPods, {})->items, SizeIs(2));
   EXPECT_EQ(request(1).query, request(2).query);
 }
 
@@ -300,7 +302,7 @@ TEST_F(ClientByScript, a_watch_asks_for_bookmarks_and_waits_longer_than_from_one
                    {event("ADDED", "1") + event("BOOKMARK", "2").substr(0, 9), event("BOOKMARK", "2").substr(9)});
   std::vector<WatchEvent::Type> types;
   const Status end = client().watch(
-      pods(), {.ns = "team-a", .label_selector = "a", .resource_version = "7", .server_timeout = seconds(290)},
+      kPods, {.ns = "team-a", .label_selector = "a", .resource_version = "7", .server_timeout = seconds(290)},
       [&](const WatchEvent& e) { types.push_back(e.type); }, {});
   ASSERT_TRUE(end.ok()) << end.error().message;
   EXPECT_THAT(types, ElementsAre(WatchEvent::Type::kAdded, WatchEvent::Type::kBookmark));
@@ -311,7 +313,7 @@ TEST_F(ClientByScript, a_watch_asks_for_bookmarks_and_waits_longer_than_from_one
 }
 
 TEST_F(ClientByScript, a_watch_ends_as_its_reason_wants_it) {
-  const auto watch = [&] { return client().watch(pods(), {}, [](const WatchEvent&) {}, {}); };
+  const auto watch = [&] { return client().watch(kPods, {}, [](const WatchEvent&) {}, {}); };
   const std::string expired = R"({"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}})";
   transport_->then(HttpResponse{.status = 200}, {event("ADDED", "1") + expired + "\n"});
   EXPECT_EQ(watch().error().code, ErrorCode::kGone);
@@ -325,7 +327,7 @@ TEST_F(ClientByScript, a_watch_ends_as_its_reason_wants_it) {
   stop.request_stop();
   EXPECT_EQ(client()
                 .watch(
-                    pods(), {}, [](const WatchEvent&) {}, stop.get_token())
+                    kPods, {}, [](const WatchEvent&) {}, stop.get_token())
                 .error()
                 .code,
             ErrorCode::kCancelled);
@@ -336,7 +338,7 @@ TEST_F(ClientByScript, a_watch_that_cannot_begin_is_tried_again) {
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "1"}});
   transport_->then(HttpResponse{.status = 200}, {event("ADDED", "1")});
   int events = 0;
-  EXPECT_TRUE(client().watch(pods(), {}, [&](const WatchEvent&) { ++events; }, {}).ok());
+  EXPECT_TRUE(client().watch(kPods, {}, [&](const WatchEvent&) { ++events; }, {}).ok());
   EXPECT_EQ(events, 1);
   EXPECT_THAT(waits_, ElementsAre(milliseconds(50), milliseconds(1000)));
 }
@@ -347,21 +349,21 @@ TEST_F(ClientByScript, refusals_keep_the_servers_words_and_its_reason) {
   transport_->then(409, failure(409, "AlreadyExists", "pods \"x\" already exists"));
   transport_->then(409, failure(409, "Conflict", "the object has been modified"));
   transport_->then(404, failure(404, "NotFound", "pods \"x\" not found"));
-  const Error exists = client().create(pods(), pod("x")).error();
+  const Error exists = client().create(kPods, pod("x")).error();
   EXPECT_EQ(exists.code, ErrorCode::kExists);
   EXPECT_EQ(exists.reason, "AlreadyExists");
   EXPECT_EQ(exists.message, "create pods team-a/x: 409 pods \"x\" already exists");
-  const Error conflict = client().update(pods(), pod("x"), "status").error();
+  const Error conflict = client().update(kPods, pod("x"), "status").error();
   EXPECT_EQ(conflict.code, ErrorCode::kConflict);
   EXPECT_THAT(conflict.message, StartsWith("update pods/status team-a/x: 409 "));
-  EXPECT_EQ(client().remove(pods(), {"team-a", "x"}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(client().remove(kPods, {"team-a", "x"}).error().code, ErrorCode::kNotFound);
   EXPECT_THAT(waits_, IsEmpty());
 }
 
 TEST_F(ClientByScript, a_storm_is_waited_through) {
   for (const int status : {500, 503, 502, 504, 429}) transport_->then(status, failure(status, ""));
   transport_->then(200, pod("x").dump());
-  EXPECT_TRUE(client().get(pods(), {"team-a", "x"}).ok());
+  EXPECT_TRUE(client().get(kPods, {"team-a", "x"}).ok());
   EXPECT_THAT(waits_, ElementsAre(milliseconds(50), milliseconds(100), milliseconds(200), milliseconds(400),
                                   milliseconds(800)));
   EXPECT_THAT(reports_, ElementsAre("get pods 500", "get pods 503", "get pods 502", "get pods 504", "get pods 429",
@@ -371,7 +373,7 @@ TEST_F(ClientByScript, a_storm_is_waited_through) {
 TEST_F(ClientByScript, a_storm_that_does_not_end_is_given_back_to_the_caller) {
   for (int i = 0; i < 100; ++i) transport_->then(503, failure(503, "ServiceUnavailable"));
   const auto began = now_;
-  const Error error = client().get(pods(), {"team-a", "x"}).error();
+  const Error error = client().get(kPods, {"team-a", "x"}).error();
   EXPECT_EQ(error.code, ErrorCode::kRetry);
   EXPECT_EQ(error.reason, "ServiceUnavailable");
   EXPECT_LE(now_ - began, options_.retry_for);
@@ -380,7 +382,7 @@ TEST_F(ClientByScript, a_storm_that_does_not_end_is_given_back_to_the_caller) {
 
 TEST_F(ClientByScript, a_server_that_cannot_be_reached_is_a_case_for_later) {
   for (int i = 0; i < 100; ++i) transport_->then(Error{ErrorCode::kUnavailable, "https://a: refused", "NotConnected"});
-  const Error error = client().create(pods(), pod("x")).error();
+  const Error error = client().create(kPods, pod("x")).error();
   EXPECT_EQ(error.code, ErrorCode::kRetry);
   EXPECT_EQ(error.message, "create pods team-a/x: https://a: refused");
   EXPECT_GT(transport_->requests.size(), 5U);
@@ -388,7 +390,7 @@ TEST_F(ClientByScript, a_server_that_cannot_be_reached_is_a_case_for_later) {
 
 TEST_F(ClientByScript, refused_tls_is_not_waited_for) {
   transport_->then(Error{ErrorCode::kUnavailable, "expired", std::string(kReasonTlsRefused)});
-  const Error error = client().get(pods(), {"team-a", "x"}).error();
+  const Error error = client().get(kPods, {"team-a", "x"}).error();
   EXPECT_EQ(error.code, ErrorCode::kUnavailable);
   EXPECT_EQ(error.reason, kReasonTlsRefused);
   EXPECT_THAT(transport_->requests, SizeIs(1));
@@ -396,28 +398,28 @@ TEST_F(ClientByScript, refused_tls_is_not_waited_for) {
 
 TEST_F(ClientByScript, a_create_is_sent_again_only_when_the_server_did_nothing) {
   transport_->then(Error{ErrorCode::kUnavailable, "broke"});
-  EXPECT_EQ(client().create(pods(), pod("x")).error().code, ErrorCode::kRetry);
+  EXPECT_EQ(client().create(kPods, pod("x")).error().code, ErrorCode::kRetry);
   EXPECT_THAT(transport_->requests, SizeIs(1));
   transport_->then(500, failure(500, "InternalError"));
-  EXPECT_EQ(client().create(pods(), pod("x")).error().code, ErrorCode::kRetry);
+  EXPECT_EQ(client().create(kPods, pod("x")).error().code, ErrorCode::kRetry);
   EXPECT_THAT(transport_->requests, SizeIs(2));
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "2"}});
   transport_->then(201, pod("x").dump());
-  EXPECT_TRUE(client().create(pods(), pod("x")).ok());
+  EXPECT_TRUE(client().create(kPods, pod("x")).ok());
   EXPECT_THAT(waits_, ElementsAre(seconds(2)));
 }
 
 TEST_F(ClientByScript, told_to_stop_ends_a_wait) {
   told_to_stop_ = true;
   transport_->then(503, failure(503, ""));
-  EXPECT_EQ(client().get(pods(), {"team-a", "x"}).error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(client().get(kPods, {"team-a", "x"}).error().code, ErrorCode::kCancelled);
 }
 
 TEST_F(ClientByScript, half_a_json_is_corrupt) {
   transport_->then(200, R"({"kind":"Pod","metadata":{"na)");
-  EXPECT_EQ(client().get(pods(), {"team-a", "x"}).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(client().get(kPods, {"team-a", "x"}).error().code, ErrorCode::kCorrupt);
   transport_->then(200, "[]");
-  EXPECT_EQ(client().get(pods(), {"team-a", "x"}).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(client().get(kPods, {"team-a", "x"}).error().code, ErrorCode::kCorrupt);
 }
 
 // --- credentials ---
@@ -433,15 +435,15 @@ TEST_F(ClientByScript, the_token_is_asked_for_every_time_and_renewed_once_after_
   transport_->then(200, pod("x").dump());
   transport_->then(401, failure(401, "Unauthorized"));
   transport_->then(200, pod("x").dump());
-  EXPECT_TRUE(client().get(pods(), {"team-a", "x"}).ok());
-  EXPECT_TRUE(client().get(pods(), {"team-a", "x"}).ok());
+  EXPECT_TRUE(client().get(kPods, {"team-a", "x"}).ok());
+  EXPECT_TRUE(client().get(kPods, {"team-a", "x"}).ok());
   EXPECT_EQ(request(0).headers.at("Authorization"), "Bearer one");
   EXPECT_EQ(request(1).headers.at("Authorization"), "Bearer one");
   EXPECT_EQ(request(2).headers.at("Authorization"), "Bearer two");
   EXPECT_EQ(refused, 1);
   transport_->then(401, failure(401, "Unauthorized"));
   transport_->then(401, failure(401, "Unauthorized", "bad token"));
-  const Error error = client().create(pods(), pod("x")).error();
+  const Error error = client().create(kPods, pod("x")).error();
   EXPECT_EQ(error.code, ErrorCode::kForbidden);
   EXPECT_EQ(error.reason, "Unauthorized");
   EXPECT_EQ(refused, 2);
@@ -449,9 +451,9 @@ TEST_F(ClientByScript, the_token_is_asked_for_every_time_and_renewed_once_after_
 
 TEST_F(ClientByScript, a_token_that_cannot_be_had_is_an_error_of_every_call) {
   options_.bearer_token = []() -> Result<std::string> { return Error{ErrorCode::kNotFound, "no token"}; };
-  EXPECT_EQ(client().get(pods(), {"team-a", "x"}).error().message, "no token");
+  EXPECT_EQ(client().get(kPods, {"team-a", "x"}).error().message, "no token");
   const std::vector<Json> objects = {pod("x"), pod("y")};
-  for (const auto& answer : client().send_all(creates_of(pods(), objects)))
+  for (const auto& answer : client().send_all(creates_of(kPods, objects)))
     EXPECT_EQ(answer.error().message, "no token");
   EXPECT_THAT(transport_->requests, IsEmpty());
 }
@@ -462,7 +464,7 @@ TEST_F(ClientByScript, requests_wait_for_their_turn) {
   options_.requests_per_second = 10.0;
   options_.burst = 2;
   for (int i = 0; i < 4; ++i) transport_->then(200, pod("x").dump());
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(client().get(pods(), {"team-a", "x"}).ok());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(client().get(kPods, {"team-a", "x"}).ok());
   EXPECT_THAT(waits_, ElementsAre(milliseconds(100), milliseconds(100)));
 }
 
@@ -475,7 +477,7 @@ TEST_F(ClientByScript, many_creates_go_as_the_rate_has_places) {
     objects.push_back(pod(std::to_string(i)));
     transport_->then(201, pod(std::to_string(i)).dump());
   }
-  const auto answers = client().send_all(creates_of(pods(), objects));
+  const auto answers = client().send_all(creates_of(kPods, objects));
   for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(*answers[i], objects[i]);
   using Round = ScriptedTransport::Round;
   EXPECT_THAT(transport_->rounds, ElementsAre(Round{6, 2}, Round{2, 2}, Round{2, 2}));
@@ -492,7 +494,7 @@ TEST_F(ClientByScript, of_many_creates_only_those_that_may_be_are_sent_again) {
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "3"}});
   transport_->then(201, pod("1").dump());
   transport_->then(201, pod("4").dump());
-  const auto answers = client().send_all(creates_of(pods(), objects));
+  const auto answers = client().send_all(creates_of(kPods, objects));
   EXPECT_EQ(*answers[0], pod("0"));
   EXPECT_EQ(*answers[1], pod("1"));
   EXPECT_EQ(answers[2].error().code, ErrorCode::kExists);
@@ -505,9 +507,9 @@ TEST_F(ClientByScript, of_many_creates_only_those_that_may_be_are_sent_again) {
 
 TEST_F(ClientByScript, requests_of_several_kinds_go_side_by_side) {
   const api::ObjectKey key{"team-a", "x"};
-  const std::vector<Request> requests = {Get{pods(), key}, Create{services(), pod("x"), {.strict_fields = true}},
-                                         MergePatch{pods(), key, {{"a", 1}}}, Remove{pods(), key, {.uid = "u-1"}},
-                                         Remove{pods(), key, {.uid = "u-2"}}};
+  const std::vector<Request> requests = {Get{kPods, key}, Create{kServices, pod("x"), {.strict_fields = true}},
+                                         MergePatch{kPods, key, {{"a", 1}}}, Remove{kPods, key, {.uid = "u-1"}},
+                                         Remove{kPods, key, {.uid = "u-2"}}};
   transport_->then(200, pod("x").dump());
   transport_->then(201, pod("x").dump());
   transport_->then(200, pod("x").dump());
@@ -536,7 +538,7 @@ TEST_F(ClientByScript, the_last_of_many_creates_has_as_long_to_be_tried_again_as
   for (int i = 0; i < 14; ++i) transport_->then(201, pod(std::to_string(i)).dump());
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "1"}});
   transport_->then(201, pod("14").dump());
-  const auto answers = client().send_all(creates_of(pods(), objects));
+  const auto answers = client().send_all(creates_of(kPods, objects));
   ASSERT_TRUE(answers.back().ok()) << answers.back().error().message;
   EXPECT_EQ(*answers.back(), pod("14"));
 }
@@ -547,8 +549,8 @@ TEST_F(ClientByScript, a_request_that_waited_for_its_turn_has_its_whole_time_to_
   transport_->then(200, pod("x").dump());
   transport_->then(503, failure(503, "ServiceUnavailable"));
   transport_->then(200, pod("y").dump());
-  EXPECT_TRUE(client().get(pods(), {"team-a", "x"}).ok());
-  EXPECT_TRUE(client().get(pods(), {"team-a", "y"}).ok());
+  EXPECT_TRUE(client().get(kPods, {"team-a", "x"}).ok());
+  EXPECT_TRUE(client().get(kPods, {"team-a", "y"}).ok());
 }
 
 TEST_F(ClientByScript, many_creates_end_when_told_to_stop) {
@@ -556,7 +558,7 @@ TEST_F(ClientByScript, many_creates_end_when_told_to_stop) {
   told_to_stop_ = true;
   transport_->then(201, pod("0").dump());
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "1"}});
-  const auto answers = client().send_all(creates_of(pods(), objects));
+  const auto answers = client().send_all(creates_of(kPods, objects));
   EXPECT_TRUE(answers[0].ok());
   EXPECT_EQ(answers[1].error().code, ErrorCode::kCancelled);
 }
@@ -584,7 +586,7 @@ TEST_F(ClientOverHttp, ten_thousand_objects_come_in_pages) {
     for (int i = begin; i < std::min(begin + 500, kAll); ++i) names.push_back("pod-" + std::to_string(i));
     exchange.answer(200, page(names, "77", begin + 500 < kAll ? std::to_string(begin + 500) : ""));
   });
-  const Result<ObjectList> list = client(server)->list(pods(), {});
+  const Result<ObjectList> list = client(server)->list(kPods, {});
   ASSERT_TRUE(list.ok()) << list.error().message;
   ASSERT_THAT(list->items, SizeIs(kAll));
   EXPECT_EQ(list->items.back()["metadata"]["name"], "pod-9999");
@@ -606,7 +608,7 @@ TEST_F(ClientOverHttp, two_hundred_creates_in_parallel_survive_a_server_that_pus
                                              refused += report.status == 429;
                                              EXPECT_GT(report.duration.count(), 0.0);
                                            }})
-                           ->send_all(creates_of(pods(), objects));
+                           ->send_all(creates_of(kPods, objects));
   for (size_t i = 0; i < answers.size(); ++i) {
     ASSERT_TRUE(answers[i].ok()) << answers[i].error().message;
     EXPECT_EQ(*answers[i], objects[i]);
@@ -624,7 +626,7 @@ TEST_F(ClientOverHttp, of_many_creates_none_is_begun_once_it_is_told_to_stop) {
   std::vector<Json> objects;
   for (int i = 0; i < 100; ++i) objects.push_back(pod(std::to_string(i)));
   const auto answers =
-      client(server, {.in_flight_max = 1, .stop = stop.get_token()})->send_all(creates_of(pods(), objects));
+      client(server, {.in_flight_max = 1, .stop = stop.get_token()})->send_all(creates_of(kPods, objects));
   EXPECT_TRUE(answers.front().ok());
   EXPECT_EQ(answers.back().error().code, ErrorCode::kCancelled);
   EXPECT_EQ(server.requests(), 1);
@@ -634,7 +636,7 @@ TEST_F(ClientOverHttp, an_idle_connection_that_the_server_closed_fails_no_call) 
   fake::HttpServer server({}, [&](fake::Exchange& exchange) { exchange.answer(201, exchange.request().body); });
   const auto over_http = client(server);
   for (int i = 0; i < 10; ++i) {
-    const Result<Json> made = over_http->create(pods(), pod(std::to_string(i)));
+    const Result<Json> made = over_http->create(kPods, pod(std::to_string(i)));
     ASSERT_TRUE(made.ok()) << made.error().message;
     server.close_idle_connections();
   }
@@ -650,7 +652,7 @@ TEST_F(ClientOverHttp, a_quiet_watch_outlives_the_time_out_of_other_requests) {
   });
   int events = 0;
   const Status end = client(server, {.request_timeout = milliseconds(100)})
-                         ->watch(pods(), {}, [&](const WatchEvent&) { ++events; }, {});
+                         ->watch(kPods, {}, [&](const WatchEvent&) { ++events; }, {});
   EXPECT_TRUE(end.ok()) << end.error().message;
   EXPECT_EQ(events, 1);
 }
@@ -665,7 +667,7 @@ TEST_F(ClientOverHttp, a_watch_that_falls_silent_has_ended_and_is_not_sent_again
     });
     int events = 0;
     const Status end =
-        client(server, {})->watch(pods(), {.silence_max = seconds(2)}, [&](const WatchEvent&) { ++events; }, {});
+        client(server, {})->watch(kPods, {.silence_max = seconds(2)}, [&](const WatchEvent&) { ++events; }, {});
     EXPECT_TRUE(end.ok()) << end.error().message;
     EXPECT_EQ(events, is_silent_from_the_start ? 0 : 1);
     EXPECT_EQ(server.requests(), 1);
@@ -682,7 +684,7 @@ TEST_F(ClientOverHttp, a_stop_ends_a_wait_between_attempts_at_once) {
   std::stop_source stop;
   auto end = std::async(std::launch::async, [&] {
     return never_ends->watch(
-        pods(), {}, [](const WatchEvent&) {}, stop.get_token());
+        kPods, {}, [](const WatchEvent&) {}, stop.get_token());
   });
   ASSERT_TRUE(asked.wait());
   stop.request_stop();
@@ -690,7 +692,7 @@ TEST_F(ClientOverHttp, a_stop_ends_a_wait_between_attempts_at_once) {
 
   std::stop_source client_stop;
   const auto stopped = client(server, {.retry_for = std::chrono::minutes(10), .stop = client_stop.get_token()});
-  auto got = std::async(std::launch::async, [&] { return stopped->get(pods(), {"a", "x"}); });
+  auto got = std::async(std::launch::async, [&] { return stopped->get(kPods, {"a", "x"}); });
   client_stop.request_stop();
   EXPECT_EQ(got.get().error().code, ErrorCode::kCancelled);
 }
@@ -707,11 +709,11 @@ TEST_F(ClientOverHttp, a_rotated_token_is_used_after_the_first_refusal) {
   });
   const auto with_token =
       client(server, {.bearer_token = [&] { return source.token(); }, .token_refused = [&] { source.refuse(); }});
-  EXPECT_TRUE(with_token->get(pods(), {"team-a", "x"}).ok());
+  EXPECT_TRUE(with_token->get(kPods, {"team-a", "x"}).ok());
   now += seconds(2);
   folder.write("token", "new");
   valid = "Bearer new";
-  EXPECT_TRUE(with_token->get(pods(), {"team-a", "x"}).ok());
+  EXPECT_TRUE(with_token->get(kPods, {"team-a", "x"}).ok());
   EXPECT_EQ(server.requests(), 3);
 }
 

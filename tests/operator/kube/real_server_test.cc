@@ -70,8 +70,8 @@ class RealServer : public ::testing::Test {
 };
 
 TEST_F(RealServer, it_says_what_it_serves) {
-  EXPECT_TRUE(*client_->serves(train_jobs()));
-  EXPECT_TRUE(*client_->serves(leases()));
+  EXPECT_TRUE(*client_->serves(kTrainJobs));
+  EXPECT_TRUE(*client_->serves(kLeases));
   EXPECT_FALSE(*client_->serves({"lockstep.dev", "v1", "others", "Other"}));
   EXPECT_FALSE(*client_->serves({"nobody.example.com", "v1", "others", "Other"}));
 }
@@ -127,18 +127,18 @@ TEST_F(RealServer, apply_owns_its_fields_and_changes_nothing_the_second_time) {
 TEST_F(RealServer, a_strict_create_names_the_wrong_field) {
   Json wrong = pod("strict");
   wrong["spec"]["containers"][0]["imagee"] = "x";
-  const Error unknown = error_of(client_->create(pods(), wrong, {.strict_fields = true}));
+  const Error unknown = error_of(client_->create(kPods, wrong, {.strict_fields = true}));
   EXPECT_EQ(unknown.code, ErrorCode::kInvalid);
   EXPECT_THAT(unknown.message, HasSubstr("unknown field \"spec.containers[0].imagee\""));
   Json invalid = pod("strict");
   invalid["spec"]["containers"][0]["ports"] = {{{"containerPort", 0}}};
-  const Error refused = error_of(client_->create(pods(), invalid, {.strict_fields = true}));
+  const Error refused = error_of(client_->create(kPods, invalid, {.strict_fields = true}));
   EXPECT_EQ(refused.code, ErrorCode::kInvalid);
   EXPECT_EQ(refused.reason, kReasonInvalidObject);
   EXPECT_THAT(refused.message, HasSubstr("spec.containers[0].ports[0].containerPort"));
-  EXPECT_EQ(error_of(client_->get(pods(), {the_namespace, "strict"})).code, ErrorCode::kNotFound);
-  EXPECT_TRUE(client_->create(pods(), pod("strict"), {.strict_fields = true}).ok());
-  EXPECT_TRUE(client_->remove(pods(), {the_namespace, "strict"}).ok());
+  EXPECT_EQ(error_of(client_->get(kPods, {the_namespace, "strict"})).code, ErrorCode::kNotFound);
+  EXPECT_TRUE(client_->create(kPods, pod("strict"), {.strict_fields = true}).ok());
+  EXPECT_TRUE(client_->remove(kPods, {the_namespace, "strict"}).ok());
 }
 
 TEST_F(RealServer, what_is_too_large_is_invalid) {
@@ -175,10 +175,10 @@ TEST_F(RealServer, an_exceeded_quota_is_told_apart) {
                 {"spec", {{"hard", {{"count/leases.coordination.k8s.io", "0"}}}}}};
   ASSERT_TRUE(client_->create(kQuotas, quota).ok());
   const auto create_lease = [&](int number) {
-    return client_->create(leases(), {{"apiVersion", "coordination.k8s.io/v1"},
-                                      {"kind", "Lease"},
-                                      {"metadata", {{"name", "l-" + std::to_string(number)}, {"namespace", name}}},
-                                      {"spec", Json::object()}});
+    return client_->create(kLeases, {{"apiVersion", "coordination.k8s.io/v1"},
+                                     {"kind", "Lease"},
+                                     {"metadata", {{"name", "l-" + std::to_string(number)}, {"namespace", name}}},
+                                     {"spec", Json::object()}});
   };
   // The quota counts once its controller and the API server have seen it; until then it lets pass, or refuses in other
   // words.

@@ -140,8 +140,8 @@ TEST(JobFile, an_object_that_etcd_would_not_take_is_refused) {
 
 // --- trainer.args
 
-std::optional<ArgsProblem> refuse_second(const TrainerArgs& of) {
-  return ArgsProblem{1, of.args[1] + " with " + std::to_string(of.ranks) + " ranks"};
+std::optional<ArgumentProblem> refuse_second(const AgentCommand& of) {
+  return ArgumentProblem{1, of.arguments[1] + " with " + std::to_string(of.ranks) + " ranks"};
 }
 
 TEST(JobFile, arguments_are_checked_with_the_most_ranks_there_may_be) {
@@ -170,10 +170,10 @@ TEST(JobFile, arguments_of_another_program_are_not_checked) {
 // --- the environment
 
 // As check_arguments does: the message names variables.
-std::optional<ArgsProblem> refuse_slurm(const TrainerArgs& of) {
+std::optional<ArgumentProblem> refuse_slurm(const AgentCommand& of) {
   const auto it = of.environment.find("SLURM_NTASKS");
   if (it == of.environment.end()) return std::nullopt;
-  return ArgsProblem{std::nullopt, "SLURM_NTASKS=" + it->second + " says that several of these were started", true};
+  return ArgumentProblem{std::nullopt, "SLURM_NTASKS=" + it->second + " says that several of these were started", true};
 }
 
 TEST(JobFile, variables_are_checked_as_the_agent_does_where_they_stand) {

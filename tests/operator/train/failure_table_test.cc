@@ -77,7 +77,7 @@ PodEnd end_of_container(api::Launcher launcher, int code, const std::string& con
   pod.started = true;
   pod.node = "node-b";
   pod.end = ContainerEnd{std::string(kTrainerContainer), code, container_reason, message, 1};
-  return *end_of(pod, o);
+  return *find_end(pod, o);
 }
 
 PodEnd end_of_failed_pod(const std::string& reason, const std::string& message, const std::string& disruption = "") {
@@ -88,7 +88,7 @@ PodEnd end_of_failed_pod(const std::string& reason, const std::string& message, 
   pod.reason = reason;
   pod.message = message;
   pod.disruption = disruption;
-  return *end_of(pod, o);
+  return *find_end(pod, o);
 }
 
 PodEnd end_of_kind(EndKind kind, const std::string& reason) {

@@ -365,7 +365,7 @@ Status add_workload(const Json& yaml, const Json& job, api::UnixSeconds now, Kue
         {"podSetAssignments", Json::array({{{"name", "main"}, {"count", num_nodes}, {"flavors", {{"cpu", "spot"}}}}})}};
   }
   if (const Json* more = field(*given, {"and"})) workload.merge_patch(*more);
-  kueue.workloads.push_back(std::move(workload));
+  kueue.workloads.push_back(workload_from_json(std::move(workload)));
   return {};
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using control::MemoryApiServer;
 
-const kube::Resource& workload_kind() { return kube::kueue_workloads().front(); }
+const kube::Resource& workload_kind() { return kube::kKueueWorkloads.front(); }
 
 api::TrainJob queued_job() {
   api::TrainJob job;
@@ -34,7 +34,7 @@ class KueueReaderTest : public testing::Test {
     });
     control::Journal journal;
     workloads_ = std::make_unique<control::OptionalInformer>(
-        client_, control::OptionalInformer::Options{.versions = kube::kueue_workloads(),
+        client_, control::OptionalInformer::Options{.versions = kube::kKueueWorkloads,
                                                     .informer = {.index = job_index},
                                                     .on_kind_change = [&] { journal.write("synced"); }});
     workloads_->start();

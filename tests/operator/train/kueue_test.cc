@@ -27,7 +27,15 @@ api::TrainJob queued_job(int num_pods) {
 
 const Json kPod = {{"spec", {{"containers", Json::array({{{"name", "trainer"}, {"image", "i"}}})}}}};
 
-KueueView kueue_with(Json workload) { return {.version = "v1beta2", .workloads = {std::move(workload)}}; }
+const Json& patch_of(const Action& action) { return std::get<PatchObject>(action.what).patch; }
+bool is_of_status(const Action& action) {
+  const auto* const patch = std::get_if<PatchObject>(&action.what);
+  return patch != nullptr && patch->subresource == "status";
+}
+
+KueueView kueue_with(Json workload) {
+  return {.version = "v1beta2", .workloads = {workload_from_json(std::move(workload))}};
+}
 
 // Asks for `count`, and was given `given` of them.
 Json admitted(int count, int given, int reclaimable = 0) {
@@ -75,7 +83,7 @@ TEST(Kueue, growth_and_shrinking_of_a_job_that_runs) {
     EXPECT_EQ(decision.may_run, row.may_run) << decision.message;
     EXPECT_EQ(decision.writes.size(), row.reclaims > 0 ? 1U : 0U);
     if (row.reclaims > 0 && !decision.writes.empty()) {
-      EXPECT_EQ(decision.writes[0].body["status"]["reclaimablePods"][0]["count"], row.reclaims);
+      EXPECT_EQ(patch_of(decision.writes[0])["status"]["reclaimablePods"][0]["count"], row.reclaims);
     }
     EXPECT_EQ(num_pods(queued_job(row.wanted), kueue), std::min(row.wanted, row.given));
   }
@@ -86,8 +94,7 @@ TEST(Kueue, a_job_that_grew_lets_go_of_its_workload_when_its_pods_have_ended) {
   input.was_stopped = true;
   const QueueDecision decision = apply_queue(queued_job(5), kueue_with(admitted(4, 4)), input);
   ASSERT_EQ(decision.writes.size(), 1U);
-  EXPECT_EQ(decision.writes[0].verb, WorkloadWrite::Verb::kDelete);
-  EXPECT_EQ(decision.writes[0].uid, "w");
+  EXPECT_EQ(std::get<DeleteObject>(decision.writes[0].what).uid, "w");
 }
 
 TEST(Kueue, a_job_that_outgrew_its_prebuilt_workload_holds_no_quota_once_it_has_stopped) {
@@ -127,10 +134,8 @@ TEST(Kueue, a_job_that_outgrew_its_prebuilt_workload_holds_no_quota_once_it_has_
     EXPECT_EQ(decision.may_run, row.may_run) << decision.message;
     EXPECT_EQ(decision.reason, row.reason) << decision.message;
     std::string written;
-    for (const WorkloadWrite& write : decision.writes) {
-      written += write.verb == WorkloadWrite::Verb::kPatchStatus ? "gives back"
-                 : write.body["spec"]["active"] == false         ? "deactivates"
-                                                                 : "?";
+    for (const Action& write : decision.writes) {
+      written += is_of_status(write) ? "gives back" : patch_of(write)["spec"]["active"] == false ? "deactivates" : "?";
     }
     EXPECT_EQ(written, row.write);
   }
@@ -148,7 +153,7 @@ TEST(Kueue, a_prebuilt_workload_that_fits_again_is_activated) {
   input.was_stopped = true;
   const QueueDecision decision = apply_queue(job, kueue_with(workload), input);
   ASSERT_EQ(decision.writes.size(), 1U);
-  EXPECT_EQ(decision.writes[0].body["spec"], (Json{{"active", true}}));
+  EXPECT_EQ(patch_of(decision.writes[0])["spec"], (Json{{"active", true}}));
 }
 
 // An operator of another version may have made it, in the cluster that dispatches the job.
@@ -200,10 +205,10 @@ TEST(Kueue, a_workload_that_somebody_has_deactivated_is_neither_deleted_nor_repl
     EXPECT_FALSE(decision.may_run);
     EXPECT_EQ(decision.reason, row.reason) << decision.message;
     std::string written;
-    for (const WorkloadWrite& write : decision.writes) {
-      written += write.verb == WorkloadWrite::Verb::kDelete        ? "deletes"
-                 : write.verb == WorkloadWrite::Verb::kPatchStatus ? "gives back"
-                                                                   : "?";
+    for (const Action& write : decision.writes) {
+      written += std::holds_alternative<DeleteObject>(write.what) ? "deletes"
+                 : is_of_status(write)                            ? "gives back"
+                                                                  : "?";
     }
     EXPECT_EQ(written, row.write);
   }
@@ -237,12 +242,12 @@ TEST(Kueue, a_priority_label_that_is_removed_changes_only_our_own_workload_while
       job.meta.labels[std::string(kPrebuiltWorkloadLabel)] = workload_name(job.meta);
       workload["metadata"].erase("annotations");
     }
-    kueue.workloads = {workload};
+    kueue.workloads = {workload_from_json(workload)};
     kueue.priority = WorkloadPriority{.value = 5};
     const QueueDecision decision = apply_queue(job, kueue, queue_input(1, {}));
     ASSERT_EQ(decision.writes.size(), row.spec.is_null() ? 0U : 1U);
     if (row.spec.is_null()) continue;
-    EXPECT_EQ(decision.writes[0].body["spec"], row.spec);
+    EXPECT_EQ(patch_of(decision.writes[0])["spec"], row.spec);
   }
 }
 
@@ -298,11 +303,11 @@ TEST(Kueue, pods_ready_has_kueues_reasons) {
     const auto write = say_pods_ready(workload_from_json(workload), row.are_ready, kNow);
     ASSERT_EQ(write.has_value(), !row.after.empty());
     if (!write) continue;
-    EXPECT_EQ(write->verb, WorkloadWrite::Verb::kPatchStatus);
-    const Json& said = write->body["status"]["conditions"].back();
+    EXPECT_TRUE(is_of_status(*write));
+    const Json& said = patch_of(*write)["status"]["conditions"].back();
     EXPECT_EQ(said["status"].get<std::string>() + " " + said["reason"].get<std::string>(), row.after);
-    EXPECT_EQ(write->body["status"]["conditions"].size(), 3U);  // a merge patch replaces the list: the others stay
-    EXPECT_EQ(write->body["metadata"]["resourceVersion"], "7");
+    EXPECT_EQ(patch_of(*write)["status"]["conditions"].size(), 3U);  // a merge patch replaces the list: the others stay
+    EXPECT_EQ(patch_of(*write)["metadata"]["resourceVersion"], "7");
   }
 }
 
@@ -319,7 +324,7 @@ TEST(Kueue, the_time_that_a_job_was_admitted_is_added_up) {
     input.was_stopped = true;
     const QueueDecision decision = apply_queue(queued_job(2), kueue, input);
     ASSERT_EQ(decision.writes.size(), 1U) << version;
-    EXPECT_EQ(decision.writes[0].body["status"][field_name], 130) << version;
+    EXPECT_EQ(patch_of(decision.writes[0])["status"][field_name], 130) << version;
   }
 }
 
@@ -332,7 +337,7 @@ TEST(Kueue, only_preemption_and_lost_nodes_requeue_at_once) {
     input.was_stopped = true;
     const QueueDecision decision = apply_queue(queued_job(2), kueue_with(workload), input);
     ASSERT_EQ(decision.writes.size(), 1U) << reason;
-    const Json& status = decision.writes[0].body["status"];
+    const Json& status = patch_of(decision.writes[0])["status"];
     EXPECT_TRUE(status["admission"].is_null());
     for (const Json& condition : status["conditions"]) {
       const Json& type = condition["type"];
@@ -349,16 +354,17 @@ TEST(Kueue, a_reservation_outlives_the_job_until_its_pods_have_ended) {
   PodView pod;
   pod.meta.owners = {{"lockstep.dev/v1", "TrainJob", "sasrec", "uid-1", true}};
   pod.phase = PodPhase::kRunning;
-  EXPECT_TRUE(release_orphans({workload}, {}, "", kNow).empty()) << "nobody deletes it";
+  EXPECT_TRUE(release_orphans({workload_from_json(workload)}, {}, "", kNow).empty()) << "nobody deletes it";
   workload["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
-  EXPECT_TRUE(release_orphans({workload}, {pod}, "", kNow).empty()) << "a pod still runs";
-  EXPECT_TRUE(release_orphans({workload}, {}, "uid-1", kNow).empty()) << "its job is there and looks after it";
+  EXPECT_TRUE(release_orphans({workload_from_json(workload)}, {pod}, "", kNow).empty()) << "a pod still runs";
+  EXPECT_TRUE(release_orphans({workload_from_json(workload)}, {}, "uid-1", kNow).empty())
+      << "its job is there and looks after it";
   pod.phase = PodPhase::kFailed;
-  const auto writes = release_orphans({workload}, {pod}, "uid-2", kNow);
+  const auto writes = release_orphans({workload_from_json(workload)}, {pod}, "uid-2", kNow);
   ASSERT_EQ(writes.size(), 1U);
-  EXPECT_EQ(writes[0].body["metadata"]["finalizers"], Json::array());
+  EXPECT_EQ(patch_of(writes[0])["metadata"]["finalizers"], Json::array());
   workload["metadata"]["finalizers"] = Json::array();
-  EXPECT_TRUE(release_orphans({workload}, {}, "", kNow).empty()) << "it has let go already";
+  EXPECT_TRUE(release_orphans({workload_from_json(workload)}, {}, "", kNow).empty()) << "it has let go already";
 }
 
 TEST(Kueue, the_workload_of_a_deleted_job_does_not_wait_for_a_pod_on_a_dead_node) {
@@ -368,9 +374,10 @@ TEST(Kueue, the_workload_of_a_deleted_job_does_not_wait_for_a_pod_on_a_dead_node
   pod.meta.owners = {{"lockstep.dev/v1", "TrainJob", "sasrec", "uid-1", true}};
   pod.phase = PodPhase::kRunning;
   pod.meta.deletion_time = kNow - 1;
-  EXPECT_TRUE(release_orphans({workload}, {pod}, "", kNow).empty()) << "its kubelet may be just about to end it";
+  EXPECT_TRUE(release_orphans({workload_from_json(workload)}, {pod}, "", kNow).empty())
+      << "its kubelet may be just about to end it";
   pod.meta.deletion_time = kNow - 3600;
-  EXPECT_EQ(release_orphans({workload}, {pod}, "", kNow).size(), 1U);
+  EXPECT_EQ(release_orphans({workload_from_json(workload)}, {pod}, "", kNow).size(), 1U);
 }
 
 TEST(Kueue, a_job_that_has_ended_holds_its_reservation_as_long_as_a_pod_runs) {
@@ -378,7 +385,7 @@ TEST(Kueue, a_job_that_has_ended_holds_its_reservation_as_long_as_a_pod_runs) {
   EXPECT_TRUE(finish_workload(workload, true, "done", true, kNow).empty());
   const auto writes = finish_workload(workload, false, "it broke", false, kNow);
   ASSERT_EQ(writes.size(), 1U);
-  const Json& said = writes[0].body["status"]["conditions"].back();
+  const Json& said = patch_of(writes[0])["status"]["conditions"].back();
   EXPECT_EQ(said["type"], "Finished");
   EXPECT_EQ(said["reason"], "Failed");
   EXPECT_EQ(said["message"], "it broke");
@@ -472,7 +479,7 @@ TEST(Kueue, a_workload_has_what_the_job_says_to_kueue) {
   job.meta.labels[std::string(kMaxExecutionLabel)] = "900";
   QueueDecision decision = apply_queue(job, kueue_with(workload), queue_input(2, {}));
   ASSERT_EQ(decision.writes.size(), 1U);
-  EXPECT_EQ(decision.writes[0].body["spec"], (Json{{"maximumExecutionTimeSeconds", 900}}));
+  EXPECT_EQ(patch_of(decision.writes[0])["spec"], (Json{{"maximumExecutionTimeSeconds", 900}}));
   workload["status"] = admitted(2, 2)["status"];
   decision = apply_queue(job, kueue_with(workload), queue_input(2, {}));
   EXPECT_TRUE(decision.writes.empty()) << "the API server allows no change now";

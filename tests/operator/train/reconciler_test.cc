@@ -73,24 +73,24 @@ class ReconcilerFixture {
   void make_job(const Json& spec = Json::object()) {
     Json whole = {{"trainer", {{"image", "i"}, {"args", Json::array({"run"})}, {"numNodes", 2}}}};
     whole.merge_patch(spec);
-    server->put(kube::train_jobs(), {{"apiVersion", "lockstep.dev/v1"},
-                                     {"kind", "TrainJob"},
-                                     {"metadata", {{"namespace", "ns"}, {"name", "sim"}, {"generation", 1}}},
-                                     {"spec", whole}});
+    server->put(kube::kTrainJobs, {{"apiVersion", "lockstep.dev/v1"},
+                                   {"kind", "TrainJob"},
+                                   {"metadata", {{"namespace", "ns"}, {"name", "sim"}, {"generation", 1}}},
+                                   {"spec", whole}});
   }
 
   void change_spec(const Json& patch) {
-    Json object = *server->get(kube::train_jobs(), kJob);
+    Json object = *server->get(kube::kTrainJobs, kJob);
     object["spec"].merge_patch(patch);
     object["metadata"]["generation"] = object["metadata"]["generation"].get<int>() + 1;
-    server->put(kube::train_jobs(), object);
+    server->put(kube::kTrainJobs, object);
   }
 
   void set_pod(const std::string& name, const Json& status) {
-    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    Json pod = *server->get(kube::kPods, {.ns = "ns", .name = name});
     pod["spec"]["nodeName"] = "node-a";
     pod["status"] = status;
-    server->put(kube::pods(), pod);
+    server->put(kube::kPods, pod);
   }
   void ready(const std::string& name, const std::string& ip = "10.0.0.1") {
     set_pod(name, {{"phase", "Running"},
@@ -147,17 +147,17 @@ class ReconcilerFixture {
     };
     options.now = [this] { return now.load(); };
     options.may_write = [this] { return leads; };
-    reconciler = std::make_unique<Reconciler>(Reconciler::Parts{.client = client,
-                                                                .jobs = *jobs,
-                                                                .pods = *pods,
-                                                                .services = *services,
-                                                                .network_policies = *policies,
-                                                                .nodes = nodes.get(),
-                                                                .optional = optional,
-                                                                .events = events,
-                                                                .progress = *progress,
-                                                                .announcer = *announcer,
-                                                                .metrics = *metrics},
+    reconciler = std::make_unique<Reconciler>(Reconciler::Context{.client = client,
+                                                                  .jobs = *jobs,
+                                                                  .pods = *pods,
+                                                                  .services = *services,
+                                                                  .network_policies = *policies,
+                                                                  .nodes = nodes.get(),
+                                                                  .optional = optional,
+                                                                  .events = events,
+                                                                  .progress = *progress,
+                                                                  .announcer = *announcer,
+                                                                  .metrics = *metrics},
                                               std::move(options));
   }
 
@@ -172,10 +172,10 @@ class ReconcilerFixture {
   }
 
   void sync() {
-    control::replace(*jobs, server->list(kube::train_jobs()));
-    sync_labelled(*pods, kube::pods());
-    sync_labelled(*services, kube::services());
-    sync_labelled(*policies, kube::network_policies());
+    control::replace(*jobs, server->list(kube::kTrainJobs));
+    sync_labelled(*pods, kube::kPods);
+    sync_labelled(*services, kube::kServices);
+    sync_labelled(*policies, kube::kNetworkPolicies);
   }
 
   // As the informers select, at the version of the whole collection.
@@ -231,10 +231,10 @@ class ReconcilerFixture {
 
   // ---- what is to be seen ----
 
-  [[nodiscard]] Json job() const { return *server->get(kube::train_jobs(), kJob); }
+  [[nodiscard]] Json job() const { return *server->get(kube::kTrainJobs, kJob); }
   [[nodiscard]] std::vector<std::string> pod_names() const {
     std::vector<std::string> names;
-    for (const Json& pod : server->list(kube::pods())) names.push_back(api::meta_of(pod).name);
+    for (const Json& pod : server->list(kube::kPods)) names.push_back(api::meta_of(pod).name);
     return names;
   }
   using Names = std::vector<std::string>;
@@ -285,7 +285,7 @@ class ReconcilerFixture {
     ++writes;
     if (makes_pod(request)) {
       const api::ObjectKey key = api::key_of(Json::parse(request.body));
-      if (!server->get(kube::pods(), key)) ++made[key.name];
+      if (!server->get(kube::kPods, key)) ++made[key.name];
     }
     return std::nullopt;
   }
@@ -322,7 +322,7 @@ TEST_F(ReconcilerTest, a_pod_that_goes_before_a_status_tells_of_it_is_followed_b
   const auto result = reconcile();
   ASSERT_TRUE(result.ok());
   EXPECT_LE(result->requeue_after, std::chrono::seconds(1));
-  server->remove(kube::pods(), {.ns = "ns", .name = "sim-1-0"});
+  server->remove(kube::kPods, {.ns = "ns", .name = "sim-1-0"});
   ready("sim-0-0");  // a later version: the watch has come further than that create
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-1"})) << job()["status"].dump(1);
@@ -358,7 +358,7 @@ TEST_F(ReconcilerTest, pods_that_end_one_after_the_other_are_one_write) {
   }
   EXPECT_EQ(writes, before);
   // A pod that is deleted before this status is written still counts as done.
-  server->remove(kube::pods(), {.ns = "ns", .name = "sim-1-0"});
+  server->remove(kube::kPods, {.ns = "ns", .name = "sim-1-0"});
   sync();
   ASSERT_TRUE(reconcile().ok());
   exited("sim-3-0", 0);
@@ -423,7 +423,7 @@ TEST_F(ReconcilerTest, who_no_longer_leads_writes_nothing) {
 
 TEST_F(ReconcilerTest, a_service_of_somebody_else_is_left_alone_and_no_pod_but_the_first_is_made) {
   make_job();
-  server->put(kube::services(),
+  server->put(kube::kServices,
               {{"metadata", {{"namespace", "ns"}, {"name", "sim"}}}, {"spec", {{"clusterIP", "10.1.1.1"}}}});
   sync();
   control::replace(*services, {});  // it lacks the label that the cache selects by
@@ -431,10 +431,10 @@ TEST_F(ReconcilerTest, a_service_of_somebody_else_is_left_alone_and_no_pod_but_t
   EXPECT_EQ(reason_of(job(), "PodsReady"), "NameTaken");
   EXPECT_NE(message_of(job(), "PodsReady").find("Service sim"), std::string::npos);
   EXPECT_EQ(pod_names(), Names{"sim-0-0"});
-  EXPECT_EQ((*server->get(kube::services(), kJob))["spec"]["clusterIP"], "10.1.1.1");
+  EXPECT_EQ((*server->get(kube::kServices, kJob))["spec"]["clusterIP"], "10.1.1.1");
 
   // Somebody deletes it; it is tried again after a while.
-  server->remove(kube::services(), kJob);
+  server->remove(kube::kServices, kJob);
   now += 11;
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
@@ -442,11 +442,11 @@ TEST_F(ReconcilerTest, a_service_of_somebody_else_is_left_alone_and_no_pod_but_t
 
 TEST_F(ReconcilerTest, a_pod_of_somebody_else_is_never_adopted) {
   make_job();
-  server->put(kube::pods(), {{"metadata", {{"namespace", "ns"}, {"name", "sim-1-0"}}}, {"spec", {{"theirs", true}}}});
+  server->put(kube::kPods, {{"metadata", {{"namespace", "ns"}, {"name", "sim-1-0"}}}, {"spec", {{"theirs", true}}}});
   settle();
   EXPECT_EQ(reason_of(job(), "PodsReady"), "NameTaken");
-  EXPECT_EQ((*server->get(kube::pods(), {"ns", "sim-1-0"}))["spec"]["theirs"], true);
-  EXPECT_FALSE((*server->get(kube::pods(), {"ns", "sim-1-0"}))["metadata"].contains("ownerReferences"));
+  EXPECT_EQ((*server->get(kube::kPods, {"ns", "sim-1-0"}))["spec"]["theirs"], true);
+  EXPECT_FALSE((*server->get(kube::kPods, {"ns", "sim-1-0"}))["metadata"].contains("ownerReferences"));
   EXPECT_EQ(made["sim-0-0"], 1);
 }
 
@@ -456,10 +456,10 @@ TEST_F(ReconcilerTest, a_pod_of_an_earlier_job_of_this_name_is_waited_for) {
                {{"namespace", "ns"},
                 {"name", "sim-0-0"},
                 {"ownerReferences", owner_references({.name = "sim", .ns = "ns", .uid = "an-earlier-uid"})}}}};
-  server->put(kube::pods(), old);
+  server->put(kube::kPods, old);
   settle();
   EXPECT_EQ(reason_of(job(), "PodsReady"), "PreviousRunTerminating");
-  server->remove(kube::pods(), {"ns", "sim-0-0"});
+  server->remove(kube::kPods, {"ns", "sim-0-0"});
   now += 11;
   settle();
   EXPECT_EQ(made["sim-0-0"], 1);
@@ -597,7 +597,7 @@ class Quota {
   int refused = 0;
 
   std::optional<Result<kube::HttpResponse>> operator()(const kube::HttpRequest& request) {
-    if (!makes_pod(request) || server_.list(kube::pods()).size() < room) return std::nullopt;
+    if (!makes_pod(request) || server_.list(kube::kPods).size() < room) return std::nullopt;
     ++refused;
     return MemoryApiServer::status(403, "Forbidden", "pods is forbidden: exceeded quota: few");
   }
@@ -681,14 +681,14 @@ TEST_F(ReconcilerTest, who_loses_the_lead_amid_many_deletions_stops) {
 TEST_F(ReconcilerTest, a_service_that_a_webhook_changes_back_is_not_raced) {
   make_job();
   settle();
-  Json changed = *server->get(kube::services(), kJob);
+  Json changed = *server->get(kube::kServices, kJob);
   changed["spec"]["publishNotReadyAddresses"] = false;
-  server->put(kube::services(), changed);
+  server->put(kube::kServices, changed);
   int patches = 0;
   fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (request.method != "PATCH" || request.path.find("/services/") == std::string::npos) return std::nullopt;
     ++patches;
-    return kube::HttpResponse{.status = 200, .body = server->get(kube::services(), kJob)->dump()};
+    return kube::HttpResponse{.status = 200, .body = server->get(kube::kServices, kJob)->dump()};
   };
   sync();
   const auto result = reconcile();
@@ -700,7 +700,7 @@ TEST_F(ReconcilerTest, a_service_that_a_webhook_changes_back_is_not_raced) {
 
   fault = {};
   settle();
-  EXPECT_EQ((*server->get(kube::services(), kJob))["spec"]["publishNotReadyAddresses"], true);
+  EXPECT_EQ((*server->get(kube::kServices, kJob))["spec"]["publishNotReadyAddresses"], true);
 }
 
 // As the API server's validation refuses a pod.
@@ -768,13 +768,13 @@ TEST_F(ReconcilerTest, a_spec_that_is_edited_while_its_pods_are_refused_is_tried
   settle();
   ASSERT_EQ(job()["status"]["reason"], "InvalidSpec");
   // A pod of the first generation comes up late: an earlier request was under way for long.
-  server->put(kube::pods(), refused);
+  server->put(kube::kPods, refused);
   change_spec({{"trainer", {{"image", "better"}}}});
   fault = {};
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-1", "sim-1-0"}));
   for (const std::string& name : pod_names()) {
-    const Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    const Json pod = *server->get(kube::kPods, {.ns = "ns", .name = name});
     EXPECT_EQ(pod["metadata"]["annotations"][std::string(kGenerationAnnotation)], "2");
     EXPECT_EQ(pod["spec"]["containers"][0]["image"], "better");
   }
@@ -897,18 +897,18 @@ TEST_F(ReconcilerTest, a_job_is_not_suspended_before_its_pods_had_their_grace_pe
   all_ready();
   settle();
   for (const std::string& name : pod_names()) {  // the pods take their time to go
-    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    Json pod = *server->get(kube::kPods, {.ns = "ns", .name = name});
     pod["metadata"]["finalizers"] = Json::array({"test/slow"});
-    server->put(kube::pods(), pod);
+    server->put(kube::kPods, pod);
   }
   change_spec({{"suspend", true}});
   sync();
   ASSERT_TRUE(reconcile().ok());
   for (const std::string& name : pod_names()) {
-    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    Json pod = *server->get(kube::kPods, {.ns = "ns", .name = name});
     pod["metadata"]["deletionTimestamp"] = api::format_time(now - 60 + 30);
     pod["metadata"]["deletionGracePeriodSeconds"] = 30;
-    server->put(kube::pods(), pod);
+    server->put(kube::kPods, pod);
   }
   settle();
   EXPECT_NE(phase_of(job()), "Suspended");
@@ -934,18 +934,18 @@ TEST_F(ReconcilerTest, an_outage_is_counted_over_the_nodes_of_all_jobs) {
   control::replace(*nodes, {}, "1");
   all_ready();
   for (const std::string& name : pod_names()) {
-    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    Json pod = *server->get(kube::kPods, {.ns = "ns", .name = name});
     pod["spec"]["nodeName"] = name == "sim-1-0" ? "node-1" : "node-0";
-    server->put(kube::pods(), pod);
+    server->put(kube::kPods, pod);
   }
   for (int i = 2; i < 5; ++i) {  // of other jobs
-    server->put(kube::pods(), {{"metadata",
-                                {{"name", "other-" + std::to_string(i)},
-                                 {"namespace", "elsewhere"},
-                                 {"uid", "other-" + std::to_string(i)},
-                                 {"labels", {{std::string(kJobLabel), "other"}}}}},
-                               {"spec", {{"nodeName", "node-" + std::to_string(i)}}},
-                               {"status", {{"phase", "Running"}}}});
+    server->put(kube::kPods, {{"metadata",
+                               {{"name", "other-" + std::to_string(i)},
+                                {"namespace", "elsewhere"},
+                                {"uid", "other-" + std::to_string(i)},
+                                {"labels", {{std::string(kJobLabel), "other"}}}}},
+                              {"spec", {{"nodeName", "node-" + std::to_string(i)}}},
+                              {"status", {{"phase", "Running"}}}});
   }
   put_node("node-0", "True", 0);
   put_node("node-1", "Unknown", 100);
@@ -965,12 +965,12 @@ TEST_F(ReconcilerTest, a_network_policy_that_somebody_changes_is_put_right_once)
   settle();
   all_ready();
   settle();
-  const Json right = (*server->get(kube::network_policies(), kJob))["spec"];
-  Json changed = *server->get(kube::network_policies(), kJob);
+  const Json right = (*server->get(kube::kNetworkPolicies, kJob))["spec"];
+  Json changed = *server->get(kube::kNetworkPolicies, kJob);
   changed["spec"]["ingress"] = Json::array({Json::object()});
-  server->put(kube::network_policies(), changed);
+  server->put(kube::kNetworkPolicies, changed);
   settle();
-  EXPECT_EQ((*server->get(kube::network_policies(), kJob))["spec"], right);
+  EXPECT_EQ((*server->get(kube::kNetworkPolicies, kJob))["spec"], right);
   const size_t before = writes;
   settle();
   EXPECT_EQ(writes, before);
@@ -1041,16 +1041,16 @@ TEST_F(ReconcilerTest, a_right_that_the_operator_lacks_is_not_the_spec_s_fault) 
 TEST_F(ReconcilerTest, a_service_that_may_not_be_changed_back_holds_no_pod_up) {
   make_job();
   settle();
-  Json service = *server->get(kube::services(), {.ns = "ns", .name = "sim"});
+  Json service = *server->get(kube::kServices, {.ns = "ns", .name = "sim"});
   service["spec"]["publishNotReadyAddresses"] = false;  // somebody's
-  server->put(kube::services(), service);
+  server->put(kube::kServices, service);
   size_t refused = 0;
   fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (request.method != "PATCH" || request.path.find("/services/") == std::string::npos) return std::nullopt;
     ++refused;
     return MemoryApiServer::status(403, "Forbidden", "a policy keeps Services as they are");
   };
-  server->remove(kube::pods(), {.ns = "ns", .name = "sim-1-0"});
+  server->remove(kube::kPods, {.ns = "ns", .name = "sim-1-0"});
   settle();
   EXPECT_GT(refused, 0U);
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-1"}));
@@ -1092,7 +1092,7 @@ TEST_F(ReconcilerTest, an_answer_that_was_lost_makes_no_second_pod) {
   fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (lost || !makes_pod(request) || request.body.find("\"sim-1-0\"") == std::string::npos) return std::nullopt;
     lost = true;
-    server->put(kube::pods(), Json::parse(request.body));       // it was made …
+    server->put(kube::kPods, Json::parse(request.body));        // it was made …
     return Error{ErrorCode::kUnavailable, "connection reset"};  // … and nobody knows
   };
   sync();
@@ -1122,7 +1122,7 @@ TEST_F(ReconcilerTest, a_pod_that_really_went_is_followed_by_the_next_attempt) {
   settle();
   all_ready();
   settle();
-  server->remove(kube::pods(), {"ns", "sim-1-0"});
+  server->remove(kube::kPods, {"ns", "sim-1-0"});
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-1"}));
 }
@@ -1132,11 +1132,11 @@ TEST_F(ReconcilerTest, what_has_lost_its_label_gets_it_back) {
   settle();
   all_ready();
   settle();
-  take_label(kube::services(), kJob);
-  take_label(kube::pods(), {"ns", "sim-1-0"});
+  take_label(kube::kServices, kJob);
+  take_label(kube::kPods, {"ns", "sim-1-0"});
   settle();
-  EXPECT_EQ(job_of(*server->get(kube::services(), kJob)), kJob);
-  EXPECT_EQ(job_of(*server->get(kube::pods(), {"ns", "sim-1-0"})), kJob);
+  EXPECT_EQ(job_of(*server->get(kube::kServices, kJob)), kJob);
+  EXPECT_EQ(job_of(*server->get(kube::kPods, {"ns", "sim-1-0"})), kJob);
   EXPECT_EQ(reason_of(job(), "PodsReady"), "AllPodsReady");
   EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
 }
@@ -1151,9 +1151,9 @@ TEST_F(ReconcilerTest, a_label_that_somebody_takes_away_again_is_said_and_not_ra
     if (request.method != "PATCH") return std::nullopt;
     ++patches;
     return kube::HttpResponse{
-        .status = 200, .headers = {}, .body = server->get(kube::pods(), {"ns", "sim-1-0"})->dump()};
+        .status = 200, .headers = {}, .body = server->get(kube::kPods, {"ns", "sim-1-0"})->dump()};
   };
-  take_label(kube::pods(), {"ns", "sim-1-0"});
+  take_label(kube::kPods, {"ns", "sim-1-0"});
   for (int i = 0; i < 5; ++i) settle();
   EXPECT_EQ(patches, 1);
   EXPECT_EQ(reason_of(job(), "PodsReady"), "LabelMissing");
@@ -1173,9 +1173,9 @@ TEST_F(ReconcilerTest, does_not_delete_a_pod_twice_while_the_watch_lags) {
   settle();
   // The pods take their time to go.
   for (const std::string& name : pod_names()) {
-    Json pod = *server->get(kube::pods(), {"ns", name});
+    Json pod = *server->get(kube::kPods, {"ns", name});
     pod["metadata"]["finalizers"] = Json::array({"test/slow"});
-    server->put(kube::pods(), pod);
+    server->put(kube::kPods, pod);
   }
   change_spec({{"suspend", true}});
   sync();
@@ -1207,9 +1207,9 @@ TEST_F(ReconcilerTest, pods_that_went_for_a_suspend_that_is_taken_back_are_no_fa
   settle();
   all_ready();
   settle();
-  Json pod = *server->get(kube::pods(), {"ns", "sim-0-0"});
+  Json pod = *server->get(kube::kPods, {"ns", "sim-0-0"});
   pod["metadata"]["finalizers"] = Json::array({"test/slow"});
-  server->put(kube::pods(), pod);
+  server->put(kube::kPods, pod);
   change_spec({{"suspend", true}});
   sync();
   ASSERT_TRUE(reconcile().ok());
@@ -1222,22 +1222,22 @@ TEST_F(ReconcilerTest, pods_that_went_for_a_suspend_that_is_taken_back_are_no_fa
 TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server_was_asked) {
   nodes = std::make_unique<control::Cache<NodeView>>(view_of_node);
   control::replace(*nodes, {});
-  server->put(kube::nodes(), {{"metadata", {{"name", "node-a"}}}});
+  server->put(kube::kNodes, {{"metadata", {{"name", "node-a"}}}});
   start_operator();
   make_job();
   settle();
   all_ready();
   for (const std::string& name : pod_names()) {
-    Json pod = *server->get(kube::pods(), {"ns", name});
+    Json pod = *server->get(kube::kPods, {"ns", name});
     pod["status"]["startTime"] = api::format_time(now - 600);
-    server->put(kube::pods(), pod);
+    server->put(kube::kPods, pod);
   }
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
   EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
   EXPECT_EQ(server->count("GET /api/v1/nodes"), 1);
 
-  server->remove(kube::nodes(), {"", "node-a"});
+  server->remove(kube::kNodes, {"", "node-a"});
   control::replace(*nodes, {}, "1000000");
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-1", "sim-1-1"}));
@@ -1248,8 +1248,8 @@ TEST_F(ReconcilerTest, a_node_that_the_cache_lacks_is_not_gone_before_the_server
 // The job has no pod on the node that its new pod avoids.
 TEST_F(ReconcilerTest, a_node_that_a_waiting_pod_avoids_is_looked_at) {
   nodes = std::make_unique<control::Cache<NodeView>>(view_of_node);
-  server->put(kube::nodes(), {{"metadata", {{"name", "node-a"}}}});
-  control::replace(*nodes, server->list(kube::nodes()));
+  server->put(kube::kNodes, {{"metadata", {{"name", "node-a"}}}});
+  control::replace(*nodes, server->list(kube::kNodes));
   start_operator();
   make_job({{"trainer", {{"numNodes", 1}}}});
   settle();
@@ -1259,14 +1259,14 @@ TEST_F(ReconcilerTest, a_node_that_a_waiting_pod_avoids_is_looked_at) {
   settle();
   ASSERT_EQ(pod_names(), (Names{"sim-0-0", "sim-0-1"}));
   const auto avoids = [this](const std::string& name) {
-    return text_field(*server->get(kube::pods(), {"ns", name}), {"metadata", "annotations", kAvoidsAnnotation});
+    return text_field(*server->get(kube::kPods, {"ns", name}), {"metadata", "annotations", kAvoidsAnnotation});
   };
   EXPECT_EQ(avoids("sim-0-1"), "node-a");
 
-  Json node = *server->get(kube::nodes(), {"", "node-a"});
+  Json node = *server->get(kube::kNodes, {"", "node-a"});
   node["spec"]["unschedulable"] = true;
-  server->put(kube::nodes(), node);
-  control::replace(*nodes, server->list(kube::nodes()));
+  server->put(kube::kNodes, node);
+  control::replace(*nodes, server->list(kube::kNodes));
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-0-2"}));
   EXPECT_EQ(avoids("sim-0-2"), "");
@@ -1294,7 +1294,7 @@ TEST_F(ReconcilerTest, a_claim_is_asked_for_by_its_name) {
   EXPECT_EQ(reason_of(job(), "PodsReady"), "ClaimMissing");
   EXPECT_NE(message_of(job(), "PodsReady").find("ckpt"), std::string::npos);
   EXPECT_EQ(pod_names(), Names{});
-  server->put(kube::persistent_volume_claims(), {{"metadata", {{"namespace", "ns"}, {"name", "ckpt"}}}});
+  server->put(kube::kPersistentVolumeClaims, {{"metadata", {{"namespace", "ns"}, {"name", "ckpt"}}}});
   now += 10;
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
@@ -1382,7 +1382,7 @@ TEST_F(ReconcilerTest, the_time_to_live_deletes_the_job_and_only_this_one) {
   EXPECT_EQ(waits->requeue_after, std::chrono::seconds(60));
   now += 60;
   ASSERT_TRUE(reconcile().ok());
-  EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+  EXPECT_FALSE(server->get(kube::kTrainJobs, kJob).has_value());
 }
 
 TEST_F(ReconcilerTest, a_finished_job_that_has_just_got_more_time_is_not_deleted) {
@@ -1394,10 +1394,10 @@ TEST_F(ReconcilerTest, a_finished_job_that_has_just_got_more_time_is_not_deleted
   now += 60;
   ASSERT_TRUE(reconcile().ok());
   settle();
-  EXPECT_TRUE(server->get(kube::train_jobs(), kJob).has_value());
+  EXPECT_TRUE(server->get(kube::kTrainJobs, kJob).has_value());
   now += 540;
   ASSERT_TRUE(reconcile().ok());
-  EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+  EXPECT_FALSE(server->get(kube::kTrainJobs, kJob).has_value());
 }
 
 TEST_F(ReconcilerTest, a_job_without_time_to_live_is_deleted_in_the_pass_that_finishes_it) {
@@ -1406,7 +1406,7 @@ TEST_F(ReconcilerTest, a_job_without_time_to_live_is_deleted_in_the_pass_that_fi
   for (const std::string& name : pod_names()) exited(name, 0);
   sync();
   ASSERT_TRUE(reconcile().ok());
-  EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+  EXPECT_FALSE(server->get(kube::kTrainJobs, kJob).has_value());
   EXPECT_EQ(server->count("DELETE /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim"), 1);
 }
 
@@ -1415,7 +1415,7 @@ TEST_F(ReconcilerTest, jobs_are_counted_by_phase_until_they_are_gone) {
   settle();
   const auto text = [&] { return prometheus::TextSerializer().Serialize(metrics->Collect()); };
   EXPECT_NE(text().find("lockstep_trainjobs{phase=\"Starting\"} 1"), std::string::npos) << text();
-  server->remove(kube::train_jobs(), kJob);
+  server->remove(kube::kTrainJobs, kJob);
   sync();
   ASSERT_TRUE(reconcile().ok());
   EXPECT_NE(text().find("lockstep_trainjobs{phase=\"Starting\"} 0"), std::string::npos) << text();
@@ -1438,7 +1438,7 @@ TEST_F(ReconcilerTest, the_metrics_name_a_job_its_restarts_and_why_it_failed_unt
   ASSERT_EQ(phase_of(job()), "Failed");
   EXPECT_TRUE(has(R"(lockstep_trainjob_info{phase="Failed",reason="InvalidUsage",)" + name + "} 1"));
   EXPECT_FALSE(has(R"(lockstep_trainjob_info{phase="Starting",reason="",)" + name + "} 1"));
-  server->remove(kube::train_jobs(), kJob);
+  server->remove(kube::kTrainJobs, kJob);
   sync();
   ASSERT_TRUE(reconcile().ok());
   EXPECT_EQ(prometheus::TextSerializer().Serialize(metrics->Collect()).find("trainjob="), std::string::npos);
@@ -1566,7 +1566,7 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
     return MemoryApiServer::status(answer, "Error", "no answer");
   };
   control::Journal changes;
-  control::OptionalInformer workloads(client, {.versions = kube::kueue_workloads(),
+  control::OptionalInformer workloads(client, {.versions = kube::kKueueWorkloads,
                                                .look_every = std::chrono::milliseconds(1),
                                                .on_kind_change = [&] { changes.write("changed"); }});
   optional[std::string(kWorkloadCrd)] = &workloads;
@@ -1577,7 +1577,7 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
       {"phase", "Running"},
       {"nodes", {{"desired", 2}}},
       {"conditions", Json::array({{{"type", "Admitted"}, {"status", "True"}, {"reason", "Admitted"}}})}};
-  server->put(kube::train_jobs(), object);
+  server->put(kube::kTrainJobs, object);
   sync();
   const auto expect_waits = [this] {
     const auto result = reconcile();
@@ -1597,15 +1597,15 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
 }
 
 TEST(OptionalKinds, plan_and_caches_speak_of_the_same_versions) {
-  const kube::Resource& budgets = kube::disruption_budgets().front();
+  const kube::Resource& budgets = kube::kDisruptionBudgets.front();
   const Json desired = desired_disruption_budget({});
   EXPECT_EQ(budgets.crd_name(), kDisruptionBudgets);
   EXPECT_EQ(std::pair(budgets.api_version(), budgets.kind),
             std::pair(desired["apiVersion"].get<std::string>(), desired["kind"].get<std::string>()));
   const std::pair<api::Gang, const kube::Versions&> gangs[] = {
-      {api::Gang::kNative, kube::native_pod_groups()},
-      {api::Gang::kVolcano, kube::volcano_pod_groups()},
-      {api::Gang::kCoscheduling, kube::coscheduling_pod_groups()}};
+      {api::Gang::kNative, kube::kNativePodGroups},
+      {api::Gang::kVolcano, kube::kVolcanoPodGroups},
+      {api::Gang::kCoscheduling, kube::kCoschedulingPodGroups}};
   for (const auto& [gang, watched] : gangs) {
     api::TrainJobSpec spec;
     spec.scheduling.gang = gang;
