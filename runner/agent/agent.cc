@@ -18,9 +18,9 @@
 namespace lockstep {
 namespace {
 
-// When a look at the workers comes this late, this process itself did not run. Then a worker's silence is judged only
-// at the next look.
-constexpr int64_t kLateLookNs = 5 * std::chrono::nanoseconds(kLookInterval).count();
+// When the workers' beats are read this late, this process itself did not run. Then a worker's silence is judged only
+// at the next reading.
+constexpr int64_t kLateBeatsNs = 5 * std::chrono::nanoseconds(kBeatsInterval).count();
 // Problems of finding the coordinator are reported only after this time, because at the start it may not listen yet.
 constexpr std::chrono::seconds kSeekReportDelay{3};
 // How long refusals may come from an outdated address: twice the TTL of a DNS record.
@@ -51,18 +51,17 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       gpu_use_(read_use(std::move(gpus))),
       stop_signals_(loop_),
       child_signals_(loop_, SIGCHLD),
-      look_timer_(loop_),
+      beats_timer_(loop_),
       deadline_timer_(loop_),
       display_timer_(loop_),
       sent_check_timer_(loop_),
       terminal_(options_.terminal, STDOUT_FILENO, STDERR_FILENO),
       workers_(make_ranks()),
-      supervisor_(options_.supervisor),
-      member_(options_.member),
+      node_(options_.node),
       job_(now()),
-      seen_(static_cast<size_t>(options_.supervisor.nproc)),
-      first_rank_(options_.node_rank * options_.supervisor.nproc),
-      local_workers_(static_cast<size_t>(options_.supervisor.nproc)) {
+      seen_(static_cast<size_t>(options_.node.nproc)),
+      first_rank_(options_.node_rank * options_.node.nproc),
+      local_workers_(static_cast<size_t>(options_.node.nproc)) {
   status_.job = options_.job;
   status_.job_namespace = options_.job_namespace;
   status_.job_uid = options_.job_uid;
@@ -87,10 +86,9 @@ int Agent::run() {
   wait_for_stop_signals();
   wait_for_children();
   arm_display_timer();
-  arm_look_timer();
+  arm_beats_timer();
   if (options_.started_because) on_decision(*options_.started_because);
-  feed(SupervisorEvent(Started{}));
-  feed(MemberEvent(MemberTick{}));
+  handle(Started{});
   loop_.run();  // returns at once when all is over already
   workers_->flush(kReaderPatience);
   terminal_.flush(kReaderPatience);
@@ -114,19 +112,18 @@ void Agent::on_stop_signal(int signal) {
     end(Finish{.code = code_of(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
     return loop_.stop();
   }
-  if (is_first()) say_stopping(signal);
+  if (is_first()) print_stopping(signal);
   // Another signal that is to be passed on (torchrun's --signals-to-handle) is passed on as it is.
   const bool is_usual = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   if (!is_usual) workers_->stop_with(signal);
-  feed(SupervisorEvent(StopRequested{signal == SIGINT ? SIGINT : SIGTERM}));
+  handle(StopRequested{signal == SIGINT ? SIGINT : SIGTERM});
 }
 
-void Agent::say_stopping(int signal) {
-  const std::string what = options_.program
-                               ? "the ranks have " +
-                                     std::to_string(std::chrono::seconds(options_.supervisor.stop_timeout).count()) +
-                                     " s to save and end (--stop_timeout)"
-                               : "stopping after this step and its checkpoint";
+void Agent::print_stopping(int signal) {
+  const std::string what =
+      options_.program ? "the ranks have " + std::to_string(std::chrono::seconds(options_.node.stop_timeout).count()) +
+                             " s to save and end (--stop_timeout)"
+                       : "stopping after this step and its checkpoint";
   if (signal == SIGINT) terminal_.err_line("lockstep: " + what + "; Ctrl-C again leaves at once");
   if (signal == SIGHUP) terminal_.err_line("lockstep: the terminal was closed (SIGHUP): " + what);
 }
@@ -142,7 +139,7 @@ void Agent::wait_for_children() {
 // ---- workers ----
 
 std::unique_ptr<NodeRanks> Agent::make_ranks() {
-  const int ranks = options_.supervisor.nproc;
+  const int ranks = options_.node.nproc;
   if (options_.program) {
     return std::make_unique<ProgramRanks>(loop_, *options_.program, options_.oom_kill_path, ranks, worker_handlers());
   }
@@ -160,7 +157,7 @@ NodeRanks::Handlers Agent::worker_handlers() {
           .on_progress =
               [this](int64_t step) {
                 durable_step_ = std::max(durable_step_, step);
-                feed(SupervisorEvent(ProgramProgressed{}));
+                handle(ProgramProgressed{});
               }};
 }
 
@@ -186,12 +183,11 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
   Seen& seen = seen_[static_cast<size_t>(local_rank)];
   const int64_t now_ns = monotonic_ns();
   if (const std::optional<BeatSnapshot> beats = workers_->beats(local_rank)) {
-    look_at_worker(local_rank, *beats, now_ns, false);
+    read_beats(local_rank, *beats, now_ns, false);
     // The time of the failure: for a worker that was killed because it hung its last progress, for one that died its
     // last sign of life.
     const int64_t last_ns = worker_end.killed_by_us ? beats->changed_ns : last_sign_of_life_ns(*beats);
-    seen.detection_seconds.reset();
-    if (last_ns > 0) seen.detection_seconds = std::max(0.0, seconds_of_ns(now_ns - last_ns));
+    seen.detection_seconds = last_ns > 0 ? std::max(0.0, seconds_of_ns(now_ns - last_ns)) : -1.0;
   }
   record_worker_end(worker_end);
 }
@@ -213,8 +209,11 @@ void Agent::record_worker_end(const WorkerEnd& worker_end) {
                       .generation = generation_,
                       .time_unix_seconds = std::time(nullptr)});
   }
-  feed(SupervisorEvent(WorkerEnded{
-      .local_rank = local_rank, .pid = worker_end.pid, .code = worker_end.code, .message = worker_end.last_words}));
+  handle(WorkerEnded{.local_rank = local_rank,
+                     .pid = worker_end.pid,
+                     .code = worker_end.code,
+                     .message = worker_end.last_words,
+                     .detection_seconds = seen_[static_cast<size_t>(local_rank)].detection_seconds});
   publish();
 }
 
@@ -229,20 +228,20 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
   if (std::holds_alternative<StoreRequest>(message)) {
     return on_store_request(local_rank, std::get<StoreRequest>(message));
   }
-  if (const auto beats = workers_->beats(local_rank)) look_at_worker(local_rank, *beats, monotonic_ns(), false);
+  if (const auto beats = workers_->beats(local_rank)) read_beats(local_rank, *beats, monotonic_ns(), false);
   WorkerStatus& status = status_of(local_rank);
   std::visit(Overloaded{
                  [&](const Hello& m) {
                    status.state = "waiting";
-                   feed(SupervisorEvent(WorkerSaidHello{local_rank, m.terms}));
+                   handle(WorkerHello{local_rank, m.terms});
                  },
                  [&](const StoreRequest&) {},
                  [&](const Progress& m) { status_.progress = m; },
                  [&](const Evaluation& m) { status_.metrics = m.metrics; },
                  [&](const CheckpointWritten& m) {
                    status_.last_checkpoint = m;
-                   on_durable(m.step);
-                   feed(MemberEvent(CheckpointNews{m.step}));
+                   durable_step_ = std::max(durable_step_, m.step);
+                   handle(CheckpointNews{m.step});
                  },
                  [&](const Metrics& m) { board_.publish_metrics(local_rank, m.families); },
                  [&](const Failing&) {},  // kept by workers_
@@ -251,24 +250,19 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
                  [&](const Resumed& m) { on_resumed(local_rank, m); },
              },
              message);
-  // After messages that come several times a second nothing is published before the next look, because node 0's status
-  // holds all ranks of the job and takes time to copy.
+  // After messages that come several times a second nothing is published before the beats are read again, because node
+  // 0's status holds all ranks of the job and takes time to copy.
   const bool is_frequent = std::holds_alternative<StoreRequest>(message) || std::holds_alternative<Progress>(message) ||
                            std::holds_alternative<Metrics>(message);
   if (!is_frequent) publish();
 }
 
 void Agent::on_store_request(int local_rank, const StoreRequest& request) {
-  if (member_.joined) return link_->send(StoreCall{.local_rank = local_rank, .request = request});
+  if (node_.joined) return link_->send(StoreCall{.local_rank = local_rank, .request = request});
   workers_->answer_store(local_rank, StoreReply{.id = request.id,
                                                 .status = StoreStatus::kStale,
                                                 .values = {},
                                                 .message = "the coordinator is not reachable"});
-}
-
-void Agent::on_durable(int64_t step) {
-  durable_step_ = std::max(durable_step_, step);
-  feed(SupervisorEvent(CheckpointNews{step}));
 }
 
 void Agent::on_left(int local_rank, const Left& left) {
@@ -277,9 +271,9 @@ void Agent::on_left(int local_rank, const Left& left) {
   workers_->reap();
   if (!workers_->is_alive(local_rank)) return;
   status_of(local_rank).state = "waiting";
-  feed(SupervisorEvent(WorkerLeft{
-      .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message}));
-  // The supervisor assumes that a worker that left waits for nothing; the next look updates that.
+  handle(WorkerLeft{
+      .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message});
+  // A worker that left is assumed to wait for nothing; the next reading of its beats updates that.
   seen_[static_cast<size_t>(local_rank)].in_collective = false;
   seen_[static_cast<size_t>(local_rank)].on_device = false;
 }
@@ -305,26 +299,26 @@ void Agent::record_in_folder(const Resumed& resumed, const std::optional<Recover
 
 // ---- beats ----
 
-void Agent::arm_look_timer() {
-  look_timer_.expires_after(kLookInterval);
-  look_timer_.async_wait([this](boost::system::error_code error) {
+void Agent::arm_beats_timer() {
+  beats_timer_.expires_after(kBeatsInterval);
+  beats_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
-    look_at_workers();
-    arm_look_timer();
+    read_all_beats();
+    arm_beats_timer();
   });
 }
 
-void Agent::look_at_workers() {
+void Agent::read_all_beats() {
   terminal_.write_waiting();
   if (const std::string problem = run_folder_ ? run_folder_->take_problem() : ""; !problem.empty()) {
     terminal_.err_line("lockstep: warning: a start or recovery is not recorded in the run's folder: " + problem);
   }
   const int64_t now_ns = monotonic_ns();
-  const bool is_late = looked_ns_ > 0 && now_ns - looked_ns_ > kLateLookNs;
-  looked_ns_ = now_ns;
+  const bool is_late = beats_read_ns_ > 0 && now_ns - beats_read_ns_ > kLateBeatsNs;
+  beats_read_ns_ = now_ns;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     if (!workers_->is_alive(local_rank)) continue;
-    if (const auto beats = workers_->beats(local_rank)) look_at_worker(local_rank, *beats, now_ns, !is_late);
+    if (const auto beats = workers_->beats(local_rank)) read_beats(local_rank, *beats, now_ns, !is_late);
   }
   if (now_ns - heartbeat_ns_ >= std::chrono::nanoseconds(kBeatInterval).count()) {
     heartbeat_ns_ = now_ns;
@@ -333,7 +327,7 @@ void Agent::look_at_workers() {
   publish();
 }
 
-void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence) {
+void Agent::read_beats(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence) {
   Seen& seen = seen_[static_cast<size_t>(local_rank)];
   const WorkerBeat beat = worker_beat(beats, local_rank, now_ns);
   WorkerStatus& status = status_of(local_rank);
@@ -346,8 +340,7 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
   if (is_first() && local_rank == 0) job_.on_beats(beats);
   const bool in_collective = is_in_collective(beats);
   const bool on_device = beats.phase == Phase::kDevice;
-  // The supervisor waits for the Hello of a worker as long as it makes progress in loading; later progress does not
-  // matter to it.
+  // The Hello of a worker is awaited as long as it makes progress in loading; its later progress does not matter there.
   const bool has_progressed = beats.changed_ns != seen.changed_ns && beat.activity == Activity::kLoading;
   const bool waits_otherwise = in_collective != seen.in_collective || on_device != seen.on_device;
   if (beats.step != seen.step || waits_otherwise || has_progressed) {
@@ -355,22 +348,22 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
     seen.in_collective = in_collective;
     seen.on_device = on_device;
     seen.changed_ns = beats.changed_ns;
-    feed(SupervisorEvent(WorkerAtStep{.local_rank = local_rank,
-                                      .step = beats.step,
-                                      .in_collective = in_collective,
-                                      .progress_at = TimePoint(std::chrono::nanoseconds(beats.changed_ns)),
-                                      .on_device = on_device}));
+    handle(WorkerAtStep{.local_rank = local_rank,
+                        .step = beats.step,
+                        .in_collective = in_collective,
+                        .progress_at = TimePoint(std::chrono::nanoseconds(beats.changed_ns)),
+                        .on_device = on_device});
   }
   const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::nanoseconds(now_ns - last_sign_of_life_ns(beats)));
-  if (!may_judge_silence || beats.alive_ns == 0 || seen.said_silent) return;
-  if (since < options_.member.heartbeat_timeout) return;
-  seen.said_silent = true;
-  feed(SupervisorEvent(WorkerSilent{.local_rank = local_rank, .since = since}));
+  if (!may_judge_silence || beats.alive_ns == 0 || seen.is_reported_silent) return;
+  if (since < options_.node.heartbeat_timeout) return;
+  seen.is_reported_silent = true;
+  handle(WorkerSilent{.local_rank = local_rank, .since = since});
 }
 
 void Agent::send_heartbeat(int64_t now_ns) {
-  if (!member_.joined) return;
+  if (!node_.joined) return;
   send_pending_decisions();
   Heartbeat heartbeat;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
@@ -439,11 +432,11 @@ std::shared_ptr<CoordinatorLink> Agent::make_link() {
   CoordinatorLink::Handlers handlers{
       .on_found =
           [this](const Welcome& welcome) {
-            feed(MemberEvent(CoordinatorFound{welcome, newest_commit()}));
+            handle(CoordinatorFound{welcome, newest_commit()});
           },
       .on_refused = [this](const Refused& refused) { on_refused(refused); },
-      .on_said = [this](const CoordinatorMessage& message) { on_coordinator_said(message); },
-      .on_lost = [this](const std::string& why) { feed(MemberEvent(CoordinatorLost{why})); },
+      .on_message = [this](const CoordinatorMessage& message) { on_coordinator_message(message); },
+      .on_lost = [this](const std::string& why) { handle(CoordinatorLost{why}); },
       .on_problem = [this](const std::string& problem) { on_seek_problem(problem); }};
   if (server_) return std::make_shared<LocalCoordinatorLink>(*server_, std::move(greet), std::move(handlers));
   return std::make_shared<TcpCoordinatorLink>(loop_, options_.coordinator, std::move(greet), std::move(handlers));
@@ -455,29 +448,31 @@ std::shared_ptr<CoordinatorLink> Agent::make_link() {
 void Agent::on_refused(Refused refused) {
   const CoordinatorOptions& options = options_.coordinator_options;
   const bool is_replacement = options.attempt > 0 && !is_start_time(options.attempt);
-  const bool may_be_stale =
-      !member_.joined && (member_.highest != 0 || (is_replacement && options.dns_ttl.count() > 0));
-  const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStaleAddressPatience;
+  const bool may_be_stale = !node_.joined && (node_.highest != 0 || (is_replacement && options.dns_ttl.count() > 0));
+  const bool is_seeking = node_.seeking_since && now() - *node_.seeking_since < kStaleAddressPatience;
   refused.retry = refused.retry || (may_be_stale && is_seeking);
-  feed(MemberEvent(CoordinatorRefused{std::move(refused)}));
+  handle(CoordinatorRefused{std::move(refused)});
 }
 
-void Agent::on_coordinator_said(const CoordinatorMessage& message) {
+void Agent::on_coordinator_message(const CoordinatorMessage& message) {
   if (const auto* const answer = std::get_if<StoreAnswerTo>(&message)) {
     const bool is_ours = answer->local_rank >= 0 && answer->local_rank < nproc();
     if (is_ours) workers_->answer_store(answer->local_rank, answer->reply);
   }
+  if (const auto* const news = std::get_if<CheckpointNews>(&message)) {
+    durable_step_ = std::max(durable_step_, news->step);
+  }
   job_ended_ = job_ended_ || std::holds_alternative<EndJob>(message);
-  feed(MemberEvent(CoordinatorSaid{message}));
+  handle(CoordinatorSent{message});
 }
 
 void Agent::on_seek_problem(const std::string& text) {
   const std::string problem = one_line(text);  // it may quote bytes that an unknown program at that address sent
-  feed(MemberEvent(SeekProblem{problem}));
+  handle(SearchFailed{problem});
   const bool is_news =
-      problem != last_problem_said_ && member_.seeking_since && now() - *member_.seeking_since >= kSeekReportDelay;
+      problem != last_problem_printed_ && node_.seeking_since && now() - *node_.seeking_since >= kSeekReportDelay;
   if (!is_news || exit_code_) return;
-  last_problem_said_ = problem;
+  last_problem_printed_ = problem;
   terminal_.err_line("lockstep: looking for the coordinator at " + options_.coordinator.host + ":" +
                      std::to_string(options_.coordinator.port) + ": " + problem);
 }
@@ -489,7 +484,7 @@ void Agent::on_news(const GroupBroke& broke) {
 }
 
 void Agent::on_news(const GroupPlaced& placed) { job_.on_placed(placed); }
-void Agent::on_news(const BrokenBefore& told) { job_.on_broken_before(told, now(), std::time(nullptr)); }
+void Agent::on_news(const BrokenBefore& before) { job_.on_broken_before(before, now(), std::time(nullptr)); }
 void Agent::on_news(const DecidedElsewhere& decided) { count_decision(decided.node, decided.decision); }
 
 void Agent::on_news(const WorkerEndedElsewhere& ended) {
@@ -514,7 +509,7 @@ void Agent::on_decision(const RestartDecision& decision) {
 }
 
 void Agent::send_pending_decisions() {
-  if (!member_.joined) return;
+  if (!node_.joined) return;
   for (const RestartDecision& decision : std::exchange(pending_decisions_, {})) link_->send(decision);
 }
 
@@ -532,40 +527,37 @@ void Agent::count_decision(int node, const RestartDecision& decision) {
 }
 
 void Agent::on_note(const Note& note) {
-  // With a single node the supervisor's lines suffice. With several, node 0 prints all notes, the others only warnings.
+  // With a single node the lines about its workers suffice. With several, node 0 prints all notes, the others only
+  // warnings.
   if (!may_have_peers() || exit_code_ || (!is_first() && !note.is_warning)) return;
   note.is_warning ? terminal_.err_line("lockstep: " + note.text) : terminal_.out_line("lockstep: " + note.text);
 }
 
-// ---- the two state machines: supervisor and member ----
+// ---- the state machine of this node ----
 
-void Agent::feed(Event event) {
+void Agent::handle(NodeEvent event) {
   events_.push_back(std::move(event));
-  if (!draining_) drain();
-}
-
-void Agent::drain() {
-  draining_ = true;
+  if (std::exchange(is_handling_, true)) return;
   while (!events_.empty() && !exit_code_) {
-    const Event event = std::move(events_.front());
+    const NodeEvent next = std::move(events_.front());
     events_.pop_front();
-    if (const auto* const about_workers = std::get_if<SupervisorEvent>(&event)) {
-      for (const SupervisorOutput& output : step(supervisor_, *about_workers, now())) {
-        std::visit(
-            Overloaded{[this](const Assignment& o) { assign_workers(o); }, [this](const auto& o) { perform(o); }},
-            output);
-      }
-    } else {
-      for (const MemberOutput& output : step(member_, std::get<MemberEvent>(event), now())) {
-        std::visit(Overloaded{[this](const Assignment& o) { feed(SupervisorEvent(o)); },
-                              [this](const auto& o) { perform(o); }},
-                   output);
-      }
+    for (const NodeOutput& output : step(node_, next, now())) {
+      std::visit([this](const auto& o) { perform(o); }, output);
     }
   }
-  draining_ = false;
+  is_handling_ = false;
   if (!exit_code_) arm_deadline_timer();
 }
+
+void Agent::perform(const SendToCoordinator& output) {
+  // The coordinator must know which ranks hold steps when a node leaves.
+  if (std::holds_alternative<Leave>(output.message)) send_heartbeat(monotonic_ns());
+  // Sends the decisions first, because the coordinator ignores this node after NodeFailed.
+  if (std::holds_alternative<NodeFailed>(output.message)) send_pending_decisions();
+  link_->send(output.message);
+}
+
+void Agent::perform(const FindCoordinator&) { link_->seek(); }
 
 void Agent::perform(const StartWorker& output) {
   const int local_rank = output.local_rank;
@@ -582,14 +574,14 @@ void Agent::perform(const StartWorker& output) {
       .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_->pid(local_rank), .state = "starting"};
 }
 
-// `assignment`: of this node's first rank.
-void Agent::assign_workers(Assignment assignment) {
-  generation_ = assignment.generation;
-  first_rank_ = assignment.rank;
-  status_.world_size = assignment.world_size;
-  status_.nnodes = assignment.nnodes;
+void Agent::perform(const Assignment& first) {
+  generation_ = first.generation;
+  first_rank_ = first.rank;
+  status_.world_size = first.world_size;
+  status_.nnodes = first.nnodes;
+  Assignment assignment = first;
   assignment.node_cores = usable_cores();
-  assignment.address = assignment.nnodes > 1 ? link_->local_address() : "";
+  assignment.address = first.nnodes > 1 ? link_->local_address() : "";
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     workers_->send(local_rank, assignment_of(local_rank, assignment));
     WorkerStatus& status = status_of(local_rank);
@@ -598,62 +590,6 @@ void Agent::assign_workers(Assignment assignment) {
   }
   publish();
 }
-
-void Agent::perform(const Cut& output) {
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_->send(local_rank, output);
-}
-
-void Agent::perform(const LeaveTogether& output) {
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_->send(local_rank, output);
-}
-
-void Agent::perform(const SignalWorkers& output) { workers_->signal_all(output.signal); }
-void Agent::perform(const DumpStacks& output) { workers_->dump_stacks(output.local_rank, rank_of(output.local_rank)); }
-void Agent::perform(const KillProcess& output) { workers_->kill(output.local_rank); }
-
-void Agent::perform(const WorkersReady& output) { feed(MemberEvent(output)); }
-
-void Agent::perform(const Broken& output) {
-  Broken broken = output;
-  const int local_rank = broken.rank - first_rank_;
-  if (broken.rank >= 0 && local_rank >= 0 && local_rank < nproc()) {
-    const std::optional<double> seconds = seen_[static_cast<size_t>(local_rank)].detection_seconds;
-    broken.detection_seconds = seconds.value_or(-1.0);
-  }
-  feed(MemberEvent(std::move(broken)));
-}
-
-void Agent::perform(const Leave& output) {
-  send_heartbeat(monotonic_ns());
-  feed(MemberEvent(output));
-}
-void Agent::perform(const NodeDone& output) { feed(MemberEvent(output)); }
-
-void Agent::perform(const NodeFailed& failed) {
-  on_decision({.level = "process",
-               .reason = exit_reason(failed.code),
-               .line = failed.message + "; giving this node up",
-               .gives_up = true,
-               .is_exported = options_.has_page});
-  feed(MemberEvent(failed));
-}
-
-void Agent::perform(const Restarting& output) {
-  ++status_.restarts;
-  terminal_.err_line("lockstep: " + output.line);
-  on_decision(
-      {.level = "process", .reason = exit_reason(output.code), .line = output.line, .is_exported = options_.has_page});
-}
-
-void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }
-void Agent::perform(const Finish& output) { end(output); }
-
-void Agent::perform(const Tell& output) {
-  // Sends the decisions first, because the coordinator ignores this node after NodeFailed.
-  if (std::holds_alternative<NodeFailed>(output.message)) send_pending_decisions();
-  link_->send(output.message);
-}
-void Agent::perform(const Seek&) { link_->seek(); }
 
 void Agent::perform(const CutGroup& output) {
   // The coordinator must know which ranks hold steps that nobody has written, also where all of them were made since
@@ -664,20 +600,30 @@ void Agent::perform(const CutGroup& output) {
     terminal_.err_line("lockstep: leaving the group of generation " + std::to_string(counter_of(output.generation)) +
                        " (" + output.cause + "): " + output.message);
   }
-  feed(SupervisorEvent(output));
+  send_to_workers(Cut{output.generation, output.cause});
 }
 
-void Agent::perform(const Regroup& output) { feed(SupervisorEvent(output)); }
-void Agent::perform(const StopJob& output) { feed(SupervisorEvent(output)); }
+void Agent::perform(const LeaveTogether& output) { send_to_workers(output); }
+void Agent::perform(const SignalWorkers& output) { workers_->signal_all(output.signal); }
+void Agent::perform(const DumpStacks& output) { workers_->dump_stacks(output.local_rank, rank_of(output.local_rank)); }
+void Agent::perform(const KillProcess& output) { workers_->kill(output.local_rank); }
 
-void Agent::perform(const KillWorker& output) {
-  if (output.local_rank < 0 || output.local_rank >= nproc()) return;
-  feed(SupervisorEvent(output));
+void Agent::perform(const RestartDecision& output) {
+  if (!output.gives_up) {
+    ++status_.restarts;
+    terminal_.err_line("lockstep: " + output.line);
+  }
+  RestartDecision decision = output;
+  decision.is_exported = options_.has_page;
+  on_decision(decision);
 }
 
-void Agent::perform(const CheckpointNews& output) { on_durable(output.step); }
-void Agent::perform(const EndJob& output) { feed(SupervisorEvent(output)); }
-void Agent::perform(const MemberNote& output) { on_note(Note{.text = output.text, .is_warning = true}); }
+void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }
+void Agent::perform(const Finish& output) { end(output); }
+
+void Agent::send_to_workers(const AgentMessage& message) {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) workers_->send(local_rank, message);
+}
 
 // ---- the end ----
 
@@ -707,14 +653,14 @@ void Agent::end(const Finish& finish) {
 // have learned how the job ended.
 void Agent::wait_until_sent() {
   if (!send_deadline_) send_deadline_ = now() + kLastWordsTimeout;
-  if (has_said_all()) return loop_.stop();
+  if (has_sent_all()) return loop_.stop();
   sent_check_timer_.expires_after(kSentCheckInterval);
   sent_check_timer_.async_wait([this](boost::system::error_code error) {
     if (!error) wait_until_sent();
   });
 }
 
-bool Agent::has_said_all() const {
+bool Agent::has_sent_all() const {
   const bool control_is_idle = control_ == nullptr || control_->is_idle();
   if (server_ && server_->state().end) return may_leave(server_->state(), now());
   return (link_->is_idle() && control_is_idle) || now() >= *send_deadline_;
@@ -723,26 +669,22 @@ bool Agent::has_said_all() const {
 // ---- time ----
 
 void Agent::arm_deadline_timer() {
-  std::optional<TimePoint> next = supervisor_.deadline;
-  if (member_.deadline && (!next || *member_.deadline < *next)) next = member_.deadline;
-  if (next == armed_deadline_) return;
-  armed_deadline_ = next;
+  if (node_.deadline == armed_deadline_) return;
+  armed_deadline_ = node_.deadline;
   deadline_timer_.cancel();
-  if (!next) return;
-  deadline_timer_.expires_at(*next);
+  if (!armed_deadline_) return;
+  deadline_timer_.expires_at(*armed_deadline_);
   deadline_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     armed_deadline_.reset();
     // Posted, so that if the loop did not run for a while, messages that arrived meanwhile are handled before a
     // deadline counts as missed.
-    boost::asio::post(loop_, [this] { on_deadline(now()); });
+    boost::asio::post(loop_, [this] {
+      const bool is_due = node_.deadline && *node_.deadline <= now();
+      if (is_due) handle(NodeTick{});
+      if (!is_due && !exit_code_) arm_deadline_timer();
+    });
   });
-}
-
-void Agent::on_deadline(TimePoint at) {
-  if (supervisor_.deadline && *supervisor_.deadline <= at) feed(SupervisorEvent(SupervisorTick{}));
-  if (member_.deadline && *member_.deadline <= at) feed(MemberEvent(MemberTick{}));
-  if (!exit_code_) arm_deadline_timer();
 }
 
 void Agent::arm_display_timer() {

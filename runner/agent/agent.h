@@ -2,9 +2,8 @@
 // shows progress, serves HTTP, forwards signals, and exits with the exit code of the root cause. On node 0 it also
 // hosts the coordinator and reports for the whole job.
 //
-// Role: the I/O of two pure state machines on one event loop: the supervisor (the node's workers) and the member (the
-// node's side of the membership). Events of both go through one queue, so that all outputs of a step are performed
-// before the next step.
+// Role: the I/O of a pure state machine, the NodeMachine, on one event loop. Its events go through a queue, so that all
+// outputs of a step are performed before the next step.
 // Threads: everything runs on the thread that calls run(), except the threads of the status server, which reads the
 // StatusBoard, of GpuUseReader, of RunFolderView, and of Asio's resolver, which does not touch the agent.
 #pragma once
@@ -36,13 +35,12 @@
 #include "runner/agent/status_server.h"
 #include "runner/agent/terminal.h"
 #include "runner/recovery/coordinator.h"
-#include "runner/recovery/member.h"
-#include "runner/recovery/supervisor.h"
+#include "runner/recovery/node_machine.h"
 
 namespace lockstep {
 
 // How often the workers' beat pages are read.
-inline constexpr std::chrono::milliseconds kLookInterval{200};
+inline constexpr std::chrono::milliseconds kBeatsInterval{200};
 // Longest time at the end for the last messages to be sent, and how often that is checked.
 inline constexpr std::chrono::seconds kLastWordsTimeout{1};
 inline constexpr std::chrono::milliseconds kSentCheckInterval{10};
@@ -61,8 +59,7 @@ struct AgentOptions {
   CoordinatorOptions coordinator_options;  // for node 0; every node uses job, token and attempt in its Greet
   uint64_t incarnation = 0;                // random
   std::string host;                        // this node's name, for messages
-  SupervisorOptions supervisor;
-  MemberOptions member;
+  NodeOptions node;
   TerminalOptions terminal;
   std::string termination_log;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
@@ -100,11 +97,9 @@ class Agent {
   void close() { control_.reset(); }
 
  private:
-  using Event = std::variant<SupervisorEvent, MemberEvent>;
-
   [[nodiscard]] bool is_first() const { return options_.node_rank == 0; }
   [[nodiscard]] bool may_have_peers() const { return options_.coordinator_options.max_nodes > 1; }
-  [[nodiscard]] int nproc() const { return options_.supervisor.nproc; }
+  [[nodiscard]] int nproc() const { return options_.node.nproc; }
   // The rank of a worker in the newest group; before the first group, the expected one.
   [[nodiscard]] int rank_of(int local_rank) const { return first_rank_ + local_rank; }
   WorkerStatus& status_of(int local_rank) { return local_workers_[static_cast<size_t>(local_rank)]; }
@@ -113,18 +108,17 @@ class Agent {
   void wait_for_children();
   void wait_for_stop_signals();
   void on_stop_signal(int signal);
-  void say_stopping(int signal);
+  void print_stopping(int signal);
 
   // Workers.
   std::unique_ptr<NodeRanks> make_ranks();
   NodeRanks::Handlers worker_handlers();
   void on_worker_end(const WorkerEnd& worker_end);
-  // Records the end in the status and passes it to the supervisor.
+  // Records the end in the status and passes it to the state machine.
   void record_worker_end(const WorkerEnd& worker_end);
   void on_message(int local_rank, const WorkerMessage& message);
   void on_store_request(int local_rank, const StoreRequest& request);
   void on_left(int local_rank, const Left& left);
-  void on_durable(int64_t step);
   void on_resumed(int local_rank, const Resumed& resumed);
   void record_in_folder(const Resumed& resumed, const std::optional<Recovery>& recovery);
   void on_line(int local_rank, bool to_stderr, const std::string& line);
@@ -132,9 +126,9 @@ class Agent {
   [[nodiscard]] std::string prefix_of(int local_rank) const;
 
   // Beats.
-  void arm_look_timer();
-  void look_at_workers();
-  void look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence);
+  void arm_beats_timer();
+  void read_all_beats();
+  void read_beats(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence);
   void send_heartbeat(int64_t now_ns);
   void note_commit(const BeatSnapshot& beats);
   std::optional<Commit> newest_commit();  // newest commit that any worker of this node has ever made
@@ -143,13 +137,13 @@ class Agent {
   std::unique_ptr<CoordinatorServer> make_server();
   std::shared_ptr<CoordinatorLink> make_link();
   void on_refused(Refused refused);
-  void on_coordinator_said(const CoordinatorMessage& message);
+  void on_coordinator_message(const CoordinatorMessage& message);
   void on_news(const GroupBroke& broke);
   void on_news(const GroupPlaced& placed);
-  void on_news(const BrokenBefore& told);
+  void on_news(const BrokenBefore& before);
   void on_news(const WorkerEndedElsewhere& ended);
   void on_news(const DecidedElsewhere& decided);
-  // A decision of this node's supervisor, or of the launcher that started this agent: shown on this node's page and
+  // A decision of this node, or of the launcher that started this agent: shown on this node's page and
   // sent to node 0.
   void on_decision(const RestartDecision& decision);
   void count_decision(int node, const RestartDecision& decision);
@@ -158,39 +152,26 @@ class Agent {
   void on_seek_problem(const std::string& text);
   void on_note(const Note& note);
 
-  // Passes the event to its state machine and performs the outputs.
-  void feed(Event event);
-  void drain();
+  // Passes the event to the state machine and performs the outputs.
+  void handle(NodeEvent event);
+  void perform(const SendToCoordinator& output);
+  void perform(const FindCoordinator& output);
   void perform(const StartWorker& output);
-  void assign_workers(Assignment assignment);
-  void perform(const Cut& output);
+  void perform(const Assignment& first);
+  void perform(const CutGroup& output);
   void perform(const LeaveTogether& output);
   void perform(const SignalWorkers& output);
   void perform(const DumpStacks& output);
   void perform(const KillProcess& output);
-  void perform(const WorkersReady& output);
-  void perform(const Broken& output);
-  void perform(const Leave& output);
-  void perform(const NodeDone& output);
-  void perform(const NodeFailed& failed);
-  void perform(const Restarting& output);
+  void perform(const RestartDecision& output);
   void perform(const Remark& output);
   void perform(const Finish& output);
-  void perform(const Tell& output);
-  void perform(const Seek& output);
-  void perform(const CutGroup& output);
-  void perform(const Regroup& output);
-  void perform(const StopJob& output);
-  void perform(const KillWorker& output);
-  void perform(const CheckpointNews& output);
-  void perform(const EndJob& output);
-  void perform(const MemberNote& output);
+  void send_to_workers(const AgentMessage& message);
 
   void end(const Finish& finish);
   void wait_until_sent();
-  [[nodiscard]] bool has_said_all() const;
+  [[nodiscard]] bool has_sent_all() const;
   void arm_deadline_timer();
-  void on_deadline(TimePoint at);
   void arm_display_timer();
 
   // What others see.
@@ -223,22 +204,21 @@ class Agent {
   std::unique_ptr<GpuUseReader> gpu_use_;  // null without GPUs
   boost::asio::signal_set stop_signals_;
   boost::asio::signal_set child_signals_;
-  boost::asio::steady_timer look_timer_;
+  boost::asio::steady_timer beats_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer display_timer_;
   boost::asio::steady_timer sent_check_timer_;
   Terminal terminal_;
   std::unique_ptr<NodeRanks> workers_;
-  SupervisorState supervisor_;
-  MemberState member_;
+  NodeState node_;
   std::unique_ptr<CoordinatorServer> server_;  // node 0
   std::shared_ptr<CoordinatorLink> link_;
   std::unique_ptr<ControlSocket> control_;
   std::unique_ptr<RunFolderView> run_folder_;  // node 0
   bool has_recorded_start_ = false;            // in recoveries.jsonl
   JobRecord job_;
-  std::deque<Event> events_;
-  bool draining_ = false;
+  std::deque<NodeEvent> events_;
+  bool is_handling_ = false;
 
   // What was last read from each worker's page, by local rank.
   struct Seen {
@@ -246,13 +226,13 @@ class Agent {
     bool in_collective = false;
     bool on_device = false;
     int64_t changed_ns = 0;
-    bool said_silent = false;
-    std::optional<double> detection_seconds;  // from its last sign of life to the detection of its end
+    bool is_reported_silent = false;
+    double detection_seconds = -1.0;  // from its last sign of life to the detection of its end; below zero: not known
   };
   std::vector<Seen> seen_;
   std::optional<Commit> newest_commit_;
   int64_t durable_step_ = -1;  // of the newest checkpoint, or what a program has kept
-  int64_t looked_ns_ = 0;
+  int64_t beats_read_ns_ = 0;
   int64_t heartbeat_ns_ = 0;
   int first_rank_ = 0;
   uint64_t generation_ = 0;  // of the newest placement
@@ -264,7 +244,7 @@ class Agent {
   DecisionCounts restarts_;
   DecisionCounts gave_up_;
   std::deque<RestartDecision> pending_decisions_;
-  std::string last_problem_said_;
+  std::string last_problem_printed_;
   std::optional<TimePoint> armed_deadline_;
   std::optional<TimePoint> send_deadline_;
   std::list<RecoveriesWaiter> recoveries_waiters_;

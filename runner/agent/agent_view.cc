@@ -34,15 +34,14 @@ WorkerStatus status_of_remote(const WorkerBeat& beat, int rank, int node_rank) {
 }  // namespace
 
 bool Agent::is_ending() const {
-  return supervisor_.is_asked_to_stop() ||
-         std::any_of(local_workers_.begin(), local_workers_.end(),
-                     [](const WorkerStatus& worker) { return worker.state == "done"; });
+  return node_.is_asked_to_stop() || std::any_of(local_workers_.begin(), local_workers_.end(),
+                                                 [](const WorkerStatus& worker) { return worker.state == "done"; });
 }
 
 RunPhase Agent::run_phase() const {
   if (exit_code_) return *exit_code_ == 0 ? RunPhase::kComplete : RunPhase::kFailed;
-  if (supervisor_.is_asked_to_stop()) return RunPhase::kStopping;
-  const bool is_in_group = member_.placed != 0 || is_ending();
+  if (node_.is_asked_to_stop()) return RunPhase::kStopping;
+  const bool is_in_group = node_.placed != 0 || is_ending();
   if (generation_ == 0 && !job_.is_recovering()) return RunPhase::kStarting;
   return is_in_group && !job_.is_recovering() ? RunPhase::kRunning : RunPhase::kRecovering;
 }
@@ -63,8 +62,8 @@ void Agent::publish() {
   status_.phase = run_phase();
   status_.generation = generation_;
   status_.coordinator = link_->peer();
-  status_.restart_level.restarts = supervisor_.restarts_total;
-  status_.restart_level.budget_left = options_.supervisor.max_restarts - static_cast<int>(supervisor_.restarts.size());
+  status_.restart_level.restarts = node_.restarts_total;
+  status_.restart_level.budget_left = options_.node.max_restarts - static_cast<int>(node_.restarts.size());
   fill_workers();
   if (is_first()) fill_job_status();
   AgentFigures figures{

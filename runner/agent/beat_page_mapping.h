@@ -57,7 +57,7 @@ double busy_seconds(const BeatSnapshot& beats, int64_t now_ns);
 WorkerBeat worker_beat(const BeatSnapshot& beats, int local_rank, int64_t now_ns);
 
 // True when the worker may be waiting for its peers in a collective, which it cannot leave by itself
-// (recovery/supervisor.h).
+// (recovery/node_machine.h).
 bool is_in_collective(const BeatSnapshot& beats);
 
 }  // namespace lockstep

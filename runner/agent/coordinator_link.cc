@@ -215,7 +215,7 @@ void TcpCoordinatorLink::on_message(const CoordinatorMessage& message) {
     refused_ = true;
     return handlers_.on_refused(*refused);
   }
-  handlers_.on_said(message);
+  handlers_.on_message(message);
 }
 
 void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attempt, const std::string& why) {

@@ -45,7 +45,7 @@ class CoordinatorLink {
   struct Handlers {
     std::function<void(const Welcome&)> on_found;
     std::function<void(const Refused&)> on_refused;
-    std::function<void(const CoordinatorMessage&)> on_said;
+    std::function<void(const CoordinatorMessage&)> on_message;
     std::function<void(const std::string& why)> on_lost;
     std::function<void(const std::string& problem)> on_problem;  // why a round of seeking failed; after each round
   };

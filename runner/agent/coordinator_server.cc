@@ -116,7 +116,7 @@ void CoordinatorServer::on_line(ConnectionId connection, const std::string& line
     return on_closed(connection, "invalid message: " + what);
   }
   if (!has_greeted) peers_.insert(unauthenticated_.extract(newcomer));
-  feed(NodeSaid{connection, *message});
+  handle(NodeSent{connection, *message});
   after_message(connection);
 }
 
@@ -139,7 +139,7 @@ void CoordinatorServer::on_closed(ConnectionId connection, const std::string& wh
   }
   if (peers_.erase(connection) == 0) return;
   store_.forget_connection(connection);
-  feed(ConnectionEnded{connection, why});
+  handle(ConnectionEnded{connection, why});
 }
 
 void CoordinatorServer::warn_rate_limited(RateLimitedLog& log, const std::string& text, TimePoint at) {
@@ -161,21 +161,21 @@ ConnectionId CoordinatorServer::connect(LocalHandlers handlers) {
   return connection;
 }
 
-void CoordinatorServer::say(ConnectionId connection, const MemberMessage& message) {
+void CoordinatorServer::send_from_local(ConnectionId connection, const MemberMessage& message) {
   asio::post(loop_, [this, connection, message] {
-    if (locals_.contains(connection)) feed(NodeSaid{connection, message});
+    if (locals_.contains(connection)) handle(NodeSent{connection, message});
   });
 }
 
 void CoordinatorServer::disconnect(ConnectionId connection) {
   if (locals_.erase(connection) == 0) return;
   store_.forget_connection(connection);
-  asio::post(loop_, [this, connection] { feed(ConnectionEnded{connection, "the member left"}); });
+  asio::post(loop_, [this, connection] { handle(ConnectionEnded{connection, "the member left"}); });
 }
 
 // ---- events and outputs of the coordinator ----
 
-void CoordinatorServer::feed(const CoordinatorEvent& event) {
+void CoordinatorServer::handle(const CoordinatorEvent& event) {
   for (const CoordinatorOutput& output : step(state_, event, now())) {
     std::visit([this](const auto& o) { perform(o); }, output);
   }
@@ -189,7 +189,7 @@ void CoordinatorServer::perform(const Send& output) {
   const auto local = locals_.find(output.connection);
   if (local == locals_.end()) return;
   asio::post(loop_, [this, connection = output.connection, handlers = local->second, message = output.message] {
-    if (locals_.contains(connection)) handlers->on_said(message);
+    if (locals_.contains(connection)) handlers->on_message(message);
   });
 }
 
@@ -279,7 +279,7 @@ void CoordinatorServer::on_timer() {
   if (!state_.deadline || *state_.deadline > at) return arm_timer();
   // Posted, so that if the loop did not run for a while, messages that arrived meanwhile are handled before a node is
   // declared silent.
-  asio::post(loop_, [this] { feed(CoordinatorTick{}); });
+  asio::post(loop_, [this] { handle(CoordinatorTick{}); });
 }
 
 // ---- node 0's member ----
@@ -289,23 +289,23 @@ LocalCoordinatorLink::LocalCoordinatorLink(CoordinatorServer& server, Greet gree
 
 void LocalCoordinatorLink::seek() {
   close();
-  connection_ = server_.connect({.on_said = [this](const CoordinatorMessage& message) { on_said(message); },
+  connection_ = server_.connect({.on_message = [this](const CoordinatorMessage& message) { on_message(message); },
                                  .on_closed =
                                      [this](const std::string& why) {
                                        connection_ = 0;
                                        handlers_.on_lost(why);
                                      }});
-  server_.say(connection_, greet_);
+  server_.send_from_local(connection_, greet_);
 }
 
-void LocalCoordinatorLink::on_said(const CoordinatorMessage& message) {
+void LocalCoordinatorLink::on_message(const CoordinatorMessage& message) {
   if (const auto* const welcome = std::get_if<Welcome>(&message)) return handlers_.on_found(*welcome);
   if (const auto* const refused = std::get_if<Refused>(&message)) return handlers_.on_refused(*refused);
-  handlers_.on_said(message);
+  handlers_.on_message(message);
 }
 
 void LocalCoordinatorLink::send(const MemberMessage& message) {
-  if (connection_ != 0) server_.say(connection_, message);
+  if (connection_ != 0) server_.send_from_local(connection_, message);
 }
 
 void LocalCoordinatorLink::close() {

@@ -49,16 +49,16 @@ class CoordinatorServer {
   Status listen(int port);
   [[nodiscard]] int port() const;
 
-  // Connects a member in this process. Its handlers are called from the loop, never from inside say().
+  // Connects a member in this process. Its handlers are called from the loop, never from inside send_from_local().
   struct LocalHandlers {
-    std::function<void(const CoordinatorMessage&)> on_said;
+    std::function<void(const CoordinatorMessage&)> on_message;
     std::function<void(const std::string& why)> on_closed;
   };
   ConnectionId connect(LocalHandlers handlers);
-  void say(ConnectionId connection, const MemberMessage& message);
+  void send_from_local(ConnectionId connection, const MemberMessage& message);
   void disconnect(ConnectionId connection);
 
-  void set_wanted_nodes(int nodes) { feed(SetWantedNodes{nodes}); }
+  void set_wanted_nodes(int nodes) { handle(SetWantedNodes{nodes}); }
   [[nodiscard]] const CoordinatorState& state() const { return state_; }
   // The reason of the last decision, in words.
   [[nodiscard]] const std::string& last_note() const { return last_note_; }
@@ -90,7 +90,7 @@ class CoordinatorServer {
   void after_message(ConnectionId connection);
   void warn_rate_limited(RateLimitedLog& log, const std::string& text, TimePoint at);
 
-  void feed(const CoordinatorEvent& event);
+  void handle(const CoordinatorEvent& event);
   void perform(const Send& output);
   void perform(const Close& output);
   void perform(const BeginGeneration& output);
@@ -139,7 +139,7 @@ class LocalCoordinatorLink final : public CoordinatorLink {
   [[nodiscard]] bool is_idle() const override { return true; }
 
  private:
-  void on_said(const CoordinatorMessage& message);
+  void on_message(const CoordinatorMessage& message);
 
   CoordinatorServer& server_;
   Greet greet_;

@@ -157,23 +157,23 @@ void JobRecord::on_placed(const GroupPlaced& placed) {
   if (!breaks_.empty()) placed_ = placed;
 }
 
-void JobRecord::on_broken_before(const BrokenBefore& told, TimePoint now, int64_t unix_seconds) {
-  const bool is_believable = plausible_seconds(told.seconds) >= 0 && plausible_seconds(told.committed_seconds) >= 0;
+void JobRecord::on_broken_before(const BrokenBefore& before, TimePoint now, int64_t unix_seconds) {
+  const bool is_believable = plausible_seconds(before.seconds) >= 0 && plausible_seconds(before.committed_seconds) >= 0;
   if (!is_believable || last_committed_ns_ > 0) return;
-  if (!breaks_.empty() && told.generation < breaks_[0].broke.generation) return;
+  if (!breaks_.empty() && before.generation < breaks_[0].broke.generation) return;
   if (is_starting_) {
     book(booked_, 0, now);
     booked_until_ = now;
     is_starting_ = false;
   }
-  const Break reported{.broke = {.generation = told.generation,
+  const Break reported{.broke = {.generation = before.generation,
                                  .cause = kNodeLeaves,
                                  .rank = -1,
-                                 .detection_seconds = plausible_seconds(told.silent_seconds),
+                                 .detection_seconds = plausible_seconds(before.silent_seconds),
                                  .step_in_flight = false,
-                                 .at = now - ticks_of(told.seconds)},
-                       .unix_seconds = unix_seconds - std::llround(told.seconds)};
-  if (breaks_.empty() || told.generation > breaks_[0].broke.generation) {
+                                 .at = now - ticks_of(before.seconds)},
+                       .unix_seconds = unix_seconds - std::llround(before.seconds)};
+  if (breaks_.empty() || before.generation > breaks_[0].broke.generation) {
     breaks_ = {reported};
     interrupted_ = {};
   }
@@ -183,17 +183,17 @@ void JobRecord::on_broken_before(const BrokenBefore& told, TimePoint now, int64_
     known.detection_seconds = reported.broke.detection_seconds;
     breaks_[0].unix_seconds = reported.unix_seconds;
   }
-  if (told.step_in_flight) {
+  if (before.step_in_flight) {
     known.cause = kNodeLost;
     interrupted_.has_step = true;
   }
-  if (told.step >= interrupted_.committed_step) {
-    interrupted_.committed_step = told.step;
-    interrupted_.from = now - ticks_of(told.committed_seconds);
+  if (before.step >= interrupted_.committed_step) {
+    interrupted_.committed_step = before.step;
+    interrupted_.from = now - ticks_of(before.committed_seconds);
   }
   interrupted_.until = std::max(known.at, interrupted_.from);
   if (!interrupted_.has_step) interrupted_.from = interrupted_.until;
-  step_ = furthest_step_ = std::max(furthest_step_, told.step);
+  step_ = furthest_step_ = std::max(furthest_step_, before.step);
 }
 
 std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {

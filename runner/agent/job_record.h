@@ -57,7 +57,7 @@ class JobRecord {
   void on_placed(const GroupPlaced& placed);
   // A node reports the break of a group that was there before this agent started. When several nodes report, the newest
   // group counts, and for it the earliest break. Ignored after the first commit, and at an impossible time.
-  void on_broken_before(const BrokenBefore& told, TimePoint now, int64_t unix_seconds);
+  void on_broken_before(const BrokenBefore& before, TimePoint now, int64_t unix_seconds);
   // Rank 0 has committed a step in a new group. Returns the recovery that this ends; nullopt if there was no break.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
 

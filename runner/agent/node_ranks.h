@@ -1,6 +1,6 @@
 // NodeRanks: the processes of this node's ranks, as the agent sees them, whatever program they run.
 //
-// Role: carries out what the supervisor (recovery/supervisor.h) decides: starts, signals, kills and reaps the
+// Role: carries out what the NodeMachine (recovery/node_machine.h) decides: starts, signals, kills and reaps the
 // processes, and tells the handlers what happened. NodeWorkers is the one whose ranks are lockstep-worker and speak the
 // messages of contract/messages.h themselves; ProgramRanks is the one for programs that know nothing of Lockstep, and
 // says for them what a worker would say. Threads: the event loop's only.

@@ -190,13 +190,11 @@ Status set_membership(Prepared& p) {
   coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
   const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
   if (p.place.distributed() && is_found_by_name) coordinator.dns_ttl = kDnsTtl;
-  agent.member.nproc = p.ranks.nproc;
-  agent.member.rendezvous_timeout = rendezvous_timeout;
-  agent.member.heartbeat_timeout = coordinator.heartbeat_timeout;
-  agent.supervisor.nproc = p.ranks.nproc;
-  agent.supervisor.max_restarts = launch.max_restarts;
-  agent.supervisor.start_timeout = rendezvous_timeout;
-  TRY_ASSIGN(agent.supervisor.stop_timeout, stop_timeout_of(p.environment, launch, agent.program.has_value()));
+  agent.node.nproc = p.ranks.nproc;
+  agent.node.max_restarts = launch.max_restarts;
+  agent.node.rendezvous_timeout = rendezvous_timeout;
+  agent.node.heartbeat_timeout = coordinator.heartbeat_timeout;
+  TRY_ASSIGN(agent.node.stop_timeout, stop_timeout_of(p.environment, launch, agent.program.has_value()));
   return {};
 }
 
@@ -255,8 +253,8 @@ Result<Prepared> prepare(AgentRequest request) {
       agent.program->local_address = launch.master_addr;
     }
     agent.program->checkpoint_folder = variable(p.environment, env::kCheckpointDir);
-    agent.supervisor.ranks_keep_state = false;
-    agent.supervisor.restarts_are_total = is_given(p.config, "max_restarts");
+    agent.node.ranks_keep_state = false;
+    agent.node.restarts_are_total = is_given(p.config, "max_restarts");
     agent.coordinator_options.ranks_keep_state = false;
   } else {
     TRY_ASSIGN(agent.worker.program, find_worker(p.environment));
@@ -413,7 +411,7 @@ Result<LocalNodesOptions> prepare_local_nodes(AgentRequest request) {
   nodes.status_port_given = is_given(first.config, "status_port");
   nodes.max_restarts = launch.max_restarts;
   nodes.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
-  nodes.stop_timeout = first.agent.supervisor.stop_timeout;
+  nodes.stop_timeout = first.agent.node.stop_timeout;
   nodes.termination_log = first.agent.termination_log;
   nodes.control_folder = first.agent.control_folder;
   nodes.terminal = first.agent.terminal;

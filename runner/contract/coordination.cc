@@ -79,7 +79,7 @@ template <typename V>
 void fields(V& v, typename V::template Ref<NodeFailed> m) {
   v("code", m.code);
   v.text("message", m.message);
-  v("for_good", m.for_good);
+  v("ends_job", m.ends_job);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<RestartDecision> m) {

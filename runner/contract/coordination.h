@@ -135,12 +135,12 @@ struct Leave {
 struct NodeDone {};
 
 // This node gives up. The coordinator decides by the code, and by what it knows of commits, whether the job ends with
-// it (EndJob), or only this node is lost and a new pod may take its place. `for_good`: as far as this node knows, the
+// it (EndJob), or only this node is lost and a new pod may take its place. `ends_job`: as far as this node knows, the
 // job ends (wrong flags, no data); so it waits for the coordinator's answer, which is EndJob or Refused.
 struct NodeFailed {
   int code = 1;
   std::string message;
-  bool for_good = false;
+  bool ends_job = false;
 };
 
 // A restart that this node decided on, or its decision not to restart; node 0's status page shows it.

@@ -105,7 +105,7 @@ bool rank_zero_lacks_the_state(const CoordinatorState& state) {
   const auto is_unwritten = [&](const WorkerBeat& w) { return holds_steps(w) && w.step > state.checkpoint_step; };
   return !has_it && std::any_of(state.nodes.begin(), state.nodes.end(), [&](const auto& entry) {
     const Node& node = entry.second;
-    const bool may_hold = node.connection != 0 && !node.has_told_steps;
+    const bool may_hold = node.connection != 0 && !node.has_sent_steps;
     return may_hold || std::any_of(node.workers.begin(), node.workers.end(), is_unwritten);
   });
 }
@@ -215,19 +215,19 @@ class CoordinatorStepper {
     s_.last_event = now_;
   }
 
-  void operator()(const NodeSaid& said) {
-    if (const auto at = s_.rank_of.find(said.connection); at != s_.rank_of.end()) {
+  void operator()(const NodeSent& sent) {
+    if (const auto at = s_.rank_of.find(sent.connection); at != s_.rank_of.end()) {
       const int rank = at->second;
       Node& node = s_.nodes.at(rank);
       node.last_heard = now_;
-      std::visit([&](const auto& message) { on_message(rank, node, message); }, said.message);
-    } else if (const auto* greet = std::get_if<Greet>(&said.message)) {
-      answer(said.connection, *greet);
-    } else if (const auto* join = std::get_if<Join>(&said.message)) {
-      admit(said.connection, *join);
+      std::visit([&](const auto& message) { on_message(rank, node, message); }, sent.message);
+    } else if (const auto* greet = std::get_if<Greet>(&sent.message)) {
+      answer(sent.connection, *greet);
+    } else if (const auto* join = std::get_if<Join>(&sent.message)) {
+      admit(sent.connection, *join);
     } else {
-      s_.greetings.erase(said.connection);
-      close(said.connection);
+      s_.greetings.erase(sent.connection);
+      close(sent.connection);
     }
   }
 
@@ -289,10 +289,10 @@ class CoordinatorStepper {
     return "node " + std::to_string(rank) + (node.host.empty() ? "" : " (" + node.host + ")");
   }
 
-  template <typename Tell>
-  void for_members(const Tell& tell) {
+  template <typename Act>
+  void for_members(const Act& act) {
     for (const int rank : s_.members) {
-      if (const auto at = s_.nodes.find(rank); at != s_.nodes.end()) tell(at->second);
+      if (const auto at = s_.nodes.find(rank); at != s_.nodes.end()) act(at->second);
     }
   }
 
@@ -382,7 +382,7 @@ class CoordinatorStepper {
     const Greet greet = std::move(at->second.greet);
     s_.greetings.erase(at);
     if (!may_join(connection, greet, join)) return;
-    take_place(connection, greet, join);
+    add_node(connection, greet, join);
   }
 
   bool may_join(ConnectionId connection, const Greet& greet, const Join& join) {
@@ -445,7 +445,7 @@ class CoordinatorStepper {
     return true;
   }
 
-  void take_place(ConnectionId connection, const Greet& greet, const Join& join) {
+  void add_node(ConnectionId connection, const Greet& greet, const Join& join) {
     const int rank = greet.node_rank;
     Node& node = s_.nodes.try_emplace(rank).first->second;
     if (node.connection != 0) dismiss(node, greet);
@@ -460,7 +460,7 @@ class CoordinatorStepper {
       n.terms.clear();
       n.leaving_code = 0;
       n.has_trained = join.broken_before.seconds >= 0;
-      n.has_told_steps = !n.has_trained;
+      n.has_sent_steps = !n.has_trained;
       n.done = false;
       n.placed = 0;
       n.last_heard = now_;
@@ -548,29 +548,30 @@ class CoordinatorStepper {
     lose(rank, End::kClosed, "it greeted or joined twice on one connection");
   }
 
-  void on_message(int rank, Node& node, const NodeReady& said) {
-    if (said.generation < node.placed) return;
-    if (said.ready && !accept_terms(rank, node, said.terms)) return;
-    change(node, [&](Node& n) { n.ready = said.ready; });
+  void on_message(int rank, Node& node, const NodeReady& report) {
+    if (report.generation < node.placed) return;
+    if (report.ready && !accept_terms(rank, node, report.terms)) return;
+    change(node, [&](Node& n) { n.ready = report.ready; });
     const bool in_group = s_.group == GroupState::kPlaced && node.member && !s_.regrouping;
-    if (said.ready && in_group) break_group(peer_lost(), "the workers of " + name(rank, node) + " have left the group");
+    if (report.ready && in_group)
+      break_group(peer_lost(), "the workers of " + name(rank, node) + " have left the group");
   }
 
-  void on_message(int rank, Node& node, const Broken& said) {
-    if (said.rank >= 0) {  // that worker's newest beat is of a process that has ended
-      std::erase_if(node.workers, [&](const WorkerBeat& w) { return w.local_rank == said.rank % node.nproc; });
+  void on_message(int rank, Node& node, const Broken& broken) {
+    if (broken.rank >= 0) {  // that worker's newest beat is of a process that has ended
+      std::erase_if(node.workers, [&](const WorkerBeat& w) { return w.local_rank == broken.rank % node.nproc; });
     }
-    if (said.generation != s_.placed || !node.member) return;
-    if (rank != 0 && said.rank >= 0) report(WorkerEndedElsewhere{rank, said});
-    std::string text = name(rank, node) + ": " + (said.rank < 0 ? "" : "rank " + std::to_string(said.rank) + ": ") +
-                       (said.message.empty() ? said.cause : said.message);
-    const Lost lost{said.rank, said.detection_seconds};
-    if (s_.group == GroupState::kPlaced) return break_group(said.cause, text, lost);
-    if (said.rank >= 0) learn_cause(said.cause, text, lost);
+    if (broken.generation != s_.placed || !node.member) return;
+    if (rank != 0 && broken.rank >= 0) report(WorkerEndedElsewhere{rank, broken});
+    std::string text = name(rank, node) + ": " + (broken.rank < 0 ? "" : "rank " + std::to_string(broken.rank) + ": ") +
+                       (broken.message.empty() ? broken.cause : broken.message);
+    const Lost lost{broken.rank, broken.detection_seconds};
+    if (s_.group == GroupState::kPlaced) return break_group(broken.cause, text, lost);
+    if (broken.rank >= 0) set_cause(broken.cause, text, lost);
   }
 
   // Corrects the cause of the break, because nodes that lost a peer may report before the node that knows why.
-  void learn_cause(const std::string& cause, const std::string& text, const Lost& lost) {
+  void set_cause(const std::string& cause, const std::string& text, const Lost& lost) {
     if (s_.group != GroupState::kBroken || s_.cause != peer_lost()) return;
     s_.cause = cause;
     s_.broke_because = text;
@@ -578,16 +579,16 @@ class CoordinatorStepper {
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
-  void on_message(int rank, Node& node, const Heartbeat& said) {
-    const bool are_its_ranks = std::all_of(said.workers.begin(), said.workers.end(), [&](const WorkerBeat& worker) {
-      return worker.local_rank >= 0 && worker.local_rank < node.nproc;
-    });
-    if (!are_its_ranks || said.workers.size() > static_cast<size_t>(node.nproc)) return;
-    node.workers = said.workers;
-    node.has_told_steps = true;
+  void on_message(int rank, Node& node, const Heartbeat& heartbeat) {
+    const bool are_its_ranks =
+        std::all_of(heartbeat.workers.begin(), heartbeat.workers.end(),
+                    [&](const WorkerBeat& worker) { return worker.local_rank >= 0 && worker.local_rank < node.nproc; });
+    if (!are_its_ranks || heartbeat.workers.size() > static_cast<size_t>(node.nproc)) return;
+    node.workers = heartbeat.workers;
+    node.has_sent_steps = true;
     node.has_trained = std::any_of(node.workers.begin(), node.workers.end(), holds_steps);
     s_.has_trained = s_.has_trained || node.has_trained;
-    for (const WorkerBeat& worker : said.workers) note_work(worker);
+    for (const WorkerBeat& worker : heartbeat.workers) note_work(worker);
     watch_steps(rank, node);
   }
 
@@ -613,32 +614,32 @@ class CoordinatorStepper {
     if (s_.has_stepped) s_.groups_without_step = 0;
   }
 
-  void on_message(int /*rank*/, Node& node, const StoreCall& said) {
-    const bool is_worker = said.local_rank >= 0 && said.local_rank < node.nproc;
-    const bool is_current = s_.group == GroupState::kPlaced && node.member && said.request.generation == s_.placed;
+  void on_message(int /*rank*/, Node& node, const StoreCall& call) {
+    const bool is_worker = call.local_rank >= 0 && call.local_rank < node.nproc;
+    const bool is_current = s_.group == GroupState::kPlaced && node.member && call.request.generation == s_.placed;
     if (is_worker && is_current) {
-      out_.emplace_back(AskStore{node.connection, said.local_rank, said.request});
+      out_.emplace_back(AskStore{node.connection, call.local_rank, call.request});
       return;
     }
     StoreReply reply;
-    reply.id = said.request.id;
+    reply.id = call.request.id;
     if (!is_worker) {
       reply.status = StoreStatus::kInvalid;
-      reply.message = "local rank " + std::to_string(said.local_rank) + " asks the store; the node's are 0 to " +
+      reply.message = "local rank " + std::to_string(call.local_rank) + " asks the store; the node's are 0 to " +
                       std::to_string(node.nproc - 1);
     } else {
       reply.status = StoreStatus::kStale;
-      reply.message = "generation " + generation_text(said.request.generation) + " has no store: " +
+      reply.message = "generation " + generation_text(call.request.generation) + " has no store: " +
                       (s_.group == GroupState::kPlaced ? "the group is of generation " + generation_text(s_.placed)
                                                        : std::string("there is no group"));
     }
-    send(node, StoreAnswerTo{said.local_rank, std::move(reply)});
+    send(node, StoreAnswerTo{call.local_rank, std::move(reply)});
   }
 
-  void on_message(int rank, Node& node, const Leave& said) {
+  void on_message(int rank, Node& node, const Leave& leave) {
     if (node.leaving_code != 0 || s_.end) return;
     const int interrupted = code_of(ExitCode::kInterrupted);
-    const int code = said.code == interrupted ? interrupted : code_of(ExitCode::kTerminated);
+    const int code = leave.code == interrupted ? interrupted : code_of(ExitCode::kTerminated);
     if (s_.stop_code == 0 && rank_zero_lacks_the_state(s_)) return hold(rank, node, code);
     change(node, [&](Node& n) { n.leaving_code = code; });
     note(name(rank, node) + " leaves");
@@ -669,31 +670,31 @@ class CoordinatorStepper {
     if (!s_.end) end_job(EndJob{0, ""});
   }
 
-  void on_message(int rank, Node& node, const NodeFailed& said) {
+  void on_message(int rank, Node& node, const NodeFailed& failed) {
     if (s_.end) return;
     const EndVerdict verdict =
-        judge_end({.code = said.code,
-                   .is_configuration_changed = termination_reason(said.code, said.message) == kConfigurationChanged,
+        judge_end({.code = failed.code,
+                   .is_configuration_changed = termination_reason(failed.code, failed.message) == kConfigurationChanged,
                    .after_first_commit = s_.has_trained});
     if (verdict.consequence != Consequence::kRestart) {
       return end_job(
-          EndJob{said.code, s_.options.max_nodes > 1 ? name(rank, node) + ": " + said.message : said.message});
+          EndJob{failed.code, s_.options.max_nodes > 1 ? name(rank, node) + ": " + failed.message : failed.message});
     }
     send(node, Refused{"this node gave up; the job goes on without it", false});
     close(node.connection);
-    lose(rank, End::kClosed, "it gave up (" + exit_reason(said.code) + "): " + said.message);
+    lose(rank, End::kClosed, "it gave up (" + exit_reason(failed.code) + "): " + failed.message);
   }
 
-  void on_message(int rank, Node& /*node*/, const RestartDecision& said) {
-    if (rank != 0) report(DecidedElsewhere{rank, said});
+  void on_message(int rank, Node& /*node*/, const RestartDecision& decision) {
+    if (rank != 0) report(DecidedElsewhere{rank, decision});
   }
 
-  void on_message(int /*rank*/, Node& node, const CheckpointNews& said) {
+  void on_message(int /*rank*/, Node& node, const CheckpointNews& news) {
     s_.has_trained = true;
-    if (said.step <= s_.checkpoint_step) return;
-    s_.checkpoint_step = said.step;
+    if (news.step <= s_.checkpoint_step) return;
+    s_.checkpoint_step = news.step;
     for (const auto& [rank, other] : s_.nodes) {
-      if (other.connection != node.connection) send(other, said);
+      if (other.connection != node.connection) send(other, news);
     }
   }
 
@@ -719,7 +720,7 @@ class CoordinatorStepper {
     });
     if (!is_leaving && !s_.end) {
       warn(text);
-      if (node.member) learn_cause(kNodeLost, text, lost);
+      if (node.member) set_cause(kNodeLost, text, lost);
     }
     if (in_group && !leaves_as_told) break_group(kNodeLost, text, lost);
     // The node left at the same step as the others, so they must have left soon, too; or its workers never were in the
@@ -765,7 +766,7 @@ class CoordinatorStepper {
     end_group(cause, lost, /*step_in_flight=*/true);
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
     for_members([&](Node& member) {
-      member.has_told_steps = false;
+      member.has_sent_steps = false;
       send(member, CutGroup{s_.placed, cause, message});
     });
     // A node that was to leave together with the others stops now, or is held.

@@ -35,11 +35,11 @@
 // other ranks hold steps that are in no checkpoint, and rank 0, which was started again, does not hold them, no node
 // leaves: one that asks to is held until rank 0 has got the state in a group, and a job that is to end because nodes
 // are missing places a last group of those that are ready. A member may hold such steps until its first heartbeat after
-// the group broke, which its agent sends as soon as it is cut. (The nodes have stop_timeout for that, supervisor.h.)
+// the group broke, which its agent sends as soon as it is cut. (The nodes have stop_timeout for that, node_machine.h.)
 //
 // Hangs: a rank that shows no progress and waits for no other rank is killed. When all ranks wait, in a collective or
 // for their devices, the group is broken first: ranks that can leave it keep their state, and a rank that cannot is
-// killed by its agent (supervisor.h), or here if it then shows no progress in work of its own. When the next group is
+// killed by its agent (node_machine.h), or here if it then shows no progress in work of its own. When the next group is
 // stuck at the same step, its ranks at the lowest step (usually all of them) are killed.
 //
 // Cost: an event touches only its own node, O(log nodes). All nodes are scanned (for beats, silence, stalls, the reason
@@ -106,12 +106,12 @@ struct CoordinatorOptions {
   // find its replacement only when DNS no longer gives the old address. A group without them would fall back to a
   // checkpoint.
   std::chrono::milliseconds dns_ttl{0};
-  bool ranks_keep_state = true;  // as SupervisorOptions'
+  bool ranks_keep_state = true;  // as NodeOptions'
 };
 
 // ---- events ----
 
-struct NodeSaid {
+struct NodeSent {
   ConnectionId connection = 0;
   MemberMessage message;
 };
@@ -123,7 +123,7 @@ struct SetWantedNodes {
   int nodes = 0;
 };
 struct CoordinatorTick {};
-using CoordinatorEvent = std::variant<NodeSaid, ConnectionEnded, SetWantedNodes, CoordinatorTick>;
+using CoordinatorEvent = std::variant<NodeSent, ConnectionEnded, SetWantedNodes, CoordinatorTick>;
 
 // ---- outputs ----
 
@@ -201,7 +201,7 @@ struct Node {
   uint64_t placed = 0;  // generation of its newest placement; its messages with a lower one are about earlier groups
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;
-  bool has_told_steps = true;  // `workers` is not older than the end of its group
+  bool has_sent_steps = true;  // `workers` is not older than the end of its group
   std::set<int> killed;        // local ranks that were killed because they hung, since it joined or was placed
 };
 

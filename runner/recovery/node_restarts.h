@@ -1,7 +1,7 @@
 // Restarts of nodes and of the gang, for `lockstep run --local_nodes N`. Pure. (docs/recovery.md)
 //
 // Role: the parent process of N agents plays the operator. This decides which agent (node) is started, signalled,
-// killed and started again, and with which code the parent ends. Each agent restarts its own workers (supervisor.h).
+// killed and started again, and with which code the parent ends. Each agent restarts its own workers (node_machine.h).
 //
 // A node that ends is replaced at once, alone, with the next attempt; by the operator's rules (restart_policy.h) all
 // nodes are restarted together (a gang restart), or the job ends. A node that was killed because it was silent is not
@@ -20,8 +20,8 @@
 #include <variant>
 #include <vector>
 
+#include "runner/recovery/node_machine.h"
 #include "runner/recovery/restart_policy.h"
-#include "runner/recovery/supervisor.h"
 
 namespace lockstep {
 

@@ -66,7 +66,7 @@ class Conversation {
       int& protocol = std::get<Greet>(*message).protocol;
       if (protocol == kOurProtocol) protocol = kCoordinationProtocol;
     }
-    feed(NodeSaid{connection, *message});
+    feed(NodeSent{connection, *message});
   }
 
   void hang_up(char slot) {

@@ -50,7 +50,7 @@ struct Heard {
 CoordinatorLink::Handlers handlers_of(Heard& heard) {
   return {.on_found = [&heard](const Welcome& m) { heard.found.push_back(m); },
           .on_refused = [&heard](const Refused& m) { heard.refused.push_back(m); },
-          .on_said = [&heard](const CoordinatorMessage& m) { heard.said.push_back(m); },
+          .on_message = [&heard](const CoordinatorMessage& m) { heard.said.push_back(m); },
           .on_lost = [&heard](const std::string& why) { heard.lost.push_back(why); },
           .on_problem = [&heard](const std::string& problem) { heard.problems.push_back(problem); }};
 }

@@ -117,10 +117,10 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
   EXPECT_TRUE(decision.is_exported);
   EXPECT_FALSE(to_coordinator(RestartDecision{}).gives_up);
 
-  const NodeFailed failed = to_coordinator(NodeFailed{.code = 3, .message = "no data", .for_good = true});
+  const NodeFailed failed = to_coordinator(NodeFailed{.code = 3, .message = "no data", .ends_job = true});
   EXPECT_EQ(failed.code, 3);
   EXPECT_EQ(failed.message, "no data");
-  EXPECT_TRUE(failed.for_good);
+  EXPECT_TRUE(failed.ends_job);
 }
 
 TEST(Coordination, keeps_why_a_group_broke) {
@@ -315,7 +315,7 @@ TEST(Coordination, an_answer_is_the_same_line_whether_its_values_were_encoded_be
 }
 
 TEST(Coordination, long_texts_are_cut_and_long_lists_refused_where_they_are_read) {
-  const NodeFailed failed{.code = 1, .message = std::string(kMessageTextBytesMax + 100, 'x'), .for_good = false};
+  const NodeFailed failed{.code = 1, .message = std::string(kMessageTextBytesMax + 100, 'x'), .ends_job = false};
   const auto read = decode_member_message(encode(MemberMessage(failed)));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(std::get<NodeFailed>(*read).message, std::string(kMessageTextBytesMax, 'x') + "…");

@@ -1,17 +1,18 @@
-// What a big job costs: Members of 100, 1,000 and 10,000 nodes against one Coordinator, without a network between.
+// What a big job costs: NodeMachines of 100, 1,000 and 10,000 nodes against one Coordinator, without a network between.
 // Messages per agent are asserted; times are only printed, because they depend on the machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runner/recovery/coordinator.h"
-#include "runner/recovery/member.h"
+#include "runner/recovery/node_machine.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +34,7 @@ struct Costs {
 class BigJob {
  public:
   explicit BigJob(int nodes) : coordinator_(options_of(nodes)) {
-    for (int node = 0; node < nodes; ++node) members_.emplace_back(MemberOptions{.nproc = kWorkersPerNode});
+    for (int node = 0; node < nodes; ++node) nodes_.emplace_back(NodeOptions{.nproc = kWorkersPerNode});
     costs_.messages.assign(static_cast<size_t>(nodes), 0);
     placed_.assign(static_cast<size_t>(nodes), 0);
     beat_.resize(kWorkersPerNode);
@@ -46,8 +47,8 @@ class BigJob {
     costs_.beat_seconds = timed([&] { train(); }) / kSecondsOfTraining;
     costs_.reform_seconds = timed([&] { lose_a_worker(); });
     expect_all_placed(2);
-    feed_member(0, NodeDone{});
-    for (const MemberState& member : members_) EXPECT_TRUE(member.ended);
+    for_workers([&](int local) { handle(0, WorkerEnded{.local_rank = local, .code = 0}); });
+    for (const NodeState& node : nodes_) EXPECT_TRUE(node.job_ended);
     return costs_;
   }
 
@@ -73,24 +74,28 @@ class BigJob {
     EXPECT_TRUE(std::all_of(placed_.begin(), placed_.end(), is_placed));
   }
 
-  void feed_coordinator(const CoordinatorEvent& event) {
+  void step_coordinator(const CoordinatorEvent& event) {
     for (CoordinatorOutput& output : step(coordinator_, event, now_)) {
       auto* send = std::get_if<Send>(&output);
       if (send == nullptr) continue;
       const size_t node = send->connection - kConnectionsBegin;
       ++costs_.messages[node];
       if (const auto* welcome = std::get_if<Welcome>(&send->message)) {
-        feed_member(node, CoordinatorFound{*welcome});
+        handle(node, CoordinatorFound{*welcome});
       } else {
-        feed_member(node, CoordinatorSaid{std::move(send->message)});
+        handle(node, CoordinatorSent{std::move(send->message)});
       }
     }
   }
 
-  void feed_member(size_t node, const MemberEvent& event) {
-    for (MemberOutput& output : step(members_[node], event, now_)) {
-      if (auto* tell = std::get_if<Tell>(&output)) {
-        say(node, std::move(tell->message));
+  static void for_workers(const std::function<void(int local)>& work) {
+    for (int local = 0; local < kWorkersPerNode; ++local) work(local);
+  }
+
+  void handle(size_t node, const NodeEvent& event) {
+    for (NodeOutput& output : step(nodes_[node], event, now_)) {
+      if (auto* send = std::get_if<SendToCoordinator>(&output)) {
+        send_up(node, std::move(send->message));
       } else if (const auto* place = std::get_if<Assignment>(&output)) {
         placed_[node] = place->generation;
       } else if (std::holds_alternative<CutGroup>(output)) {
@@ -99,20 +104,22 @@ class BigJob {
     }
   }
 
-  void say(size_t node, MemberMessage message) {
+  void send_up(size_t node, MemberMessage message) {
     ++costs_.messages[node];
-    feed_coordinator(NodeSaid{node + kConnectionsBegin, std::move(message)});
+    step_coordinator(NodeSent{node + kConnectionsBegin, std::move(message)});
   }
 
   void form() {
-    feed_coordinator(CoordinatorTick{});
-    for (size_t node = 0; node < members_.size(); ++node) {
-      feed_member(node, MemberTick{});
+    step_coordinator(CoordinatorTick{});
+    for (size_t node = 0; node < nodes_.size(); ++node) {
+      handle(node, Started{});
       Greet greet;
       greet.node_rank = static_cast<int>(node);
-      say(node, greet);
+      send_up(node, greet);
     }
-    for (size_t node = 0; node < members_.size(); ++node) feed_member(node, WorkersReady{true});
+    for (size_t node = 0; node < nodes_.size(); ++node) {
+      for_workers([&](int local) { handle(node, WorkerHello{local}); });
+    }
   }
 
   void train() {
@@ -125,21 +132,24 @@ class BigJob {
         worker.phase = Phase::kForward;
         worker.generation = placed_[0];
       }
-      for (size_t node = 0; node < members_.size(); ++node) say(node, Heartbeat{beat_});
-      feed_coordinator(CoordinatorTick{});
+      for (size_t node = 0; node < nodes_.size(); ++node) send_up(node, Heartbeat{beat_});
+      step_coordinator(CoordinatorTick{});
     }
   }
 
   // A worker of the last node. Its agent sees it first; the workers of the other nodes lose their peer.
   void lose_a_worker() {
-    const size_t victim = members_.size() - 1;
-    feed_member(victim, Broken{placed_[victim], 0, "SignalKILL", "killed"});
-    const std::vector<size_t> cut = std::exchange(were_cut_, {});
-    for (const size_t node : cut) feed_member(node, WorkersReady{true});
+    const size_t victim = nodes_.size() - 1;
+    const uint64_t generation = placed_[victim];
+    handle(victim, WorkerEnded{.local_rank = 0, .code = 137});
+    handle(victim, WorkerHello{0});
+    for (const size_t node : std::exchange(were_cut_, {})) {
+      for_workers([&](int local) { handle(node, WorkerLeft{local, generation, kLeftCut, ""}); });
+    }
   }
 
   CoordinatorState coordinator_;
-  std::vector<MemberState> members_;
+  std::vector<NodeState> nodes_;
   std::vector<uint64_t> placed_;
   std::vector<size_t> were_cut_;
   std::vector<WorkerBeat> beat_;

@@ -47,10 +47,12 @@ class Job {
   explicit Job(int nodes) : Job(options_of(nodes, nodes)) {}
   Job(int min_nodes, int max_nodes) : Job(options_of(min_nodes, max_nodes)) {}
 
-  Outputs feed(const CoordinatorEvent& event) { return step(state, event, now); }
-  Outputs say_on(ConnectionId connection, const MemberMessage& message) { return feed(NodeSaid{connection, message}); }
-  Outputs say(int node, const MemberMessage& message) { return say_on(connections.at(node), message); }
-  Outputs drop(int node) { return feed(ConnectionEnded{connections.at(node), "reset"}); }
+  Outputs handle(const CoordinatorEvent& event) { return step(state, event, now); }
+  Outputs send_on(ConnectionId connection, const MemberMessage& message) {
+    return handle(NodeSent{connection, message});
+  }
+  Outputs send(int node, const MemberMessage& message) { return send_on(connections.at(node), message); }
+  Outputs drop(int node) { return handle(ConnectionEnded{connections.at(node), "reset"}); }
 
   // Ticks every kBeatInterval, as the agent would; all connected nodes but `silent` are heard.
   Outputs pass(std::chrono::milliseconds time, int silent = -1) {
@@ -63,9 +65,9 @@ class Job {
       }
       now = std::min(until, std::max(now, state.deadline.value_or(until)));
       for (const auto& [rank, node] : std::map<int, Node>(state.nodes)) {
-        if (rank != silent && node.connection != 0) append(all, say_on(node.connection, Heartbeat{node.workers}));
+        if (rank != silent && node.connection != 0) append(all, send_on(node.connection, Heartbeat{node.workers}));
       }
-      append(all, feed(CoordinatorTick{}));
+      append(all, handle(CoordinatorTick{}));
     }
     return all;
   }
@@ -76,11 +78,11 @@ class Job {
   Outputs join(int node, const Join& join, uint32_t attempt = 1, uint64_t incarnation = 7) {
     const ConnectionId connection = next_connection++;
     connections[node] = connection;
-    say_on(connection, greet_of(node, attempt, incarnation));
-    return say_on(connection, join);
+    send_on(connection, greet_of(node, attempt, incarnation));
+    return send_on(connection, join);
   }
   Outputs join(int node, bool ready = false) { return join(node, Join{1, 0, ready}); }
-  Outputs ready(int node) { return say(node, NodeReady{true, state.generation()}); }
+  Outputs ready(int node) { return send(node, NodeReady{true, state.generation()}); }
   // Nodes 0 … nodes-1 join, ready; the last output is the placement.
   Outputs place(int nodes) {
     Outputs last;
@@ -160,7 +162,7 @@ Refused refusal_of(const Job& job, int node, const Outputs& outputs) {
 
 TEST(Coordinator, welcomes_an_agent_with_its_generation) {
   Job job(2);
-  const Outputs outputs = job.say_on(50, Job::greet_of(1));
+  const Outputs outputs = job.send_on(50, Job::greet_of(1));
   ASSERT_EQ(count<Welcome>(outputs), 1U);
   EXPECT_EQ(sent<Welcome>(outputs)[0].second.generation, generation(0));
 }
@@ -169,7 +171,7 @@ TEST(Coordinator, refuses_another_protocol_and_names_both) {
   Job job(2);
   Greet greet = Job::greet_of(1);
   greet.protocol = kCoordinationProtocol + 1;
-  const Refused refused = refusal(job.say_on(50, greet), 50);
+  const Refused refused = refusal(job.send_on(50, greet), 50);
   EXPECT_FALSE(refused.retry);
   EXPECT_THAT(refused.message, HasSubstr("protocol " + std::to_string(kCoordinationProtocol + 1) +
                                          ", the coordinator " + std::to_string(kCoordinationProtocol)));
@@ -179,7 +181,7 @@ TEST(Coordinator, refuses_another_job_and_names_both) {
   Job job(2);
   Greet greet = Job::greet_of(1);
   greet.job = "gpt";
-  const Refused refused = refusal(job.say_on(50, greet), 50);
+  const Refused refused = refusal(job.send_on(50, greet), 50);
   EXPECT_FALSE(refused.retry);
   EXPECT_THAT(refused.message, HasSubstr("\"gpt\""));
   EXPECT_THAT(refused.message, HasSubstr("\"sasrec\""));
@@ -189,7 +191,7 @@ TEST(Coordinator, notes_of_refusals_can_be_limited_by_the_caller) {
   Job job(2);
   Greet greet = Job::greet_of(1);
   greet.token = "wrong";
-  const Outputs outputs = job.say_on(50, greet);
+  const Outputs outputs = job.send_on(50, greet);
   const Note note = std::get<Note>(outputs.at(0));
   EXPECT_THAT(note.text, HasSubstr("refused: the agent of node 1"));
   EXPECT_TRUE(note.is_refusal);
@@ -210,10 +212,10 @@ TEST(Coordinator, the_text_of_a_peer_cannot_forge_a_log_line) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
     EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
   };
-  expect_one_line(job.say_on(50, stranger));
-  job.say_on(51, host);
-  expect_one_line(job.say_on(51, Join{}));
-  expect_one_line(job.feed(ConnectionEnded{51, "reset"}));
+  expect_one_line(job.send_on(50, stranger));
+  job.send_on(51, host);
+  expect_one_line(job.send_on(51, Join{}));
+  expect_one_line(job.handle(ConnectionEnded{51, "reset"}));
 }
 
 TEST(Coordinator, refuses_a_wrong_token_and_does_not_tell_the_right_one) {
@@ -221,7 +223,7 @@ TEST(Coordinator, refuses_a_wrong_token_and_does_not_tell_the_right_one) {
     Job job(2);
     Greet greet = Job::greet_of(1);
     greet.token = token;
-    const Outputs outputs = job.say_on(50, greet);
+    const Outputs outputs = job.send_on(50, greet);
     const Refused refused = refusal(outputs, 50);
     EXPECT_FALSE(refused.retry);
     EXPECT_THAT(refused.message, HasSubstr("LOCKSTEP_TOKEN"));
@@ -232,7 +234,7 @@ TEST(Coordinator, refuses_a_wrong_token_and_does_not_tell_the_right_one) {
 TEST(Coordinator, refuses_a_node_rank_that_does_not_fit) {
   for (const int rank : {-2, 2}) {
     Job job(2);
-    const Refused refused = refusal(job.say_on(50, Job::greet_of(rank)), 50);
+    const Refused refused = refusal(job.send_on(50, Job::greet_of(rank)), 50);
     EXPECT_FALSE(refused.retry);
     EXPECT_THAT(refused.message, HasSubstr("node rank out of range: expected 0 to 1"));
   }
@@ -242,7 +244,7 @@ TEST(Coordinator, gives_agents_that_ask_the_lowest_number_that_is_free) {
   Job job(3);
   job.join(0);
   const auto number = [&job](ConnectionId connection, uint64_t incarnation) {
-    const Outputs outputs = job.say_on(connection, Job::greet_of(kAnyNode, 1, incarnation));
+    const Outputs outputs = job.send_on(connection, Job::greet_of(kAnyNode, 1, incarnation));
     EXPECT_TRUE(closes(outputs, connection));
     const auto given = sent<NodeNumber>(outputs);
     return given.empty() ? -1 : given.front().second.node_rank;
@@ -261,24 +263,24 @@ TEST(Coordinator, gives_agents_that_ask_the_lowest_number_that_is_free) {
 TEST(Coordinator, a_number_that_is_not_used_is_given_again_after_a_while) {
   Job job(2);
   job.join(0);
-  EXPECT_EQ(count<NodeNumber>(job.say_on(500, Job::greet_of(kAnyNode, 1, 1))), 1U);
-  const Outputs refused = job.say_on(501, Job::greet_of(kAnyNode, 1, 2));
+  EXPECT_EQ(count<NodeNumber>(job.send_on(500, Job::greet_of(kAnyNode, 1, 1))), 1U);
+  const Outputs refused = job.send_on(501, Job::greet_of(kAnyNode, 1, 2));
   ASSERT_EQ(count<Refused>(refused), 1U);
   EXPECT_TRUE(sent<Refused>(refused).front().second.retry);
   job.pass(kNumberHeld);
-  EXPECT_EQ(count<NodeNumber>(job.say_on(502, Job::greet_of(kAnyNode, 1, 2))), 1U);
+  EXPECT_EQ(count<NodeNumber>(job.send_on(502, Job::greet_of(kAnyNode, 1, 2))), 1U);
 }
 
 TEST(Coordinator, looks_at_protocol_job_token_and_rank_in_this_order) {
   Job job(2);
   Greet greet{kCoordinationProtocol + 1, "gpt", "wrong", 5, 1, 7, ""};
-  EXPECT_THAT(refusal(job.say_on(50, greet), 50).message, HasSubstr("protocol"));
+  EXPECT_THAT(refusal(job.send_on(50, greet), 50).message, HasSubstr("protocol"));
   greet.protocol = kCoordinationProtocol;
-  EXPECT_THAT(refusal(job.say_on(51, greet), 51).message, HasSubstr("job"));
+  EXPECT_THAT(refusal(job.send_on(51, greet), 51).message, HasSubstr("job"));
   greet.job = "sasrec";
-  EXPECT_THAT(refusal(job.say_on(52, greet), 52).message, HasSubstr("token"));
+  EXPECT_THAT(refusal(job.send_on(52, greet), 52).message, HasSubstr("token"));
   greet.token = "secret";
-  EXPECT_THAT(refusal(job.say_on(53, greet), 53).message, HasSubstr("node rank out of range"));
+  EXPECT_THAT(refusal(job.send_on(53, greet), 53).message, HasSubstr("node rank out of range"));
 }
 
 TEST(Coordinator, tells_an_agent_whose_clock_was_set_back_what_to_do) {
@@ -293,10 +295,10 @@ TEST(Coordinator, tells_an_agent_whose_clock_was_set_back_what_to_do) {
 
 TEST(Coordinator, closes_whoever_does_not_greet_and_join) {
   Job job(2);
-  EXPECT_TRUE(closes(job.say_on(50, NodeReady{true}), 50));
-  EXPECT_TRUE(closes(job.say_on(51, Join{}), 51));
-  job.say_on(52, Job::greet_of(1));
-  EXPECT_TRUE(closes(job.say_on(52, NodeDone{}), 52));
+  EXPECT_TRUE(closes(job.send_on(50, NodeReady{true}), 50));
+  EXPECT_TRUE(closes(job.send_on(51, Join{}), 51));
+  job.send_on(52, Job::greet_of(1));
+  EXPECT_TRUE(closes(job.send_on(52, NodeDone{}), 52));
   EXPECT_THAT(job.state.greetings, IsEmpty()) << "what is closed takes no room";
   EXPECT_THAT(job.state.nodes, IsEmpty());
   EXPECT_FALSE(job.state.end.has_value());
@@ -304,25 +306,25 @@ TEST(Coordinator, closes_whoever_does_not_greet_and_join) {
 
 TEST(Coordinator, drops_a_greeting_that_does_not_join) {
   Job job(2);
-  job.say_on(50, Job::greet_of(1));
+  job.send_on(50, Job::greet_of(1));
   EXPECT_FALSE(closes(job.pass(kHeartbeatTimeout - 1s), 50));
   EXPECT_TRUE(closes(job.pass(2s), 50));
-  EXPECT_TRUE(closes(job.say_on(50, Join{}), 50));
+  EXPECT_TRUE(closes(job.send_on(50, Join{}), 50));
 }
 
 TEST(Coordinator, forgets_a_greeting_whose_connection_ends) {
   Job job(2);
-  job.say_on(50, Job::greet_of(1));
-  job.feed(ConnectionEnded{50, "reset"});
-  EXPECT_TRUE(closes(job.say_on(50, Join{}), 50));
+  job.send_on(50, Job::greet_of(1));
+  job.handle(ConnectionEnded{50, "reset"});
+  EXPECT_TRUE(closes(job.send_on(50, Join{}), 50));
 }
 
 TEST(Coordinator, limits_the_greetings_that_are_open) {
   Job job(2);
   for (ConnectionId connection = 1; connection <= 2 * kGreetingsPerNode; ++connection) {
-    EXPECT_EQ(count<Welcome>(job.say_on(connection, Job::greet_of(1))), 1U);
+    EXPECT_EQ(count<Welcome>(job.send_on(connection, Job::greet_of(1))), 1U);
   }
-  EXPECT_TRUE(refusal(job.say_on(50, Job::greet_of(1)), 50).retry);
+  EXPECT_TRUE(refusal(job.send_on(50, Job::greet_of(1)), 50).retry);
 }
 
 // ---- joining ----
@@ -357,9 +359,9 @@ TEST(Coordinator, the_same_agent_takes_over_its_own_place) {
   EXPECT_TRUE(closes(outputs, old));
   EXPECT_TRUE(job.state.nodes.at(1).ready);
   // What still arrives on the old connection does not count any more.
-  EXPECT_TRUE(closes(job.say_on(old, NodeReady{false, generation(9)}), old));
+  EXPECT_TRUE(closes(job.send_on(old, NodeReady{false, generation(9)}), old));
   EXPECT_TRUE(job.state.nodes.at(1).ready);
-  job.feed(ConnectionEnded{old, "reset"});
+  job.handle(ConnectionEnded{old, "reset"});
   EXPECT_EQ(job.state.tally.ready, 1);
 }
 
@@ -373,7 +375,7 @@ TEST(Coordinator, an_agent_that_comes_back_may_be_less_ready_than_it_was) {
 TEST(Coordinator, the_successor_of_an_agent_that_was_leaving_stays) {
   Job job(2);
   job.join(1, true);
-  job.say(1, Leave{143});
+  job.send(1, Leave{143});
   job.join(1, Join{1, 0, true}, 2, 8);
   EXPECT_EQ(count<Assignment>(job.join(0, true)), 2U);
 }
@@ -385,7 +387,7 @@ TEST(Coordinator, another_agent_of_the_same_attempt_waits_until_the_present_one_
   const Refused refused = refusal_of(job, 1, job.join(1, Join{}, 1, 8));
   EXPECT_TRUE(refused.retry);
   EXPECT_THAT(refused.message, HasSubstr("there already (host1)"));
-  job.feed(ConnectionEnded{present, "reset"});
+  job.handle(ConnectionEnded{present, "reset"});
   EXPECT_EQ(count<Refused>(job.join(1, Join{}, 1, 8)), 0U);
   EXPECT_EQ(job.state.nodes.at(1).incarnation, 8U);
 }
@@ -414,8 +416,8 @@ constexpr const char* kOtherTerms = R"({"lr":"0.2","number of samples":5})";
 TEST(Coordinator, refuses_a_node_that_is_ready_with_other_terms_than_node_0_and_names_both) {
   Job job(3);
   for (int node = 0; node < 3; ++node) job.join(node);
-  job.say(0, NodeReady{true, generation(0), kTerms});
-  const Outputs outputs = job.say(2, NodeReady{true, generation(0), kOtherTerms});
+  job.send(0, NodeReady{true, generation(0), kTerms});
+  const Outputs outputs = job.send(2, NodeReady{true, generation(0), kOtherTerms});
   const Refused refused = refusal_of(job, 2, outputs);
   EXPECT_FALSE(refused.retry);
   EXPECT_EQ(refused.message,
@@ -425,7 +427,7 @@ TEST(Coordinator, refuses_a_node_that_is_ready_with_other_terms_than_node_0_and_
   EXPECT_EQ(job.state.nodes.at(2).connection, 0U);
   EXPECT_EQ(job.state.tally.ready, 1);
   // The others wait for one that fits.
-  job.say(1, NodeReady{true, generation(0), kTerms});
+  job.send(1, NodeReady{true, generation(0), kTerms});
   EXPECT_EQ(count<Assignment>(job.join(2, Join{.nproc = 1, .ready = true, .terms = kTerms})), 3U);
 }
 
@@ -454,7 +456,7 @@ TEST(Coordinator, compares_no_terms_of_workers_that_are_not_ready) {
   Job job(2);
   job.join(0, Join{.nproc = 1, .ready = true, .terms = kTerms});
   EXPECT_EQ(count<Refused>(job.join(1)), 0U);
-  EXPECT_EQ(count<Refused>(job.say(1, NodeReady{false, generation(0), ""})), 0U);
+  EXPECT_EQ(count<Refused>(job.send(1, NodeReady{false, generation(0), ""})), 0U);
 }
 
 TEST(Coordinator, forgets_the_terms_of_a_node_0_that_is_lost) {
@@ -505,11 +507,11 @@ TEST(Coordinator, refuses_those_who_differ_from_a_node_0_that_has_trained) {
 TEST(Coordinator, refuses_a_node_0_whose_new_workers_differ_from_a_node_that_holds_steps) {
   Job job(2);
   for (const int node : {0, 1}) job.join(node, Join{.nproc = 1, .ready = true, .terms = kTerms});
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
-  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
-  job.say(0, Heartbeat{{beat_at(0)}});
-  job.say(1, NodeReady{true, job.state.placed, kTerms});
-  const Outputs outputs = job.say(0, NodeReady{true, job.state.placed, kOtherTerms});
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat_at(7)}});
+  job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.send(0, Heartbeat{{beat_at(0)}});
+  job.send(1, NodeReady{true, job.state.placed, kTerms});
+  const Outputs outputs = job.send(0, NodeReady{true, job.state.placed, kOtherTerms});
   EXPECT_THAT(refusal_of(job, 0, outputs).message, HasSubstr("0.1 in node 1 (host1) and 0.2 in node 0"));
 }
 
@@ -564,7 +566,7 @@ TEST(Coordinator, a_second_join_on_a_connection_loses_the_node) {
   Job job(2);
   job.place(2);
   const ConnectionId connection = job.connections[1];
-  const Outputs outputs = job.say(1, Join{});
+  const Outputs outputs = job.send(1, Join{});
   EXPECT_TRUE(closes(outputs, connection));
   EXPECT_EQ(count<CutGroup>(outputs), 1U);
 }
@@ -609,7 +611,7 @@ TEST(Coordinator, waits_for_a_node_whose_workers_are_not_ready) {
 TEST(Coordinator, a_node_that_is_not_ready_any_more_is_not_placed) {
   Job job(2);
   job.join(0, true);
-  job.say(0, NodeReady{false, generation(0)});
+  job.send(0, NodeReady{false, generation(0)});
   EXPECT_EQ(count<Assignment>(job.join(1, true)), 0U);
 }
 
@@ -639,7 +641,7 @@ TEST(Coordinator, the_first_group_waits_also_for_those_who_follow_an_old_name) {
   EXPECT_EQ(count<Assignment>(job.pass(49s)), 0U);
   EXPECT_EQ(count<Assignment>(job.pass(1s)), 1U);
   // Later ones do not.
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   EXPECT_EQ(count<Assignment>(job.ready(0)), 1U);
 }
 
@@ -710,7 +712,7 @@ TEST(Coordinator, says_it_again_when_it_waits_again) {
   job.join(1, false);
   const std::string said = notes(job.pass(1s));
   job.ready(1);
-  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.send(1, Broken{generation(1), 1, "SignalKILL", ""});
   job.ready(0);
   EXPECT_EQ(notes(job.pass(1s)), said);
 }
@@ -722,7 +724,7 @@ TEST(Coordinator, decides_anew_when_time_has_passed) {
   EXPECT_EQ(decide_membership(job.state, job.now + 30s).members, std::vector<int>{0});
   ASSERT_TRUE(job.state.deadline);
   EXPECT_LE(*job.state.deadline, job.now + 30s);
-  job.say(0, NodeReady{false, generation(0)});
+  job.send(0, NodeReady{false, generation(0)});
   EXPECT_FALSE(decide_membership(job.state, job.now + 299s).gives_up);
   EXPECT_TRUE(decide_membership(job.state, job.now + 300s).gives_up);
   EXPECT_LE(*job.state.deadline, job.now + 300s);
@@ -733,21 +735,21 @@ TEST(Coordinator, decides_anew_when_time_has_passed) {
 TEST(Coordinator, a_broken_group_is_cut_at_every_member_once) {
   Job job(3);
   job.place(3);
-  const Outputs outputs = job.say(1, Broken{generation(1), 1, "SignalKILL", "rank 1 was killed"});
+  const Outputs outputs = job.send(1, Broken{generation(1), 1, "SignalKILL", "rank 1 was killed"});
   const auto cuts = sent<CutGroup>(outputs);
   ASSERT_EQ(cuts.size(), 3U);
   EXPECT_EQ(cuts[0].second.generation, generation(1));
   EXPECT_EQ(cuts[0].second.cause, "SignalKILL");
   EXPECT_THAT(cuts[0].second.message, HasSubstr("node 1 (host1): rank 1: rank 1 was killed"));
   EXPECT_THAT(notes(outputs), HasSubstr("SignalKILL"));
-  EXPECT_EQ(count<CutGroup>(job.say(2, Broken{generation(1), -1, "PeerLost", ""})), 0U);
+  EXPECT_EQ(count<CutGroup>(job.send(2, Broken{generation(1), -1, "PeerLost", ""})), 0U);
 }
 
 TEST(Coordinator, what_is_said_about_an_old_group_breaks_nothing) {
   Job job(2);
   job.place(2);
-  EXPECT_THAT(job.say(1, Broken{generation(0), 1, "SignalKILL", ""}), IsEmpty());
-  EXPECT_THAT(job.say(1, Broken{generation(1, 2), 1, "SignalKILL", ""}), IsEmpty());
+  EXPECT_THAT(job.send(1, Broken{generation(0), 1, "SignalKILL", ""}), IsEmpty());
+  EXPECT_THAT(job.send(1, Broken{generation(1, 2), 1, "SignalKILL", ""}), IsEmpty());
   EXPECT_EQ(job.state.group, GroupState::kPlaced);
 }
 
@@ -757,7 +759,7 @@ TEST(Coordinator, a_node_outside_the_group_breaks_nothing) {
   Job job(options);
   job.place(2);
   job.join(2, true);
-  job.say(2, Broken{generation(1), 1, "SignalKILL", ""});
+  job.send(2, Broken{generation(1), 1, "SignalKILL", ""});
   job.ready(2);
   job.drop(2);
   EXPECT_EQ(job.state.group, GroupState::kPlaced);
@@ -768,14 +770,14 @@ TEST(Coordinator, a_group_that_an_agent_knew_a_higher_generation_than_can_still_
   job.join(0, true);
   job.pass(30s);
   job.join(1, Join{1, generation(9)});
-  EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
+  EXPECT_EQ(count<CutGroup>(job.send(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
   EXPECT_EQ(sent<Assignment>(job.ready(0))[0].second.generation, generation(10));
 }
 
 TEST(Coordinator, the_next_group_is_placed_when_the_last_member_is_ready_and_says_why) {
   Job job(2);
   job.place(2);
-  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.send(1, Broken{generation(1), 1, "SignalKILL", ""});
   EXPECT_EQ(count<Assignment>(job.ready(0)), 0U);
   const Outputs outputs = job.ready(1);
   ASSERT_EQ(count<Assignment>(outputs), 2U);
@@ -787,11 +789,11 @@ TEST(Coordinator, readiness_from_before_a_placement_does_not_count_after_it) {
   Job job(2);
   job.place(2);
   // A NodeReady that was on its way when the placement was sent does not mean that the workers have left …
-  EXPECT_THAT(job.say(1, NodeReady{true, generation(0)}), IsEmpty());
+  EXPECT_THAT(job.send(1, NodeReady{true, generation(0)}), IsEmpty());
   EXPECT_EQ(job.state.group, GroupState::kPlaced);
   // … nor that they are ready for the next group.
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  job.say(1, NodeReady{true, generation(0)});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(1, NodeReady{true, generation(0)});
   EXPECT_EQ(count<Assignment>(job.ready(0)), 0U);
 }
 
@@ -800,15 +802,15 @@ TEST(Coordinator, an_agent_that_joins_anew_is_believed_whatever_its_node_was_pla
   job.place(2);
   job.join(1, Join{1, 0, false}, 2, 8);
   job.ready(0);
-  EXPECT_EQ(count<Assignment>(job.say(1, NodeReady{true, generation(0)})), 2U);
+  EXPECT_EQ(count<Assignment>(job.send(1, NodeReady{true, generation(0)})), 2U);
 }
 
 TEST(Coordinator, the_cause_is_taken_from_a_report_that_comes_after_those_of_lost_peers) {
   Job job(3);
   job.place(3);
-  job.say(0, Broken{generation(1), -1, "PeerLost", ""});
-  EXPECT_THAT(notes(job.say(1, Broken{generation(1), 1, "SignalSEGV", ""})), HasSubstr("SignalSEGV"));
-  job.say(2, Broken{generation(1), 2, "OutOfMemory", ""});
+  job.send(0, Broken{generation(1), -1, "PeerLost", ""});
+  EXPECT_THAT(notes(job.send(1, Broken{generation(1), 1, "SignalSEGV", ""})), HasSubstr("SignalSEGV"));
+  job.send(2, Broken{generation(1), 2, "OutOfMemory", ""});
   EXPECT_EQ(count<Assignment>(job.all_ready(3)), 3U);
   EXPECT_EQ(job.state.cause, "SignalSEGV");
 }
@@ -816,7 +818,7 @@ TEST(Coordinator, the_cause_is_taken_from_a_report_that_comes_after_those_of_los
 TEST(Coordinator, a_lost_node_is_the_cause_of_a_lost_peer) {
   Job job(3);
   job.place(3);
-  job.say(0, Broken{generation(1), -1, "PeerLost", ""});
+  job.send(0, Broken{generation(1), -1, "PeerLost", ""});
   job.drop(2);
   EXPECT_EQ(job.state.cause, "NodeLost");
 }
@@ -833,14 +835,14 @@ TEST(Coordinator, a_member_that_waits_again_has_left_the_group) {
 TEST(Coordinator, a_member_of_a_placed_group_that_is_not_ready_breaks_nothing) {
   Job job(2);
   job.place(2);
-  EXPECT_THAT(job.say(1, NodeReady{false, generation(1)}), IsEmpty());
+  EXPECT_THAT(job.send(1, NodeReady{false, generation(1)}), IsEmpty());
   EXPECT_EQ(job.state.group, GroupState::kPlaced);
 }
 
 TEST(Coordinator, a_member_that_is_lost_when_it_was_ready_is_waited_for) {
   Job job(2, 3);
   job.place(3);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.ready(1);
   job.drop(1);
   job.ready(0);
@@ -880,9 +882,9 @@ TEST(Coordinator, a_member_that_joins_again_breaks_the_group) {
 TEST(Coordinator, nobody_is_lost_because_the_coordinator_did_not_run) {
   Job job(2);
   job.place(2);
-  job.say_on(60, Job::greet_of(1, 2));
+  job.send_on(60, Job::greet_of(1, 2));
   job.now += 60s;
-  const Outputs outputs = job.feed(CoordinatorTick{});
+  const Outputs outputs = job.handle(CoordinatorTick{});
   EXPECT_EQ(count<CutGroup>(outputs), 0U);
   EXPECT_FALSE(closes(outputs, 60));
   EXPECT_THAT(notes(outputs), HasSubstr("did not run for 60 s"));
@@ -898,7 +900,7 @@ TEST(Coordinator, a_late_tick_forgives_no_silence) {
     job.state.options.heartbeat_timeout = timeout;
     job.place(2);
     job.now += gap;
-    EXPECT_THAT(notes(job.feed(CoordinatorTick{})), Not(HasSubstr("did not run")));
+    EXPECT_THAT(notes(job.handle(CoordinatorTick{})), Not(HasSubstr("did not run")));
     EXPECT_EQ(count<CutGroup>(job.pass(timeout - gap - 1ms, 1)), 0U);
     EXPECT_EQ(count<CutGroup>(job.pass(1ms, 1)), 1U) << timeout.count();
   }
@@ -908,7 +910,7 @@ TEST(Coordinator, no_wait_is_over_because_the_coordinator_did_not_run) {
   Job job(1, 2);
   job.join(0, true);
   job.now += 400s;
-  EXPECT_EQ(count<Assignment>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<Assignment>(job.handle(CoordinatorTick{})), 0U);
   EXPECT_EQ(count<Assignment>(job.pass(29s)), 0U);
   EXPECT_EQ(count<Assignment>(job.pass(1s)), 1U);
 }
@@ -920,7 +922,7 @@ TEST(Coordinator, no_group_is_late_because_the_coordinator_did_not_run) {
   job.pass(30s);
   job.join(2, true);
   job.now += 400s;
-  EXPECT_EQ(count<CutGroup>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<CutGroup>(job.handle(CoordinatorTick{})), 0U);
   EXPECT_EQ(count<CutGroup>(job.pass(29s)), 0U);
   EXPECT_EQ(count<CutGroup>(job.pass(1s)), 2U);
 }
@@ -928,9 +930,9 @@ TEST(Coordinator, no_group_is_late_because_the_coordinator_did_not_run) {
 TEST(Coordinator, nobody_has_less_time_to_leave_because_the_coordinator_did_not_run) {
   Job job(3);
   job.place(3);
-  job.say(2, Leave{143});
+  job.send(2, Leave{143});
   job.now += 400s;
-  EXPECT_EQ(count<Regroup>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<Regroup>(job.handle(CoordinatorTick{})), 0U);
   EXPECT_EQ(count<Regroup>(job.pass(kLeaveGather - 1ms)), 0U);
   EXPECT_EQ(count<Regroup>(job.pass(1ms)), 3U);
 }
@@ -939,9 +941,9 @@ TEST(Coordinator, node_0_waits_no_less_because_the_coordinator_did_not_run) {
   Job job(2);
   job.place(2);
   job.drop(1);
-  job.say(0, NodeDone{});
+  job.send(0, NodeDone{});
   job.now += 400s;
-  job.feed(CoordinatorTick{});
+  job.handle(CoordinatorTick{});
   EXPECT_FALSE(may_leave(job.state, job.now + 29s));
 }
 
@@ -978,7 +980,7 @@ TEST(Coordinator, does_not_wait_for_a_node_that_the_group_did_without) {
   job.join(1, true);
   job.pass(30s);
   job.join(2, false);
-  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.send(1, Broken{generation(1), 1, "SignalKILL", ""});
   job.ready(0);
   EXPECT_EQ(count<Assignment>(job.ready(1)), 2U);
 }
@@ -990,7 +992,7 @@ TEST(Coordinator, does_not_wait_again_for_a_node_that_did_not_come_back) {
   job.ready(0);
   job.ready(1);
   job.pass(30s);
-  job.say(1, Broken{generation(2), 1, "SignalKILL", ""});
+  job.send(1, Broken{generation(2), 1, "SignalKILL", ""});
   job.ready(0);
   job.ready(1);
   EXPECT_EQ(count<Assignment>(job.pass(kWithoutStepPauseInitial)), 2U) << "two groups broke without a step";
@@ -999,7 +1001,7 @@ TEST(Coordinator, does_not_wait_again_for_a_node_that_did_not_come_back) {
 TEST(Coordinator, a_node_that_gives_up_alone_is_lost) {
   Job job(2);
   job.place(2);
-  const Outputs outputs = job.say(1, NodeFailed{12, "a device fault", false});
+  const Outputs outputs = job.send(1, NodeFailed{12, "a device fault", false});
   EXPECT_EQ(count<EndJob>(outputs), 0U);
   EXPECT_EQ(count<CutGroup>(outputs), 1U);
   EXPECT_TRUE(closes(outputs, job.connections[1]));
@@ -1011,22 +1013,22 @@ TEST(Coordinator, a_node_that_gives_up_alone_is_lost) {
 // A job of two nodes that has trained to step 7. Rank 0 was killed and started again, node 1 holds the state.
 void lose_rank_0(Job& job) {
   job.place(2);
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
-  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
-  job.say(0, Heartbeat{{beat_at(0)}});
-  job.say(1, Heartbeat{{beat_at(7)}});
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat_at(7)}});
+  job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.send(0, Heartbeat{{beat_at(0)}});
+  job.send(1, Heartbeat{{beat_at(7)}});
   job.ready(1);
 }
 
 TEST(Coordinator, nobody_leaves_before_rank_0_has_got_the_state) {
   Job job(2);
   lose_rank_0(job);
-  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
-  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 0U);
+  EXPECT_EQ(count<StopJob>(job.send(1, Leave{143})), 0U);
+  EXPECT_EQ(count<StopJob>(job.send(0, Leave{143})), 0U);
   EXPECT_EQ(count<StopJob>(job.pass(10s)), 0U);
   EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_EQ(count<StopJob>(job.pass(5s)), 0U) << "the group forms, and rank 0 receives";
-  const Outputs outputs = job.say(0, Heartbeat{{beat_at(7)}});
+  const Outputs outputs = job.send(0, Heartbeat{{beat_at(7)}});
   EXPECT_EQ(count<StopJob>(outputs), 2U);
   EXPECT_EQ(job.state.stop_code, 143);
 }
@@ -1034,9 +1036,9 @@ TEST(Coordinator, nobody_leaves_before_rank_0_has_got_the_state) {
 TEST(Coordinator, a_node_that_leaves_alone_does_not_take_the_state_with_it) {
   Job job(1, 2);
   lose_rank_0(job);
-  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
+  EXPECT_EQ(count<StopJob>(job.send(1, Leave{143})), 0U);
   job.ready(0);
-  job.say(0, Heartbeat{{beat_at(7)}});
+  job.send(0, Heartbeat{{beat_at(7)}});
   const auto regroups = sent<Regroup>(job.pass(kLeaveGather));
   ASSERT_EQ(regroups.size(), 2U);
   EXPECT_FALSE(regroups[0].second.leaving);
@@ -1046,17 +1048,17 @@ TEST(Coordinator, a_node_that_leaves_alone_does_not_take_the_state_with_it) {
 TEST(Coordinator, nobody_is_held_for_steps_that_are_in_a_checkpoint_or_that_rank_0_holds) {
   Job written(2);
   lose_rank_0(written);
-  written.say(1, CheckpointNews{7});
-  EXPECT_EQ(count<StopJob>(written.say(1, Leave{143})), 1U);
+  written.send(1, CheckpointNews{7});
+  EXPECT_EQ(count<StopJob>(written.send(1, Leave{143})), 1U);
 
   Job held(2);
   held.place(2);
-  for (const int node : {0, 1}) held.say(node, Heartbeat{{beat_at(7)}});
-  held.say(1, Broken{held.state.placed, 1, "SignalKILL", ""});
-  held.say(0, Heartbeat{{beat_at(7)}});
-  held.say(1, Heartbeat{{beat_at(0)}});
+  for (const int node : {0, 1}) held.send(node, Heartbeat{{beat_at(7)}});
+  held.send(1, Broken{held.state.placed, 1, "SignalKILL", ""});
+  held.send(0, Heartbeat{{beat_at(7)}});
+  held.send(1, Heartbeat{{beat_at(0)}});
   held.ready(0);
-  EXPECT_EQ(count<StopJob>(held.say(0, Leave{143})), 1U);
+  EXPECT_EQ(count<StopJob>(held.send(0, Leave{143})), 1U);
 }
 
 // A heartbeat is sent every second. What a group has done since the last one is known when its nodes have heard of its
@@ -1064,39 +1066,39 @@ TEST(Coordinator, nobody_is_held_for_steps_that_are_in_a_checkpoint_or_that_rank
 TEST(Coordinator, nobody_leaves_before_the_members_of_a_broken_group_have_said_what_they_hold) {
   Job job(2);
   job.place(2);
-  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
-  job.say(0, Heartbeat{{beat_at(0)}});
-  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 0U) << "node 1 may have made steps";
-  EXPECT_EQ(count<StopJob>(job.say(1, Heartbeat{{beat_at(3)}})), 0U) << "and has";
-  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 0U);
+  job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.send(0, Heartbeat{{beat_at(0)}});
+  EXPECT_EQ(count<StopJob>(job.send(0, Leave{143})), 0U) << "node 1 may have made steps";
+  EXPECT_EQ(count<StopJob>(job.send(1, Heartbeat{{beat_at(3)}})), 0U) << "and has";
+  EXPECT_EQ(count<StopJob>(job.send(1, Leave{143})), 0U);
   job.ready(1);
   EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
-  EXPECT_EQ(count<StopJob>(job.say(0, Heartbeat{{beat_at(3)}})), 2U);
+  EXPECT_EQ(count<StopJob>(job.send(0, Heartbeat{{beat_at(3)}})), 2U);
 
   Job without_steps(2);
   without_steps.place(2);
-  without_steps.say(0, Broken{without_steps.state.placed, 0, "SignalKILL", ""});
-  without_steps.say(0, Heartbeat{{beat_at(0)}});
-  without_steps.say(0, Leave{143});
-  EXPECT_EQ(count<StopJob>(without_steps.say(1, Heartbeat{{beat_at(0)}})), 1U);
+  without_steps.send(0, Broken{without_steps.state.placed, 0, "SignalKILL", ""});
+  without_steps.send(0, Heartbeat{{beat_at(0)}});
+  without_steps.send(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(without_steps.send(1, Heartbeat{{beat_at(0)}})), 1U);
 }
 
 TEST(Coordinator, a_node_that_is_held_may_still_end) {
   Job job(2);
   lose_rank_0(job);
-  job.say(1, Leave{143});
+  job.send(1, Leave{143});
   const Outputs outputs = job.drop(1);
   EXPECT_THAT(notes(outputs), Not(HasSubstr("is lost"))) << "it was leaving";
   EXPECT_THAT(job.state.held, IsEmpty());
-  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 1U) << "nobody holds the state any more";
+  EXPECT_EQ(count<StopJob>(job.send(0, Leave{143})), 1U) << "nobody holds the state any more";
 }
 
 TEST(Coordinator, who_was_leaving_when_rank_0_was_lost_is_held) {
   Job job(2);
   job.place(2);
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(7)}});
-  job.say(1, Leave{143});
-  const Outputs outputs = job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat_at(7)}});
+  job.send(1, Leave{143});
+  const Outputs outputs = job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
   EXPECT_EQ(count<CutGroup>(outputs), 2U);
   EXPECT_EQ(count<StopJob>(outputs), 0U);
   job.ready(1);
@@ -1106,16 +1108,16 @@ TEST(Coordinator, who_was_leaving_when_rank_0_was_lost_is_held) {
 TEST(Coordinator, a_job_that_gives_up_places_a_last_group_for_rank_0) {
   Job job(3);
   job.place(3);
-  for (const int node : {0, 1, 2}) job.say(node, Heartbeat{{beat_at(7)}});
-  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
-  job.say(0, Heartbeat{{beat_at(0)}});
+  for (const int node : {0, 1, 2}) job.send(node, Heartbeat{{beat_at(7)}});
+  job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.send(0, Heartbeat{{beat_at(0)}});
   job.drop(2);
   job.ready(0);
   job.ready(1);
   const Outputs outputs = job.pass(301s);
   EXPECT_EQ(count<EndJob>(outputs), 0U);
   EXPECT_EQ(count<Assignment>(outputs), 2U);
-  const auto ends = sent<EndJob>(job.say(0, Heartbeat{{beat_at(7)}}));
+  const auto ends = sent<EndJob>(job.send(0, Heartbeat{{beat_at(7)}}));
   ASSERT_EQ(ends.size(), 2U);
   EXPECT_EQ(ends[0].second.code, 10);
   EXPECT_THAT(ends[0].second.message, HasSubstr("missing: node 2 (lost)"));
@@ -1124,9 +1126,9 @@ TEST(Coordinator, a_job_that_gives_up_places_a_last_group_for_rank_0) {
 TEST(Coordinator, a_job_ends_when_its_last_group_breaks) {
   Job job(3);
   job.place(3);
-  for (const int node : {0, 1, 2}) job.say(node, Heartbeat{{beat_at(7)}});
-  job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
-  job.say(0, Heartbeat{{beat_at(0)}});
+  for (const int node : {0, 1, 2}) job.send(node, Heartbeat{{beat_at(7)}});
+  job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+  job.send(0, Heartbeat{{beat_at(0)}});
   job.drop(2);
   job.ready(0);
   job.ready(1);
@@ -1166,23 +1168,23 @@ TEST(Coordinator, a_group_does_not_grow_beyond_the_wanted_nodes) {
   Job job(options);
   job.place(2);
   EXPECT_EQ(count<Regroup>(job.join(2, true)), 0U);
-  EXPECT_EQ(count<Regroup>(job.feed(SetWantedNodes{3})), 2U);
-  EXPECT_THAT(job.feed(SetWantedNodes{3}), IsEmpty());
+  EXPECT_EQ(count<Regroup>(job.handle(SetWantedNodes{3})), 2U);
+  EXPECT_THAT(job.handle(SetWantedNodes{3}), IsEmpty());
 }
 
 TEST(Coordinator, wanted_nodes_stay_within_their_bounds) {
   Job job(2, 3);
-  job.feed(SetWantedNodes{1});
+  job.handle(SetWantedNodes{1});
   EXPECT_EQ(job.state.options.wanted_nodes, 2);
-  job.feed(SetWantedNodes{9});
+  job.handle(SetWantedNodes{9});
   EXPECT_EQ(job.state.options.wanted_nodes, 3);
 }
 
 TEST(Coordinator, fewer_wanted_nodes_change_the_next_group_only) {
   Job job(1, 3);
   job.place(3);
-  EXPECT_EQ(count<Regroup>(job.feed(SetWantedNodes{2})), 0U);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  EXPECT_EQ(count<Regroup>(job.handle(SetWantedNodes{2})), 0U);
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.all_ready(3);
   EXPECT_THAT(job.state.members, ElementsAre(0, 1));
 }
@@ -1205,7 +1207,7 @@ TEST(Coordinator, does_not_wait_to_the_next_beat_when_others_have_had_their_time
   Job job(1, 3);
   job.place(3);
   job.pass(1300ms);
-  job.say(2, Leave{143});
+  job.send(2, Leave{143});
   job.pass(kLeaveGather - 1ms);
   EXPECT_EQ(job.state.deadline, job.now + 1ms);
   job.pass(1ms);
@@ -1219,7 +1221,7 @@ TEST(Coordinator, a_group_that_breaks_while_it_leaves_is_cut) {
   job.join(0, true);
   job.pass(30s);
   job.join(1, true);
-  EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
+  EXPECT_EQ(count<CutGroup>(job.send(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
   EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_EQ(job.state.cause, "SignalKILL");
 }
@@ -1227,7 +1229,7 @@ TEST(Coordinator, a_group_that_breaks_while_it_leaves_is_cut) {
 TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
   Job job(2, 3);
   job.place(3);
-  EXPECT_THAT(notes(job.say(2, Leave{143})), HasSubstr("node 2 (host2) leaves"));
+  EXPECT_THAT(notes(job.send(2, Leave{143})), HasSubstr("node 2 (host2) leaves"));
   EXPECT_EQ(count<Regroup>(job.pass(kLeaveGather - 1ms)), 0U);
   const Outputs outputs = job.pass(1ms);
   const auto regroups = sent<Regroup>(outputs);
@@ -1247,7 +1249,7 @@ TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
 TEST(Coordinator, with_fewer_than_min_nodes_the_others_wait_for_a_replacement) {
   Job job(2);
   job.place(2);
-  job.say(1, Leave{143});
+  job.send(1, Leave{143});
   job.pass(kLeaveGather);
   job.drop(1);
   EXPECT_EQ(count<Assignment>(job.ready(0)), 0U);
@@ -1258,7 +1260,7 @@ TEST(Coordinator, with_fewer_than_min_nodes_the_others_wait_for_a_replacement) {
 TEST(Coordinator, a_leaving_node_that_is_lost_before_the_group_was_told_breaks_it) {
   Job job(2, 3);
   job.place(3);
-  job.say(2, Leave{143});
+  job.send(2, Leave{143});
   EXPECT_EQ(count<CutGroup>(job.drop(2)), 2U);
   EXPECT_FALSE(job.state.nodes.contains(2));
 }
@@ -1268,7 +1270,7 @@ TEST(Coordinator, who_falls_silent_is_lost_when_its_time_is_up_and_not_at_the_ne
   job.place(3);
   job.pass(2s);
   job.now += 300ms;
-  job.say(1, Heartbeat{});
+  job.send(1, Heartbeat{});
   const TimePoint heard = job.now;
   EXPECT_EQ(count<CutGroup>(job.pass(job.state.options.heartbeat_timeout - 1ms, 1)), 0U);
   EXPECT_EQ(job.state.deadline, heard + job.state.options.heartbeat_timeout);
@@ -1279,26 +1281,26 @@ TEST(Coordinator, who_falls_silent_is_lost_when_its_time_is_up_and_not_at_the_ne
 TEST(Coordinator, looks_for_the_silent_at_intervals_however_many_there_are) {
   Job job(1, 3);
   job.place(3);
-  job.say(1, Heartbeat{});
+  job.send(1, Heartbeat{});
   job.now += kSilenceGather / 2;
-  job.say(2, Heartbeat{});
+  job.send(2, Heartbeat{});
   const TimePoint silence = job.state.nodes.at(1).last_heard + job.state.options.heartbeat_timeout;
   while (job.now < silence) {
     job.now = std::min(silence, job.now + kBeatInterval);
-    job.say(0, Heartbeat{});
-    job.feed(CoordinatorTick{});
+    job.send(0, Heartbeat{});
+    job.handle(CoordinatorTick{});
   }
   EXPECT_EQ(job.state.tally.connected, 2) << "node 1 is lost";
   EXPECT_EQ(job.state.next_silence, job.now + kSilenceGather);
   job.now += kSilenceGather;
-  job.feed(CoordinatorTick{});
+  job.handle(CoordinatorTick{});
   EXPECT_EQ(job.state.tally.connected, 1);
 }
 
 TEST(Coordinator, a_leaving_node_that_falls_silent_breaks_the_group) {
   Job job(2, 3);
   job.place(3);
-  job.say(2, Leave{143});
+  job.send(2, Leave{143});
   job.pass(kLeaveGather);
   EXPECT_EQ(count<CutGroup>(job.pass(6s, 2)), 2U);
 }
@@ -1306,7 +1308,7 @@ TEST(Coordinator, a_leaving_node_that_falls_silent_breaks_the_group) {
 TEST(Coordinator, the_others_leave_soon_after_the_node_that_left_or_are_cut) {
   Job job(2, 3);
   job.place(3);
-  job.say(2, Leave{143});
+  job.send(2, Leave{143});
   job.pass(kLeaveGather);
   job.drop(2);
   EXPECT_EQ(count<CutGroup>(job.pass(kHeartbeatTimeout - 1ms)), 0U);
@@ -1320,7 +1322,7 @@ TEST(Coordinator, a_lost_spare_does_not_hurry_a_group_that_leaves_together) {
   job.place(2);
   job.join(2, true);
   job.join(3, true);
-  job.feed(SetWantedNodes{4});
+  job.handle(SetWantedNodes{4});
   job.drop(3);
   EXPECT_EQ(count<CutGroup>(job.pass(20s)), 0U);
 }
@@ -1328,13 +1330,13 @@ TEST(Coordinator, a_lost_spare_does_not_hurry_a_group_that_leaves_together) {
 TEST(Coordinator, the_job_stops_when_all_members_leave) {
   Job job(2, 3);
   job.place(3);
-  job.say(0, Leave{143});
-  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 0U);
-  const Outputs outputs = job.say(1, Leave{130});
+  job.send(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(job.send(2, Leave{143})), 0U);
+  const Outputs outputs = job.send(1, Leave{130});
   const auto stops = sent<StopJob>(outputs);
   ASSERT_EQ(stops.size(), 3U);
   EXPECT_EQ(stops[0].second.code, 130);
-  EXPECT_THAT(job.say(1, Leave{143}), IsEmpty());
+  EXPECT_THAT(job.send(1, Leave{143}), IsEmpty());
   EXPECT_EQ(count<Regroup>(job.pass(60s)), 0U);
 }
 
@@ -1344,40 +1346,40 @@ TEST(Coordinator, a_spare_that_leaves_a_job_that_stops_is_stopped_alone) {
   Job job(options);
   job.place(2);
   job.join(2, true);
-  job.say(0, Leave{143});
-  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 2U);
-  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  job.send(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(job.send(1, Leave{143})), 2U);
+  EXPECT_EQ(count<StopJob>(job.send(2, Leave{143})), 1U);
 }
 
 TEST(Coordinator, a_job_that_stops_does_not_grow) {
   Job job(1, 2);
   job.join(0, true);
   job.pass(30s);
-  job.say(0, Leave{143});
+  job.send(0, Leave{143});
   EXPECT_EQ(count<Regroup>(job.join(1, true)), 0U);
 }
 
 TEST(Coordinator, one_node_alone_stops_at_once) {
   Job job(1);
   job.place(1);
-  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 1U);
+  EXPECT_EQ(count<StopJob>(job.send(0, Leave{143})), 1U);
 }
 
 TEST(Coordinator, a_code_that_is_no_stop_counts_as_sigterm) {
   Job job(1);
   job.place(1);
-  EXPECT_EQ(sent<StopJob>(job.say(0, Leave{7}))[0].second.code, 143);
+  EXPECT_EQ(sent<StopJob>(job.send(0, Leave{7}))[0].second.code, 143);
 }
 
 TEST(Coordinator, places_no_group_once_the_job_stops) {
   Job job(1, 2);
   job.place(2);
-  job.say(0, Leave{143});
-  job.say(1, Leave{143});
+  job.send(0, Leave{143});
+  job.send(1, Leave{143});
   // A node that ends while it leaves breaks nothing.
   EXPECT_EQ(count<CutGroup>(job.drop(1)), 0U);
   job.join(1, Join{1, 0, true}, 2, 8);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   EXPECT_EQ(count<Assignment>(job.pass(400s)), 0U);
   EXPECT_EQ(count<EndJob>(job.pass(400s)), 0U);
 }
@@ -1386,7 +1388,7 @@ TEST(Coordinator, a_leaving_node_without_a_group_is_stopped_at_once) {
   Job job(2, 3);
   job.join(0, true);
   job.join(1, true);
-  const Outputs outputs = job.say(1, Leave{143});
+  const Outputs outputs = job.send(1, Leave{143});
   ASSERT_EQ(count<StopJob>(outputs), 1U);
   EXPECT_EQ(sent<StopJob>(outputs)[0].first, job.connections[1]);
   EXPECT_EQ(count<Assignment>(job.join(2, false)), 0U);
@@ -1399,8 +1401,8 @@ TEST(Coordinator, the_job_stops_when_all_leave_without_a_group) {
   Job job(2);
   job.join(0, true);
   job.join(1, false);
-  job.say(0, Leave{143});
-  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 1U);
+  job.send(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(job.send(1, Leave{143})), 1U);
   job.drop(0);
   job.join(0, true);
   EXPECT_EQ(count<Assignment>(job.join(1, Join{1, 0, true}, 2, 8)), 0U);
@@ -1409,7 +1411,7 @@ TEST(Coordinator, the_job_stops_when_all_leave_without_a_group) {
 TEST(Coordinator, one_that_comes_and_leaves_before_node_0_does_not_stop_the_job) {
   Job job(2);
   job.join(1, true);
-  job.say(1, Leave{143});
+  job.send(1, Leave{143});
   job.drop(1);
   job.join(0, true);
   EXPECT_EQ(count<Assignment>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
@@ -1421,7 +1423,7 @@ TEST(Coordinator, one_that_leaves_while_node_0_is_lost_does_not_stop_the_job) {
   job.join(0);
   job.join(1);
   job.drop(0);
-  job.say(1, Leave{143});
+  job.send(1, Leave{143});
   job.drop(1);
   job.join(0, true);
   EXPECT_EQ(count<Assignment>(job.join(1, true)), 2U);
@@ -1430,11 +1432,11 @@ TEST(Coordinator, one_that_leaves_while_node_0_is_lost_does_not_stop_the_job) {
 TEST(Coordinator, who_was_lost_when_the_job_was_stopped_is_told_when_it_is_back) {
   Job job(3);
   job.place(3);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.drop(2);
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
-  job.say(0, Leave{143});
-  job.say(1, Leave{143});
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat_at(0)}});
+  job.send(0, Leave{143});
+  job.send(1, Leave{143});
   const auto stops = sent<StopJob>(job.join(2, true));
   ASSERT_EQ(stops.size(), 1U);
   EXPECT_EQ(stops[0].second.code, 143);
@@ -1446,10 +1448,10 @@ TEST(Coordinator, a_spare_node_that_leaves_is_stopped_at_once) {
   Job job(options);
   job.place(2);
   job.join(2, true);
-  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  EXPECT_EQ(count<StopJob>(job.send(2, Leave{143})), 1U);
   EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
   job.join(2, Join{1, 0, false}, 2, 8);
-  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  EXPECT_EQ(count<StopJob>(job.send(2, Leave{143})), 1U);
   EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
 }
 
@@ -1460,12 +1462,12 @@ TEST(Coordinator, a_node_that_leaves_while_the_group_leaves_together_goes_with_i
   job.join(2, true);
   job.pass(30s);
   job.join(3, true);
-  const Outputs outputs = job.say(1, Leave{143});
+  const Outputs outputs = job.send(1, Leave{143});
   ASSERT_EQ(count<Regroup>(outputs), 1U);
   EXPECT_TRUE(sent<Regroup>(outputs)[0].second.leaving);
   // Its workers wait already: there is nothing to leave.
   job.ready(2);
-  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  EXPECT_EQ(count<StopJob>(job.send(2, Leave{143})), 1U);
   EXPECT_EQ(count<Assignment>(job.ready(0)), 2U);
   EXPECT_THAT(job.state.members, ElementsAre(0, 3));
 }
@@ -1473,10 +1475,10 @@ TEST(Coordinator, a_node_that_leaves_while_the_group_leaves_together_goes_with_i
 TEST(Coordinator, a_group_that_breaks_stops_the_workers_of_who_was_leaving) {
   Job job(2, 3);
   job.place(3);
-  job.say(2, Leave{143});
-  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
-  const Outputs outputs = job.say(2, Heartbeat{{beat_at(0)}});
+  job.send(2, Leave{143});
+  job.send(1, Broken{generation(1), 1, "SignalKILL", ""});
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat_at(0)}});
+  const Outputs outputs = job.send(2, Heartbeat{{beat_at(0)}});
   ASSERT_EQ(count<StopJob>(outputs), 1U);
   EXPECT_EQ(sent<StopJob>(outputs)[0].first, job.connections[2]);
   EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
@@ -1486,8 +1488,8 @@ TEST(Coordinator, a_node_that_leaves_says_so_again_when_it_joins_again) {
   Job job(2, 3);
   job.place(3);
   job.join(2, Join{1, generation(1), true, 143});
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat_at(0)}});
-  EXPECT_EQ(count<StopJob>(job.say(2, Heartbeat{{beat_at(0)}})), 1U);
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat_at(0)}});
+  EXPECT_EQ(count<StopJob>(job.send(2, Heartbeat{{beat_at(0)}})), 1U);
   job.ready(0);
   EXPECT_EQ(count<Assignment>(job.ready(1)), 2U);
 }
@@ -1497,12 +1499,12 @@ TEST(Coordinator, a_node_that_leaves_says_so_again_when_it_joins_again) {
 TEST(Coordinator, complete_for_one_is_complete_for_all) {
   Job job(3);
   job.place(3);
-  const Outputs outputs = job.say(1, NodeDone{});
+  const Outputs outputs = job.send(1, NodeDone{});
   const auto ends = sent<EndJob>(outputs);
   ASSERT_EQ(ends.size(), 3U);
   EXPECT_EQ(ends[0].second.code, 0);
   // Also for one whose worker failed at the very end, and for one that was away.
-  EXPECT_EQ(count<EndJob>(job.say(2, NodeFailed{1, "a crash", true})), 0U);
+  EXPECT_EQ(count<EndJob>(job.send(2, NodeFailed{1, "a crash", true})), 0U);
   EXPECT_EQ(count<EndJob>(job.join(2, true)), 1U);
   EXPECT_EQ(count<Assignment>(job.pass(60s)), 0U);
 }
@@ -1510,7 +1512,7 @@ TEST(Coordinator, complete_for_one_is_complete_for_all) {
 TEST(Coordinator, shows_who_is_done) {
   Job job(2);
   job.place(2);
-  job.say(1, NodeDone{});
+  job.send(1, NodeDone{});
   EXPECT_FALSE(job.state.nodes.at(0).done);
   EXPECT_TRUE(job.state.nodes.at(1).done);
   job.join(1, Join{1, 0, false}, 2, 8);
@@ -1526,7 +1528,7 @@ TEST(Coordinator, a_node_that_was_done_elsewhere_completes_the_job) {
 TEST(Coordinator, a_failure_for_good_ends_the_job_and_names_the_node) {
   Job job(2);
   job.place(2);
-  const Outputs outputs = job.say(1, NodeFailed{3, "no data", true});
+  const Outputs outputs = job.send(1, NodeFailed{3, "no data", true});
   ASSERT_EQ(count<EndJob>(outputs), 2U);
   EXPECT_EQ(sent<EndJob>(outputs)[0].second.code, 3);
   EXPECT_EQ(sent<EndJob>(outputs)[0].second.message, "node 1 (host1): no data");
@@ -1538,11 +1540,11 @@ TEST(Coordinator, an_error_of_the_input_is_final_only_before_the_first_commit) {
     Job job(2);
     job.place(2);
     prepare(job);
-    return job.say(1, NodeFailed{code, message, true});
+    return job.send(1, NodeFailed{code, message, true});
   };
   const auto nothing = [](Job&) {};
-  const auto step = [](Job& job) { job.say(0, Heartbeat{{beat_at(1)}}); };
-  const auto checkpoint = [](Job& job) { job.say(0, CheckpointNews{7}); };
+  const auto step = [](Job& job) { job.send(0, Heartbeat{{beat_at(1)}}); };
+  const auto checkpoint = [](Job& job) { job.send(0, CheckpointNews{7}); };
   const auto survivor = [](Job& job) { job.join(0, Join{.nproc = 1, .broken_before = broken_before()}, 2, 8); };
   for (const int code : {2, 3}) {
     EXPECT_EQ(count<EndJob>(fail_after(nothing, code)), 2U) << code;
@@ -1561,7 +1563,7 @@ TEST(Coordinator, a_crash_loop_of_one_node_does_not_end_the_job) {
   for (const int code : {1, 4, 11, 12, 13, 134, 137, 139}) {
     Job job(2);
     job.place(2);
-    const Outputs outputs = job.say(1, NodeFailed{code, "crash loop", true});
+    const Outputs outputs = job.send(1, NodeFailed{code, "crash loop", true});
     EXPECT_EQ(count<EndJob>(outputs), 0U) << code;
     EXPECT_TRUE(closes(outputs, job.connections[1])) << code;
   }
@@ -1570,23 +1572,23 @@ TEST(Coordinator, a_crash_loop_of_one_node_does_not_end_the_job) {
 TEST(Coordinator, one_node_alone_is_not_named) {
   Job job(1);
   job.place(1);
-  EXPECT_EQ(sent<EndJob>(job.say(0, NodeFailed{3, "no data", true}))[0].second.message, "no data");
+  EXPECT_EQ(sent<EndJob>(job.send(0, NodeFailed{3, "no data", true}))[0].second.message, "no data");
 }
 
 TEST(Coordinator, nobody_is_cut_after_the_end) {
   Job job(3);
   job.place(3);
-  job.say(1, NodeDone{});
+  job.send(1, NodeDone{});
   EXPECT_EQ(count<CutGroup>(job.drop(1)), 0U);
-  EXPECT_EQ(count<CutGroup>(job.say(2, Broken{generation(1), 2, "SignalKILL", ""})), 0U);
-  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 0U);
+  EXPECT_EQ(count<CutGroup>(job.send(2, Broken{generation(1), 2, "SignalKILL", ""})), 0U);
+  EXPECT_EQ(count<StopJob>(job.send(2, Leave{143})), 0U);
 }
 
 TEST(Coordinator, node_0_may_leave_when_all_have_heard_the_end_and_gone) {
   Job job(3);
   job.place(3);
   EXPECT_FALSE(may_leave(job.state, job.now));
-  job.say(0, NodeDone{});
+  job.send(0, NodeDone{});
   EXPECT_FALSE(may_leave(job.state, job.now));
   job.drop(1);
   EXPECT_FALSE(may_leave(job.state, job.now));
@@ -1598,7 +1600,7 @@ TEST(Coordinator, node_0_waits_for_a_lost_member_that_has_not_heard_the_end) {
   Job job(2);
   job.place(2);
   job.drop(1);
-  job.say(0, NodeDone{});
+  job.send(0, NodeDone{});
   EXPECT_FALSE(may_leave(job.state, job.now + 29s));
   EXPECT_TRUE(may_leave(job.state, job.now + 30s));
   EXPECT_EQ(count<EndJob>(job.join(1, true)), 1U);
@@ -1624,7 +1626,7 @@ TEST(Coordinator, the_end_ends_a_leaving_together) {
   job.join(1, true);
   job.pass(30s);
   job.join(2, true);
-  job.say(0, NodeDone{});
+  job.send(0, NodeDone{});
   EXPECT_EQ(count<CutGroup>(job.pass(60s)), 0U);
   EXPECT_GT(*job.state.deadline, job.now);
 }
@@ -1633,7 +1635,7 @@ TEST(Coordinator, nobody_waits_for_the_lost_after_a_failure) {
   Job job(3);
   job.place(3);
   job.drop(1);
-  job.say(0, NodeFailed{3, "no data", true});
+  job.send(0, NodeFailed{3, "no data", true});
   EXPECT_FALSE(may_leave(job.state, job.now));
   EXPECT_TRUE(may_leave(job.state, job.now + kHeartbeatTimeout));
   job.drop(2);
@@ -1643,7 +1645,7 @@ TEST(Coordinator, nobody_waits_for_the_lost_after_a_failure) {
 // ---- groups that come to nothing ----
 
 void lose_each_other(Job& job) {
-  job.say(1, Broken{job.state.placed, -1, "PeerLost", "gloo: connect to 10.0.0.7:41234 timed out"});
+  job.send(1, Broken{job.state.placed, -1, "PeerLost", "gloo: connect to 10.0.0.7:41234 timed out"});
   job.ready(0);
 }
 
@@ -1670,9 +1672,9 @@ TEST(Coordinator, a_group_that_has_stepped_before_its_first_heartbeat_has_not_co
   for (int64_t step = 1; step < 9; ++step) {
     WorkerBeat survivor = beat_at(step);
     survivor.generation = job.state.placed;
-    job.say(0, Broken{job.state.placed, 0, "SignalKILL", ""});
-    job.say(0, Heartbeat{{beat_at(0)}});
-    job.say(1, Heartbeat{{survivor}});
+    job.send(0, Broken{job.state.placed, 0, "SignalKILL", ""});
+    job.send(0, Heartbeat{{beat_at(0)}});
+    job.send(1, Heartbeat{{survivor}});
     job.ready(0);
     EXPECT_EQ(placements_of(job), 2U) << step;
   }
@@ -1684,8 +1686,8 @@ TEST(Coordinator, a_group_whose_ranks_hold_only_what_they_have_restored_has_come
   for (int groups = 0; groups < 3; ++groups) {
     WorkerBeat restored = beat_at(200);
     restored.generation = job.state.placed;
-    job.say(1, Broken{job.state.placed, 1, "Crash", ""});
-    for (const int node : {0, 1}) job.say(node, Heartbeat{{restored}});
+    job.send(1, Broken{job.state.placed, 1, "Crash", ""});
+    for (const int node : {0, 1}) job.send(node, Heartbeat{{restored}});
     job.ready(0);
     EXPECT_EQ(placements_of(job), groups < 2 ? 2U : 0U) << groups;
   }
@@ -1721,7 +1723,7 @@ TEST(Coordinator, no_group_came_to_nothing_in_the_time_that_the_coordinator_did_
   lose_each_other(job);
   job.ready(1);
   job.now += 400s;
-  const Outputs outputs = job.feed(CoordinatorTick{});
+  const Outputs outputs = job.handle(CoordinatorTick{});
   EXPECT_EQ(count<EndJob>(outputs), 0U);
   EXPECT_EQ(count<Assignment>(outputs) + count<Assignment>(job.pass(10s)), 2U);
 }
@@ -1751,7 +1753,7 @@ TEST(Coordinator, a_group_that_has_done_a_step_did_not_come_to_nothing) {
     beat.generation = job.state.placed;
     for (const int64_t step : {groups, groups + 1}) {
       beat.step = step;
-      job.say(0, Heartbeat{{beat}});
+      job.send(0, Heartbeat{{beat}});
     }
     lose_each_other(job);
     ASSERT_EQ(placements_of(job), 2U) << groups;
@@ -1770,7 +1772,7 @@ TEST(Coordinator, only_groups_in_a_row_came_to_nothing) {
   beat.generation = job.state.placed;
   for (const int64_t step : {4, 5}) {
     beat.step = step;
-    job.say(0, Heartbeat{{beat}});
+    job.send(0, Heartbeat{{beat}});
   }
   lose_each_other(job);
   ASSERT_EQ(placements_of(job), 2U);
@@ -1786,7 +1788,7 @@ TEST(Coordinator, a_step_counts_for_its_own_group_only) {
   beat.generation = job.state.placed;
   for (const int64_t step : {4, 5}) {
     beat.step = step;
-    job.say(0, Heartbeat{{beat}});
+    job.send(0, Heartbeat{{beat}});
   }
   for (const size_t placements : {2U, 2U, 0U}) {  // the second and the third came to nothing
     lose_each_other(job);
@@ -1819,7 +1821,7 @@ TEST(Coordinator, a_group_that_was_left_together_did_not_come_to_nothing) {
   lose_each_other(job);
   ASSERT_EQ(placements_of(job), 2U);
   job.pass(400s);  // longer than rendezvous_timeout
-  job.feed(SetWantedNodes{3});
+  job.handle(SetWantedNodes{3});
   job.join(2, true);
   job.all_ready(2);
   EXPECT_FALSE(job.state.end) << job.state.end->message;
@@ -1835,7 +1837,7 @@ TEST(Coordinator, a_state_that_a_rank_receives_is_no_step) {
     for (const int64_t step : {0, 50}) {
       beat.activity = step == 0 ? Activity::kRestoring : Activity::kTraining;
       beat.step = step;
-      job.say(0, Heartbeat{{beat}});
+      job.send(0, Heartbeat{{beat}});
     }
     lose_each_other(job);
     EXPECT_EQ(placements_of(job), groups == 0 ? 2U : 0U);
@@ -1845,17 +1847,17 @@ TEST(Coordinator, a_state_that_a_rank_receives_is_no_step) {
 // A connection that closes at each transfer of the state, a worker that dies in it, a node that is never ready in time.
 TEST(Coordinator, groups_come_to_nothing_whatever_they_break_of) {
   const auto of_a_worker = [](Job& job) {
-    job.say(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
+    job.send(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
     job.ready(0);
     return job.ready(1);
   };
   const auto late_told = [](Job& job) {
     lose_each_other(job);
-    job.say(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
+    job.send(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
     return job.ready(1);
   };
   const auto of_readiness = [](Job& job) {
-    job.say(1, Broken{job.state.placed, -1, kNotReady, "its workers were not ready"});
+    job.send(1, Broken{job.state.placed, -1, kNotReady, "its workers were not ready"});
     job.ready(0);
     return job.ready(1);
   };
@@ -1896,7 +1898,7 @@ TEST(Coordinator, a_store_call_of_the_placed_group_is_asked) {
   Job job(2);
   job.join(0, Join{.nproc = 2, .ready = true});
   job.join(1, Join{.nproc = 2, .ready = true});
-  const Outputs outputs = job.say(1, get_of(generation(1), 1));
+  const Outputs outputs = job.send(1, get_of(generation(1), 1));
   ASSERT_EQ(outputs.size(), 1U);
   const auto& ask = std::get<AskStore>(outputs[0]);
   EXPECT_EQ(ask.connection, job.connections[1]);
@@ -1917,17 +1919,17 @@ TEST(Coordinator, a_store_call_of_any_other_group_is_stale) {
     EXPECT_EQ(answer.reply.id, 5U);
     EXPECT_EQ(answer.local_rank, 0);
   };
-  expect_stale(job.say(1, get_of(generation(0))));
-  expect_stale(job.say(2, get_of(generation(1))));
-  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
-  expect_stale(job.say(1, get_of(generation(1))));
+  expect_stale(job.send(1, get_of(generation(0))));
+  expect_stale(job.send(2, get_of(generation(1))));
+  job.send(1, Broken{generation(1), 1, "SignalKILL", ""});
+  expect_stale(job.send(1, get_of(generation(1))));
 }
 
 TEST(Coordinator, a_store_call_of_a_worker_that_the_node_has_not_is_refused) {
   Job job(2);
   job.place(2);
   for (const int local_rank : {-1, 1, 1'000'000}) {
-    const Outputs outputs = job.say(1, get_of(generation(1), local_rank));
+    const Outputs outputs = job.send(1, get_of(generation(1), local_rank));
     ASSERT_EQ(outputs.size(), 1U) << local_rank;
     ASSERT_EQ(count<StoreAnswerTo>(outputs), 1U) << local_rank;
     const StoreAnswerTo answer = sent<StoreAnswerTo>(outputs)[0].second;
@@ -1939,12 +1941,12 @@ TEST(Coordinator, a_store_call_of_a_worker_that_the_node_has_not_is_refused) {
 TEST(Coordinator, news_of_a_checkpoint_go_to_all_others_once) {
   Job job(3);
   job.place(3);
-  const Outputs outputs = job.say(0, CheckpointNews{100});
+  const Outputs outputs = job.send(0, CheckpointNews{100});
   const auto news = sent<CheckpointNews>(outputs);
   ASSERT_EQ(news.size(), 2U);
   EXPECT_EQ(news[0].first, job.connections[1]);
   EXPECT_EQ(news[0].second.step, 100);
-  EXPECT_THAT(job.say(1, CheckpointNews{100}), IsEmpty());
+  EXPECT_THAT(job.send(1, CheckpointNews{100}), IsEmpty());
 }
 
 TEST(Coordinator, beats_once_in_an_interval_for_all) {
@@ -1959,16 +1961,16 @@ TEST(Coordinator, beats_once_in_an_interval_however_often_it_is_asked) {
   job.place(2);
   EXPECT_EQ(count<CoordinatorBeat>(job.pass(kBeatInterval)), 2U);
   job.now += 1ms;
-  EXPECT_EQ(count<CoordinatorBeat>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<CoordinatorBeat>(job.handle(CoordinatorTick{})), 0U);
 }
 
 TEST(Coordinator, without_a_group_the_job_stops_when_all_that_are_there_leave) {
   Job job(2);
   job.join(0);
   job.join(1);
-  job.say(0, Leave{143});
+  job.send(0, Leave{143});
   EXPECT_EQ(job.state.stop_code, 0);
-  job.say(1, Leave{143});
+  job.send(1, Leave{143});
   EXPECT_EQ(job.state.stop_code, 143);
 }
 
@@ -1984,8 +1986,8 @@ WorkerBeat beat_of(double seconds_unchanged, Phase phase, uint64_t in_generation
 TEST(Coordinator, a_hanging_worker_is_killed_once) {
   Job job(2);
   job.place(2);
-  job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
-  EXPECT_EQ(count<KillWorker>(job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}})), 0U);
+  job.send(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
+  EXPECT_EQ(count<KillWorker>(job.send(1, Heartbeat{{beat_of(600, Phase::kForward)}})), 0U);
   const Outputs outputs = job.pass(2s);
   EXPECT_EQ(count<CutGroup>(outputs), 0U) << "it is clear who hangs";
   const auto kills = sent<KillWorker>(outputs);
@@ -1995,18 +1997,18 @@ TEST(Coordinator, a_hanging_worker_is_killed_once) {
   EXPECT_THAT(kills[0].second.message, HasSubstr("rank 1 (node 1)"));
   EXPECT_THAT(notes(outputs), HasSubstr("rank 1 (node 1)"));
   // In the next group the worker is judged anew.
-  job.say(1, Broken{generation(1), 1, "Timeout", ""});
+  job.send(1, Broken{generation(1), 1, "Timeout", ""});
   job.all_ready(2);
-  job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(2))}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kForward, generation(2))}});
   EXPECT_EQ(count<KillWorker>(job.pass(1s)), 1U);
 }
 
 TEST(Coordinator, who_hangs_in_its_device_while_its_group_is_broken_is_killed) {
   Job job(2);
   job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.ready(0);
-  job.say(1, Heartbeat{{beat_of(600, Phase::kDevice)}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kDevice)}});
   const Outputs outputs = job.pass(1s);
   EXPECT_EQ(count<CutGroup>(outputs), 0U) << "there is no group to leave";
   const auto kills = sent<KillWorker>(outputs);
@@ -2017,7 +2019,7 @@ TEST(Coordinator, who_hangs_in_its_device_while_its_group_is_broken_is_killed) {
 void all_stuck(Job& job, uint64_t in_generation, int64_t step) {
   WorkerBeat beat = beat_of(600, Phase::kGradSync, in_generation);
   beat.step = step;
-  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat}});
+  for (const int node : {0, 1}) job.send(node, Heartbeat{{beat}});
 }
 
 // If all were killed, all states would be lost because one worker hangs.
@@ -2044,13 +2046,13 @@ TEST(Coordinator, a_group_that_is_stuck_in_a_collective_is_broken_before_anybody
 TEST(Coordinator, who_sits_in_its_device_when_the_others_have_left_is_killed) {
   Job job(2);
   job.place(2);
-  job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
-  job.say(1, Heartbeat{{beat_of(600, Phase::kDevice)}});
+  job.send(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kDevice)}});
   EXPECT_EQ(count<CutGroup>(job.pass(1s)), 2U);
   WorkerBeat waits = beat_of(1, Phase::kWaiting);
   waits.activity = Activity::kAwaiting;
-  job.say(0, Heartbeat{{waits}});
-  job.say(1, Heartbeat{{beat_of(602, Phase::kDevice)}});
+  job.send(0, Heartbeat{{waits}});
+  job.send(1, Heartbeat{{beat_of(602, Phase::kDevice)}});
   const auto kills = sent<KillWorker>(job.pass(1s));
   ASSERT_EQ(kills.size(), 1U);
   EXPECT_EQ(kills[0].first, job.connections[1]);
@@ -2060,25 +2062,25 @@ TEST(Coordinator, who_sits_in_its_device_when_the_others_have_left_is_killed) {
 TEST(Coordinator, a_worker_that_hangs_when_its_group_is_gone_is_killed) {
   Job job(2);
   job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   WorkerBeat waits = beat_of(900, Phase::kWaiting);
   waits.activity = Activity::kAwaiting;
-  job.say(0, Heartbeat{{waits}});
-  job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}});
+  job.send(0, Heartbeat{{waits}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kForward)}});
   const auto kills = sent<KillWorker>(job.pass(2s));
   ASSERT_EQ(kills.size(), 1U);
   EXPECT_EQ(kills[0].first, job.connections[1]);
   // Whatever coordinator had placed it; and again when it was not heard.
   job.join(1, Join{1, generation(1, kAttempt - 1), false});
-  job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(1, kAttempt - 1))}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kForward, generation(1, kAttempt - 1))}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
 }
 
 // Node 0 waits for node 1, whose worker has shown no progress for `seconds_unchanged`.
 void keep_waiting(Job& job, double seconds_unchanged) {
   job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  job.say(1, Heartbeat{{beat_of(seconds_unchanged, Phase::kForward)}});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(1, Heartbeat{{beat_of(seconds_unchanged, Phase::kForward)}});
 }
 
 // ---- long work while the others wait ----
@@ -2112,7 +2114,7 @@ WorkerBeat beat_of(const LongWork& work, std::chrono::seconds unchanged) {
 // Node 0 waits for node 1, which was in a group with it.
 void break_and_wait(Job& job) {
   job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.send(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.ready(0);
 }
 
@@ -2121,7 +2123,7 @@ TEST(Coordinator, waits_for_a_member_that_shows_progress_in_long_work_however_lo
   for (const LongWork& work : kLongWork) {
     Job job(2);
     break_and_wait(job);
-    job.say(1, Heartbeat{{beat_of(work, 2s)}});
+    job.send(1, Heartbeat{{beat_of(work, 2s)}});
     const auto ends = sent<EndJob>(job.pass(299s));
     EXPECT_TRUE(ends.empty()) << work.name;
     EXPECT_EQ(count<EndJob>(job.pass(900s)) == 0, work.is_waited_for) << work.name;
@@ -2135,12 +2137,12 @@ TEST(Coordinator, gives_up_when_the_progress_of_long_work_has_ended_for_as_long)
     if (!work.is_waited_for) continue;
     Job job(2);
     break_and_wait(job);
-    job.say(1, Heartbeat{{beat_of(work, 0s)}});
+    job.send(1, Heartbeat{{beat_of(work, 0s)}});
     ASSERT_EQ(count<EndJob>(job.pass(500s)), 0U) << work.name;
     std::vector<std::pair<ConnectionId, EndJob>> ends;
     int unchanged = 0;
     for (; ends.empty() && unchanged < 400; ++unchanged) {
-      job.say(1, Heartbeat{{beat_of(work, std::chrono::seconds(unchanged))}});
+      job.send(1, Heartbeat{{beat_of(work, std::chrono::seconds(unchanged))}});
       ends = sent<EndJob>(job.pass(1s));
     }
     ASSERT_FALSE(ends.empty()) << work.name;
@@ -2158,7 +2160,7 @@ TEST(Coordinator, ignores_times_of_progress_that_make_no_sense) {
     break_and_wait(job);
     WorkerBeat beat = beat_of(unchanged, Phase::kValidation);
     beat.activity = Activity::kEvaluating;
-    job.say(1, Heartbeat{{beat}});
+    job.send(1, Heartbeat{{beat}});
     EXPECT_LE(job.state.worked_at, job.now);
   }
 }
@@ -2181,7 +2183,7 @@ TEST(Coordinator, a_worker_that_works_is_waited_for) {
 TEST(Coordinator, a_group_that_has_stood_for_long_keeps_nobody_waiting) {
   Job job(2);
   job.place(2);
-  job.say(1, Heartbeat{{beat_of(500, Phase::kForward)}});
+  job.send(1, Heartbeat{{beat_of(500, Phase::kForward)}});
   EXPECT_EQ(count<KillWorker>(job.pass(250s)), 0U);
 }
 
@@ -2191,7 +2193,7 @@ TEST(Coordinator, a_short_stall_timeout_holds_in_a_long_wait_too) {
   Job job(options);
   keep_waiting(job, 1);
   EXPECT_EQ(count<KillWorker>(job.pass(245s)), 0U);
-  job.say(1, Heartbeat{{beat_of(20, Phase::kForward)}});
+  job.send(1, Heartbeat{{beat_of(20, Phase::kForward)}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
 }
 
@@ -2207,15 +2209,15 @@ TEST(Coordinator, a_short_wait_is_halved_for_the_hanging) {
 TEST(Coordinator, a_worker_is_not_killed_for_the_beat_of_the_one_before_it) {
   Job job(2);
   job.place(2);
-  job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}});
-  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kForward)}});
+  job.send(1, Broken{generation(1), 1, "SignalKILL", ""});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
 }
 
 TEST(Coordinator, a_worker_in_a_collective_is_not_killed_for_a_peer_that_was_lost) {
   Job job(2);
   job.place(2);
-  job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
+  job.send(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
   job.drop(1);
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
 }
@@ -2224,7 +2226,7 @@ TEST(Coordinator, a_worker_that_was_never_in_a_group_is_left_to_its_agent) {
   Job job(2);
   job.join(0, true);
   job.join(1, false);
-  job.say(1, Heartbeat{{beat_of(900, Phase::kStartup, 0)}});
+  job.send(1, Heartbeat{{beat_of(900, Phase::kStartup, 0)}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
 }
 
@@ -2233,11 +2235,11 @@ TEST(Coordinator, a_beat_of_another_group_or_of_no_worker_of_the_node_blames_nob
   job.place(2);
   WorkerBeat stray = beat_of(600, Phase::kForward);
   stray.local_rank = 1;
-  job.say(0, Heartbeat{{stray}});
+  job.send(0, Heartbeat{{stray}});
   EXPECT_TRUE(job.state.nodes.at(0).workers.empty()) << "/status would show a rank that does not exist";
-  job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(0))}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kForward, generation(0))}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
-  job.say(1, Heartbeat{{beat_of(600, Phase::kForward), stray}});
+  job.send(1, Heartbeat{{beat_of(600, Phase::kForward), stray}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
 }
 
@@ -2249,12 +2251,12 @@ TEST(Coordinator, the_slowest_rank_is_known_and_forgotten_with_its_group) {
       WorkerBeat beat = beat_of(0, Phase::kForward);
       beat.step = step;
       beat.busy_seconds = static_cast<double>(step) * (node == 1 ? 0.5 : 0.1);
-      job.say(node, Heartbeat{{beat}});
+      job.send(node, Heartbeat{{beat}});
     }
     job.pass(1s);
   }
   EXPECT_EQ(job.state.stragglers.slowest()->rank, 1);
-  job.say(1, Broken{generation(1), 1, "Timeout", ""});
+  job.send(1, Broken{generation(1), 1, "Timeout", ""});
   job.all_ready(2);
   EXPECT_FALSE(job.state.stragglers.slowest());
 }

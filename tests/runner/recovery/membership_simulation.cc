@@ -76,17 +76,11 @@ CoordinatorOptions Simulation::coordinator_options(uint32_t attempt) const {
   return options;
 }
 
-MemberOptions Simulation::member_options() const {
-  MemberOptions options;
-  options.nproc = nproc_;
-  options.rendezvous_timeout = rendezvous_timeout_;
-  return options;
-}
-
-SupervisorOptions Simulation::supervisor_options() const {
-  SupervisorOptions options;
+NodeOptions Simulation::node_options() const {
+  NodeOptions options;
   options.nproc = nproc_;
   options.max_restarts = max_restarts_;
+  options.rendezvous_timeout = rendezvous_timeout_;
   return options;
 }
 
@@ -124,8 +118,7 @@ SimulationResult Simulation::run() {
 bool Simulation::held(const Event& event) {
   bool is_agents = false;
   switch (event.what) {
-    case What::kMemberTimer:
-    case What::kSupervisorTimer:
+    case What::kNodeTimer:
     case What::kCoordinatorTimer:
     case What::kAgentBeat:
     case What::kInbox:
@@ -198,11 +191,8 @@ void Simulation::dispatch_agent(const Event& event) {
   Process& p = proc(event.a);
   const bool is_seek_valid = p.seeking && p.seek_life == event.c;
   switch (event.what) {
-    case What::kMemberTimer:
-      if (p.member_timer <= now_ || event.b == kTimerMoved) ring(event.a, event.what);
-      return;
-    case What::kSupervisorTimer:
-      if (p.supervisor_timer <= now_ || event.b == kTimerMoved) ring(event.a, event.what);
+    case What::kNodeTimer:
+      if (p.node_timer <= now_ || event.b == kTimerMoved) ring(event.a, event.what);
       return;
     case What::kCoordinatorTimer:
       if (p.coordinator_timer <= now_ || event.b == kTimerMoved) ring(event.a, event.what);
@@ -220,7 +210,7 @@ void Simulation::dispatch_agent(const Event& event) {
     case What::kSignal:
       trace(name(event.a), " gets signal ", event.b);
       push(now_ + kKillGrace, What::kPodKill, event.a, kLeaveGraceOver);
-      return feed(event.a, SupervisorEvent(StopRequested{event.b}));
+      return handle(event.a, StopRequested{event.b});
     default:
       return;
   }
@@ -281,7 +271,7 @@ void Simulation::start_pod(int rank, uint32_t attempt) {
     return;
   }
   const int process = static_cast<int>(processes_.size());
-  processes_.push_back(std::make_unique<Process>(member_options(), supervisor_options()));
+  processes_.push_back(std::make_unique<Process>(node_options()));
   Process& p = proc(process);
   p.rank = rank;
   p.attempt = attempt;
@@ -303,8 +293,7 @@ void Simulation::start_pod(int rank, uint32_t attempt) {
     }
     step_coordinator(process, CoordinatorTick{});
   }
-  feed(process, SupervisorEvent(Started{}));
-  feed(process, MemberEvent(MemberTick{}));
+  handle(process, Started{});
   push(now_ + random_.between(0, 1'000) * kMs, What::kAgentBeat, process);
 }
 
@@ -386,7 +375,7 @@ void Simulation::inject(FaultKind kind, int process) {
       // Steady clocks do not go back. One that does must cost that much time and nothing else.
       p.offset += random_.one_in(4) ? -random_.between(500, 10'000) * kMs : random_.between(500, 30'000) * kMs;
       trace("the clock of ", name(process), " jumps");
-      for (const What timer : {What::kMemberTimer, What::kSupervisorTimer, What::kCoordinatorTimer}) {
+      for (const What timer : {What::kNodeTimer, What::kCoordinatorTimer}) {
         if (timer != What::kCoordinatorTimer || p.coordinator) push(now_ + 1, timer, process, kTimerMoved);
       }
       return;

@@ -1,4 +1,4 @@
-// A simulated job: real Coordinators, Members and Supervisors (runner/recovery), joined as the agent joins them, on a
+// A simulated job: real Coordinators and NodeMachines (runner/recovery), joined as the agent joins them, on a
 // made-up network, with made-up workers and a made-up operator, under faults. One seed is one schedule, always the
 // same.
 //

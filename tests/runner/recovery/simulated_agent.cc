@@ -1,51 +1,42 @@
-// An agent: the three machines, joined as runner/agent/agent.cc joins them, and what they order.
+// An agent: its two machines, joined as runner/agent/agent.cc joins them, and what they order.
 #include <algorithm>
 
 #include "tests/runner/recovery/simulated_job.h"
 
 namespace lockstep::simulation {
 
-// ---- member and supervisor ----
+// ---- the node ----
 
-void Simulation::feed(int process, std::variant<MemberEvent, SupervisorEvent> event) {
+void Simulation::handle(int process, NodeEvent event) {
   Process& p = proc(process);
   p.inbox.push_back(std::move(event));
   if (p.is_draining) return;
   p.is_draining = true;
   while (!p.inbox.empty() && p.alive && !p.finish_code) {
-    const auto next = std::move(p.inbox.front());
+    const NodeEvent next = std::move(p.inbox.front());
     p.inbox.pop_front();
-    if (const auto* about_workers = std::get_if<SupervisorEvent>(&next)) {
-      for (const SupervisorOutput& output : step(p.supervisor, *about_workers, local_time(p))) {
-        if (p.alive) order_workers(process, output);
-      }
-      const bool is_tick = std::holds_alternative<SupervisorTick>(*about_workers);
-      if (is_tick && p.supervisor.deadline && *p.supervisor.deadline <= local_time(p)) fail(name(process), " spins");
-    } else {
-      const auto& about_coordinator = std::get<MemberEvent>(next);
-      for (const MemberOutput& output : step(p.member, about_coordinator, local_time(p))) {
-        if (p.alive) obey(process, output);
-      }
-      const bool is_tick = std::holds_alternative<MemberTick>(about_coordinator);
-      if (is_tick && p.member.deadline && *p.member.deadline <= local_time(p)) fail(name(process), " spins");
+    for (const NodeOutput& output : step(p.node, next, local_time(p))) {
+      if (p.alive) perform(process, output);
     }
+    const bool is_tick = std::holds_alternative<NodeTick>(next);
+    if (is_tick && p.node.deadline && *p.node.deadline <= local_time(p)) fail(name(process), " spins");
+    if (p.node.job_ended) p.told_at = std::min(p.told_at, now_);
   }
   p.is_draining = false;
   if (!p.alive) return;
-  set_timer(process, p.member_timer, p.member.deadline, What::kMemberTimer);
-  set_timer(process, p.supervisor_timer, p.supervisor.deadline, What::kSupervisorTimer);
+  set_timer(process, p.node_timer, p.node.deadline, What::kNodeTimer);
   leave_if_told(process);
 }
 
-void Simulation::notify(int process, SupervisorEvent event) {
+void Simulation::notify(int process, NodeEvent event) {
   Process& p = proc(process);
-  if (p.paused_until <= now_ && p.held.empty()) return feed(process, std::move(event));
+  if (p.paused_until <= now_ && p.held.empty()) return handle(process, std::move(event));
   if (p.held.empty()) push(p.paused_until, What::kInbox, process);
   p.held.push_back(std::move(event));
 }
 
 void Simulation::run_again(int process) {
-  for (SupervisorEvent& event : std::exchange(proc(process).held, {})) feed(process, std::move(event));
+  for (NodeEvent& event : std::exchange(proc(process).held, {})) handle(process, std::move(event));
 }
 
 void Simulation::notify_step(int process, int local) {
@@ -65,14 +56,10 @@ void Simulation::set_timer(int process, Micros& timer, const std::optional<TimeP
 void Simulation::ring(int process, What what) {
   Process& p = proc(process);
   const auto is_due = [&](const std::optional<TimePoint>& deadline) { return deadline && local_time(p) >= *deadline; };
-  if (what == What::kMemberTimer) {
-    p.member_timer = kNever;
-    if (is_due(p.member.deadline)) return feed(process, MemberEvent(MemberTick{}));
-    set_timer(process, p.member_timer, p.member.deadline, what);
-  } else if (what == What::kSupervisorTimer) {
-    p.supervisor_timer = kNever;
-    if (is_due(p.supervisor.deadline)) return feed(process, SupervisorEvent(SupervisorTick{}));
-    set_timer(process, p.supervisor_timer, p.supervisor.deadline, what);
+  if (what == What::kNodeTimer) {
+    p.node_timer = kNever;
+    if (is_due(p.node.deadline)) return handle(process, NodeTick{});
+    set_timer(process, p.node_timer, p.node.deadline, what);
   } else {
     p.coordinator_timer = kNever;
     if (is_due(p.coordinator->deadline)) return step_coordinator(process, CoordinatorTick{});
@@ -80,12 +67,17 @@ void Simulation::ring(int process, What what) {
   }
 }
 
-void Simulation::order_workers(int process, const SupervisorOutput& output) {
-  if (const auto* start = std::get_if<StartWorker>(&output)) {
+void Simulation::perform(int process, const NodeOutput& output) {
+  if (const auto* send = std::get_if<SendToCoordinator>(&output)) {
+    send_to_coordinator(process, send->message);
+  } else if (std::holds_alternative<FindCoordinator>(output)) {
+    begin_seeking(process);
+  } else if (const auto* start = std::get_if<StartWorker>(&output)) {
     start_worker(process, start->local_rank);
-  } else if (const auto* assign = std::get_if<Assignment>(&output)) {
-    place_workers(process, *assign);
-  } else if (const auto* cut = std::get_if<Cut>(&output)) {
+  } else if (const auto* assignment = std::get_if<Assignment>(&output)) {
+    place_workers(process, *assignment);
+  } else if (const auto* cut = std::get_if<CutGroup>(&output)) {
+    ++counts_.cuts;
     cut_workers(process, cut->generation);
   } else if (const auto* leave = std::get_if<LeaveTogether>(&output)) {
     for (Worker& w : proc(process).workers) {
@@ -98,60 +90,26 @@ void Simulation::order_workers(int process, const SupervisorOutput& output) {
   } else if (const auto* kill = std::get_if<KillProcess>(&output)) {
     const uint32_t count = worker(process, kill->local_rank).process;
     push(now_ + random_.between(1, 30) * kMs, What::kKilled, process, kill->local_rank, count);
-  } else if (const auto* ready = std::get_if<WorkersReady>(&output)) {
-    feed(process, MemberEvent(WorkersReady{ready->ready}));
-  } else if (const auto* broken = std::get_if<Broken>(&output)) {
-    feed(process, MemberEvent(*broken));
-  } else if (const auto* wish = std::get_if<Leave>(&output)) {
-    feed(process, MemberEvent(*wish));
-  } else if (std::holds_alternative<NodeDone>(output)) {
-    feed(process, MemberEvent(NodeDone{}));
-  } else if (const auto* failed = std::get_if<NodeFailed>(&output)) {
-    trace(name(process), ": ", failed->message);
-    ++counts_.nodes_failed;
-    feed(process, MemberEvent(*failed));
-  } else if (const auto* restart = std::get_if<Restarting>(&output)) {
-    ++counts_.workers_restarted;
-    trace(name(process), ": ", restart->line);
+  } else if (const auto* decision = std::get_if<RestartDecision>(&output)) {
+    decision->gives_up ? ++counts_.nodes_failed : ++counts_.workers_restarted;
+    trace(name(process), ": ", decision->line);
+  } else if (const auto* remark = std::get_if<Remark>(&output)) {
+    if (remark->line.find("was seen before") != std::string::npos) ++counts_.older_coordinators_declined;
+    trace(name(process), ": ", remark->line);
   } else if (const auto* finish = std::get_if<Finish>(&output)) {
     trace(name(process), " finishes with ", finish->code, ": ", finish->message);
-    proc(process).finish_code = finish->code;
+    Process& p = proc(process);
+    const bool is_quiet = p.node.job_ended && p.node.job_ended->code == 0 && p.node.seeking_since;
+    if (is_quiet) ++counts_.quiet_ends;
+    p.finish_code = finish->code;
   }
 }
 
-void Simulation::obey(int process, const MemberOutput& output) {
-  Process& p = proc(process);
-  if (const auto* tell = std::get_if<Tell>(&output)) {
-    if (const auto* broken = std::get_if<Broken>(&tell->message); broken && broken->cause == "NotReady") {
-      ++counts_.stale_placements;
-    }
-    if (p.connection >= 0 && conn(p.connection).agent_open) send_up(p.connection, tell->message);
-  } else if (std::holds_alternative<Seek>(output)) {
-    begin_seeking(process);
-  } else if (const auto* place = std::get_if<Assignment>(&output)) {
-    feed(process, SupervisorEvent(*place));
-  } else if (const auto* cut = std::get_if<CutGroup>(&output)) {
-    ++counts_.cuts;
-    feed(process, SupervisorEvent(*cut));
-  } else if (const auto* regroup = std::get_if<Regroup>(&output)) {
-    feed(process, SupervisorEvent(*regroup));
-  } else if (const auto* stop = std::get_if<StopJob>(&output)) {
-    feed(process, SupervisorEvent(*stop));
-  } else if (const auto* kill = std::get_if<KillWorker>(&output)) {
-    trace(name(process), ": ", kill->message);
-    worker(process, kill->local_rank).hangs ? ++counts_.hangs_killed : ++counts_.others_killed;
-    feed(process, SupervisorEvent(*kill));
-  } else if (const auto* seen = std::get_if<CheckpointNews>(&output)) {
-    feed(process, SupervisorEvent(*seen));
-  } else if (const auto* end = std::get_if<EndJob>(&output)) {
-    trace(name(process), " is told to end with ", end->code, ": ", end->message);
-    if (end->code == 0 && p.member.seeking_since) ++counts_.quiet_ends;
-    p.told_at = std::min(p.told_at, now_);
-    feed(process, SupervisorEvent(*end));
-  } else if (const auto* note = std::get_if<MemberNote>(&output)) {
-    if (note->text.find("was seen before") != std::string::npos) ++counts_.older_coordinators_declined;
-    trace(name(process), ": ", note->text);
-  }
+void Simulation::send_to_coordinator(int process, const MemberMessage& message) {
+  const Process& p = proc(process);
+  const auto* broken = std::get_if<Broken>(&message);
+  if (broken != nullptr && broken->cause == kNotReady) ++counts_.stale_placements;
+  if (p.connection >= 0 && conn(p.connection).agent_open) send_up(p.connection, message);
 }
 
 // Node 0's agent stays until everybody has heard the end.
@@ -167,7 +125,7 @@ void Simulation::beat(int process) {
   if (p.finish_code) return;
   push(now_ + kSecond, What::kAgentBeat, process);
   for (int local = 0; local < nproc_; ++local) notify_step(process, local);
-  if (!p.alive || !p.member.joined || p.connection < 0) return;
+  if (!p.alive || !p.node.joined || p.connection < 0) return;
   Heartbeat heartbeat;
   heartbeat.workers.reserve(p.workers.size());
   for (int local = 0; local < nproc_; ++local) {

@@ -21,8 +21,7 @@
 #include <vector>
 
 #include "runner/recovery/coordinator.h"
-#include "runner/recovery/member.h"
-#include "runner/recovery/supervisor.h"
+#include "runner/recovery/node_machine.h"
 #include "tests/runner/recovery/membership_simulation.h"
 
 namespace lockstep::simulation {
@@ -139,12 +138,11 @@ struct Process {
   uint64_t incarnation = 0;
   bool alive = true;
   int code = -1;
-  MemberState member;
-  SupervisorState supervisor;
+  NodeState node;
   std::unique_ptr<CoordinatorState> coordinator;
-  std::deque<std::variant<MemberEvent, SupervisorEvent>> inbox;  // one after the other, as the agent does
+  std::deque<NodeEvent> inbox;  // one after the other, as the agent does
   bool is_draining = false;
-  std::vector<SupervisorEvent> held;  // what the workers reported while the agent was paused
+  std::vector<NodeEvent> held;  // what the workers reported while the agent was paused
   std::optional<int> finish_code;
   Micros told_at = kNever;  // to end; its workers may take a while
   Micros offset = 0;        // of its clock
@@ -156,15 +154,13 @@ struct Process {
   uint32_t seek_life = 0;
   int connection = -1;
   std::vector<int> candidates;
-  Micros member_timer = kNever;
-  Micros supervisor_timer = kNever;
+  Micros node_timer = kNever;
   Micros coordinator_timer = kNever;
   // From when to when the name service lists its address.
   Micros listed_from = kNever;
   Micros listed_until = kNever;
 
-  Process(const MemberOptions& member_options, const SupervisorOptions& supervisor_options)
-      : member(member_options), supervisor(supervisor_options) {}
+  explicit Process(const NodeOptions& node_options) : node(node_options) {}
 };
 
 template <typename Message>
@@ -192,14 +188,13 @@ struct Connection {
 // ---- events ----
 
 enum class What : uint8_t {
-  kUp,               // a = connection
-  kDown,             // a = connection
-  kUpAgain,          // a = connection, b = index of the copy
-  kDownAgain,        // the same
-  kResetUp,          // a = connection: the coordinator's side learns that it broke
-  kResetDown,        // a = connection
-  kMemberTimer,      // a = process; b = kTimerMoved or 0
-  kSupervisorTimer,  // the same
+  kUp,         // a = connection
+  kDown,       // a = connection
+  kUpAgain,    // a = connection, b = index of the copy
+  kDownAgain,  // the same
+  kResetUp,    // a = connection: the coordinator's side learns that it broke
+  kResetDown,  // a = connection
+  kNodeTimer,  // a = process; b = kTimerMoved or 0
   kCoordinatorTimer,
   kAgentBeat,   // a = process
   kInbox,       // a = process: it runs again
@@ -278,8 +273,7 @@ class Simulation {
   void choose_shape();
   void choose_absences();
   [[nodiscard]] CoordinatorOptions coordinator_options(uint32_t attempt) const;
-  [[nodiscard]] MemberOptions member_options() const;
-  [[nodiscard]] SupervisorOptions supervisor_options() const;
+  [[nodiscard]] NodeOptions node_options() const;
 
   // ---- running ----
   void push(Micros at, What what, int a = 0, int b = 0, uint32_t c = 0, uint32_t d = 0) {
@@ -364,15 +358,15 @@ class Simulation {
   void decide_seeking(int process);
 
   // ---- agents ----
-  void feed(int process, std::variant<MemberEvent, SupervisorEvent> event);
+  void handle(int process, NodeEvent event);
   // What a worker does reaches its agent when that runs.
-  void notify(int process, SupervisorEvent event);
+  void notify(int process, NodeEvent event);
   void notify_step(int process, int local);
   void run_again(int process);
   void set_timer(int process, Micros& timer, const std::optional<TimePoint>& deadline, What what);
   void ring(int process, What what);
-  void order_workers(int process, const SupervisorOutput& output);
-  void obey(int process, const MemberOutput& output);
+  void perform(int process, const NodeOutput& output);
+  void send_to_coordinator(int process, const MemberMessage& message);
   void step_coordinator(int process, const CoordinatorEvent& event);
   void transmit(int process, Send send);
   void leave_if_told(int process);

@@ -127,7 +127,7 @@ void Simulation::deliver_up(int connection) {
   const std::optional<MemberMessage> message = std::move(c.up.queue[c.up.head++]);
   if (c.up.lost || !c.coordinator_open || !proc(c.coordinator).alive) return;
   if (!message) return reset_up(connection);
-  step_coordinator(c.coordinator, NodeSaid{static_cast<ConnectionId>(connection) + 1, *message});
+  step_coordinator(c.coordinator, NodeSent{static_cast<ConnectionId>(connection) + 1, *message});
 }
 
 void Simulation::reset_up(int connection) {
@@ -149,9 +149,12 @@ void Simulation::deliver_down(int connection) {
   if (const auto* refused = std::get_if<Refused>(&*message)) {
     p.connection = -1;
     close_by_agent(connection);
-    return feed(c.agent, MemberEvent(CoordinatorRefused{*refused}));
+    return handle(c.agent, CoordinatorRefused{*refused});
   }
-  feed(c.agent, MemberEvent(CoordinatorSaid{*message}));
+  if (const auto* kill = std::get_if<KillWorker>(&*message); kill != nullptr && p.node.placed != 0) {
+    worker(c.agent, kill->local_rank).hangs ? ++counts_.hangs_killed : ++counts_.others_killed;
+  }
+  handle(c.agent, CoordinatorSent{*message});
 }
 
 void Simulation::hear_candidate(Process& process, int connection, const CoordinatorMessage& message) {
@@ -170,7 +173,7 @@ void Simulation::reset_down(int connection) {
   c.agent_open = false;
   if (p.connection != connection) return;
   p.connection = -1;
-  feed(c.agent, MemberEvent(CoordinatorLost{"reset"}));
+  handle(c.agent, CoordinatorLost{"reset"});
 }
 
 // ---- finding a coordinator ----
@@ -222,12 +225,12 @@ void Simulation::decide_seeking(int process) {
   p.candidates.clear();
   if (best < 0) {
     push(now_ + random_.between(200, 1'200) * kMs, What::kSeek, process, 0, p.seek_life);
-    if (refused) feed(process, MemberEvent(CoordinatorRefused{*refused}));
+    if (refused) handle(process, CoordinatorRefused{*refused});
     return;
   }
   p.seeking = false;
   p.connection = best;
-  feed(process, MemberEvent(CoordinatorFound{*conn(best).welcome}));
+  handle(process, CoordinatorFound{*conn(best).welcome});
 }
 
 }  // namespace lockstep::simulation

@@ -25,7 +25,7 @@ void Simulation::say_hello(int process, int local) {
   // Node 0's worker sees on the volume that nothing is left to train.
   if (proc(process).rank == 0 && is_complete) return end_worker(process, local, 0, false);
   worker(process, local).said_hello = true;
-  notify(process, WorkerSaidHello{local});
+  notify(process, WorkerHello{local});
 }
 
 void Simulation::end_worker(int process, int local, int code, bool is_silent) {
@@ -39,7 +39,7 @@ void Simulation::end_worker(int process, int local, int code, bool is_silent) {
   w = Worker{};
   w.process = count;
   w.life = life;
-  notify(process, WorkerEnded{local, static_cast<int64_t>(count), code, ""});
+  notify(process, WorkerEnded{.local_rank = local, .pid = static_cast<int64_t>(count), .code = code});
 }
 
 // In a formed group all ranks stop at the same step. Without a group, or before it is formed, a worker has nothing to
@@ -321,7 +321,6 @@ void Simulation::durable(const Event& event) {
   volume_.push_back(under_way_[event.d]);
   const int64_t step = under_way_[event.d].state.step;
   notify(event.a, CheckpointNews{step});
-  feed(event.a, MemberEvent(CheckpointNews{step}));
 }
 
 }  // namespace lockstep::simulation
