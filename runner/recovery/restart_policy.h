@@ -2,12 +2,12 @@
 //
 // One rule for all who restart something of Lockstep's own (a user's program has no exit codes of ours: its agent
 // reports 1 for each, agent/program_ranks.cc, and with the launchers Torchrun and None the operator asks no rule): the
-// agent (node_machine.h, a process), the coordinator (a node), `lockstep run --local_nodes` (node_restarts.h, a node) and
-// the operator (operator/train/failure_policy.h, a pod). Before the first commit an error of the user's input (2, 3) is
-// final: the next process would find it, too. After it the same input has worked, so such an error is news about one
-// machine or one moment, like every other end but 5. It goes up the levels process, pod, another Kubernetes node, gang;
-// the budgets of each level bound it. What only one level knows (restartPolicy.rules, budgets, deadlines) is decided
-// there. So is what bounds a restart:
+// agent (node_machine.h, a process), the coordinator (a node), `lockstep run --local_nodes` (node_restarts.h, a node)
+// and the operator (operator/train/failure_policy.h, a pod). Before the first commit an error of the user's input (2,
+// 3) is final: the next process would find it, too. After it the same input has worked, so such an error is news about
+// one machine or one moment, like every other end but 5. It goes up the levels process, pod, another Kubernetes node,
+// gang; the budgets of each level bound it. What only one level knows (restartPolicy.rules, budgets, deadlines) is
+// decided there. So is what bounds a restart:
 //   process  the agent gives its node up after max_restarts, in a crash loop, or at the second end in a row that
 //            avoids_machine. All ends count there. Its own word is never final for the job.
 //   node     the coordinator ends the job (agents then report jobEnded), or goes on without the node, which ends with
