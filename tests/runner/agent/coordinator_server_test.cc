@@ -771,6 +771,25 @@ TEST_F(CoordinatorOnLoopback, tries_the_operator_s_address_again_until_node_0_li
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kResolveTimeout);
 }
 
+TEST_F(CoordinatorOnLoopback, ends_a_round_without_a_slow_name_service_when_the_operator_s_address_is_known) {
+  const auto server = serve(options(7));
+  Heard heard;
+  std::function<void(error_code, std::vector<Tcp::endpoint>)> answer;
+  const auto node = unconnected_link(greet(1), heard, closed_port());
+  node->set_resolve([&](auto done) {
+    ++questions_;
+    answer = done;
+  });
+  node->ask_also(host(1));
+  node->seek();
+  ASSERT_TRUE(until([&] { return !heard.problems.empty(); }));
+  EXPECT_THAT(heard.problems.at(0), HasSubstr("the name service does not answer; 127.0.0.1:"));
+  answer({}, {loopback(server->port())});  // between two rounds, so it is asked again
+  ASSERT_TRUE(until([&] { return questions_ == 2; }));
+  answer({}, {loopback(server->port())});
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+}
+
 TEST_F(CoordinatorOnLoopback, reports_the_errors_of_the_name_and_of_the_operator_s_address) {
   Heard heard;
   const auto node = unconnected_link(greet(1), heard, closed_port());
