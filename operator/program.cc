@@ -101,8 +101,7 @@ struct OperatorProgram::Impl {
                                                                        .logger = logger});
     controller = std::make_unique<control::Controller>(
         *queue, [this](const api::ObjectKey& key) { return reconciler->reconcile(key); },
-        control::Controller::Options{.name = kController, .workers = options.workers, .logger = logger},
-        &metrics.controller());
+        control::Controller::Options{.name = kController, .workers = options.workers, .logger = logger}, &metrics);
   }
 
   bool leads() const { return elector == nullptr || elector->is_leader(); }

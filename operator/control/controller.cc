@@ -11,21 +11,21 @@
 namespace lockstep::control {
 
 struct Controller::Impl {
-  Impl(Workqueue& keys, Reconcile reconcile_key, Options controller_options, ControllerMetrics* counters)
+  Impl(Workqueue& keys, Reconcile reconcile_key, Options controller_options, Metrics* counters)
       : queue(keys), reconcile(std::move(reconcile_key)), options(std::move(controller_options)), metrics(counters) {}
 
   Workqueue& queue;
   const Reconcile reconcile;
   const Options options;
-  ControllerMetrics* const metrics;
+  Metrics* const metrics;
   std::vector<std::jthread> workers;  // the last member: they end before the others go
 
   void work(const std::stop_token& stop) {
     while (const std::optional<api::ObjectKey> key = queue.get(stop)) {
-      if (metrics != nullptr) metrics->begin();
+      if (metrics != nullptr) metrics->reconcile_begins();
       const Clock::time_point began = Clock::now();
       const ReconcileOutcome outcome = handle(*key);
-      if (metrics != nullptr) metrics->end(outcome, Clock::now() - began);
+      if (metrics != nullptr) metrics->reconcile_ends(outcome, Clock::now() - began);
       queue.done(*key);
     }
   }
@@ -53,13 +53,13 @@ struct Controller::Impl {
     try {
       return reconcile(key);
     } catch (const std::exception& exception) {
-      if (metrics != nullptr) metrics->caught();
+      if (metrics != nullptr) metrics->caught_exception();
       return invalid("unexpected exception", exception.what());
     }
   }
 };
 
-Controller::Controller(Workqueue& queue, Reconcile reconcile, Options options, ControllerMetrics* metrics)
+Controller::Controller(Workqueue& queue, Reconcile reconcile, Options options, Metrics* metrics)
     : impl_(std::make_unique<Impl>(queue, std::move(reconcile), std::move(options), metrics)) {
   LOCKSTEP_CHECK(impl_->options.workers >= 1, "a controller has workers");
   if (metrics != nullptr) metrics->set_workers(impl_->options.workers);

@@ -30,7 +30,7 @@ struct ReconcileResult {
 // Called from all workers.
 using Reconcile = std::function<Result<ReconcileResult>(const api::ObjectKey&)>;
 
-class ControllerMetrics;  // metrics.h
+class Metrics;  // metrics.h
 
 class Controller {
  public:
@@ -40,7 +40,7 @@ class Controller {
     Logger logger = Logger::silent();
   };
   // `queue` and `metrics` (may be nullptr) outlive the controller.
-  Controller(Workqueue& queue, Reconcile reconcile, Options options, ControllerMetrics* metrics);
+  Controller(Workqueue& queue, Reconcile reconcile, Options options, Metrics* metrics);
   ~Controller();
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;

@@ -101,67 +101,33 @@ class QueueFigures : public prometheus::Collectable {
 
 }  // namespace
 
-struct ControllerMetrics::Impl {
-  prometheus::Counter& succeeded;
-  prometheus::Counter& failed;
-  prometheus::Counter& requeued;
-  prometheus::Counter& errors;
-  prometheus::Counter& panics;
-  prometheus::Gauge& workers;
-  prometheus::Gauge& active;
-  Histogram& time;
-};
-
-ControllerMetrics::ControllerMetrics(prometheus::Registry& registry, const std::string& controller) {
-  auto& totals =
-      counters(registry, "controller_runtime_reconcile_total", "Total number of reconciliations per controller");
-  auto& errors = counters(registry, "controller_runtime_reconcile_errors_total",
-                          "Total number of reconciliation errors per controller");
-  auto& panics = counters(registry, "controller_runtime_reconcile_panics_total",
-                          "Total number of reconciliation panics per controller");
-  auto& workers = gauges(registry, "controller_runtime_max_concurrent_reconciles",
-                         "Maximum number of concurrent reconciles per controller");
-  auto& active =
-      gauges(registry, "controller_runtime_active_workers", "Number of currently used workers per controller");
-  auto& times = histograms(registry, "controller_runtime_reconcile_time_seconds",
-                           "Length of time per reconciliation per controller");
-  impl_ = std::make_unique<Impl>(Impl{
-      .succeeded = totals.Add({{"controller", controller}, {"result", "success"}}),
-      .failed = totals.Add({{"controller", controller}, {"result", "error"}}),
-      .requeued = totals.Add({{"controller", controller}, {"result", "requeue_after"}}),
-      .errors = errors.Add({{"controller", controller}}),
-      .panics = panics.Add({{"controller", controller}}),
-      .workers = workers.Add({{"controller", controller}}),
-      .active = active.Add({{"controller", controller}}),
-      .time = times.Add({{"controller", controller}}, reconcile_buckets()),
-  });
-}
-ControllerMetrics::~ControllerMetrics() = default;
-
-void ControllerMetrics::set_workers(int workers) { impl_->workers.Set(workers); }
-
-void ControllerMetrics::begin() { impl_->active.Increment(); }
-
-void ControllerMetrics::end(ReconcileOutcome outcome, Clock::duration took) {
-  impl_->active.Decrement();
-  if (outcome == ReconcileOutcome::kCancelled) return;
-  impl_->time.Observe(seconds(took));
-  if (outcome == ReconcileOutcome::kSuccess) impl_->succeeded.Increment();
-  if (outcome == ReconcileOutcome::kRequeueAfter) impl_->requeued.Increment();
-  if (outcome == ReconcileOutcome::kError) {
-    impl_->failed.Increment();
-    impl_->errors.Increment();
-  }
-}
-
-void ControllerMetrics::caught() { impl_->panics.Increment(); }
-
 struct Metrics::Impl {
   explicit Impl(const std::string& controller) : name(controller) {}
 
   const std::string name;
   prometheus::Registry registry;
-  ControllerMetrics controller{registry, name};
+
+  const prometheus::Labels labels{{"controller", name}};
+  prometheus::Family<prometheus::Counter>& totals =
+      counters(registry, "controller_runtime_reconcile_total", "Total number of reconciliations per controller");
+  prometheus::Counter& succeeded = totals.Add({{"controller", name}, {"result", "success"}});
+  prometheus::Counter& failed = totals.Add({{"controller", name}, {"result", "error"}});
+  prometheus::Counter& requeued = totals.Add({{"controller", name}, {"result", "requeue_after"}});
+  prometheus::Counter& errors = counters(registry, "controller_runtime_reconcile_errors_total",
+                                         "Total number of reconciliation errors per controller")
+                                    .Add(labels);
+  prometheus::Counter& panics = counters(registry, "controller_runtime_reconcile_panics_total",
+                                         "Total number of reconciliation panics per controller")
+                                    .Add(labels);
+  prometheus::Gauge& workers = gauges(registry, "controller_runtime_max_concurrent_reconciles",
+                                      "Maximum number of concurrent reconciles per controller")
+                                   .Add(labels);
+  prometheus::Gauge& active =
+      gauges(registry, "controller_runtime_active_workers", "Number of currently used workers per controller")
+          .Add(labels);
+  Histogram& time = histograms(registry, "controller_runtime_reconcile_time_seconds",
+                               "Length of time per reconciliation per controller")
+                        .Add(labels, reconcile_buckets());
 
   Mutex mutex;
   std::vector<std::shared_ptr<const prometheus::Collectable>> others GUARDED_BY(mutex){
@@ -186,7 +152,23 @@ std::string Metrics::text() const {
   return prometheus::TextSerializer().Serialize(families);
 }
 
-ControllerMetrics& Metrics::controller() { return impl_->controller; }
+void Metrics::set_workers(int workers) { impl_->workers.Set(workers); }
+
+void Metrics::reconcile_begins() { impl_->active.Increment(); }
+
+void Metrics::reconcile_ends(ReconcileOutcome outcome, Clock::duration took) {
+  impl_->active.Decrement();
+  if (outcome == ReconcileOutcome::kCancelled) return;
+  impl_->time.Observe(seconds(took));
+  if (outcome == ReconcileOutcome::kSuccess) impl_->succeeded.Increment();
+  if (outcome == ReconcileOutcome::kRequeueAfter) impl_->requeued.Increment();
+  if (outcome == ReconcileOutcome::kError) {
+    impl_->failed.Increment();
+    impl_->errors.Increment();
+  }
+}
+
+void Metrics::caught_exception() { impl_->panics.Increment(); }
 
 Workqueue::Options Metrics::queue_options() {
   const prometheus::Labels labels{{"name", impl_->name}, {"controller", impl_->name}};

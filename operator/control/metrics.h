@@ -25,28 +25,11 @@
 
 namespace prometheus {
 class Collectable;
-class Registry;
 }  // namespace prometheus
 
 namespace lockstep::control {
 
 enum class ReconcileOutcome { kSuccess, kRequeueAfter, kError, kCancelled };
-
-class ControllerMetrics {
- public:
-  ControllerMetrics(prometheus::Registry& registry, const std::string& controller);
-  ~ControllerMetrics();
-
-  void set_workers(int workers);
-  void begin();
-  // A cancelled one is not counted.
-  void end(ReconcileOutcome outcome, Clock::duration took);
-  void caught();  // an exception
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
 
 class Metrics {
  public:
@@ -61,7 +44,11 @@ class Metrics {
   // Prometheus text format 0.0.4.
   [[nodiscard]] std::string text() const;
 
-  ControllerMetrics& controller();
+  void set_workers(int workers);
+  void reconcile_begins();
+  // A cancelled one is not counted.
+  void reconcile_ends(ReconcileOutcome outcome, Clock::duration took);
+  void caught_exception();
 
   // The two durations of the queue: for its options. The metrics outlive the queue.
   [[nodiscard]] Workqueue::Options queue_options();

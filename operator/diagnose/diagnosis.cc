@@ -88,7 +88,7 @@ class Diagnoser {
   }
 
  private:
-  JobName name() const { return {job_.meta.ns, job_.meta.name}; }
+  api::ObjectKey name() const { return {job_.meta.ns, job_.meta.name}; }
   std::string ago(UnixSeconds time) const { return format_duration(facts_.now - time) + " ago"; }
   std::string subject() const { return "TrainJob " + job_.meta.name; }
   const api::Condition* condition(std::string_view type) const { return status_.conditions.find(type); }

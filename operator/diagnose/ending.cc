@@ -198,13 +198,13 @@ const Row* row_of(const train::Obstacle& wait) {
   return row_of(wait.reason);
 }
 
-std::string suspend_patch(const JobName& job, const char* suspend) {
+std::string suspend_patch(const api::ObjectKey& job, const char* suspend) {
   return kubectl("patch", job, "tj " + job.name + R"( --type=merge -p '{"spec": {"suspend": )" + suspend + "}}'");
 }
 
 std::vector<Advice> advice_of(const Row* row, const api::TrainJob& job, const std::string& pod) {
   if (row == nullptr) return {};
-  const JobName name{job.meta.ns, job.meta.name};
+  const api::ObjectKey name{job.meta.ns, job.meta.name};
   const std::string claim = job.spec.checkpoint ? job.spec.checkpoint->claim_name() : "";
   const std::vector<std::pair<std::string_view, std::string>> values = {
       {"NS", name.ns}, {"JOB", name.name}, {"POD", pod}, {"IMAGE", job.spec.trainer.image}, {"CLAIM", claim}};
@@ -233,7 +233,7 @@ std::vector<Advice> advice_of(const Row* row, const api::TrainJob& job, const st
 
 }  // namespace
 
-std::string kubectl(const std::string& verb, const JobName& job, const std::string& words) {
+std::string kubectl(const std::string& verb, const api::ObjectKey& job, const std::string& words) {
   return "kubectl " + verb + " -n " + job.ns + " " + words;
 }
 

@@ -17,12 +17,8 @@ struct Advice {
   bool operator==(const Advice&) const = default;
 };
 
-struct JobName {
-  std::string ns;
-  std::string name;
-};
 // "kubectl logs -n team-a sasrec-1-0": `words` with the namespace behind the verb.
-std::string kubectl(const std::string& verb, const JobName& job, const std::string& words);
+std::string kubectl(const std::string& verb, const api::ObjectKey& job, const std::string& words);
 
 // "was killed by the kernel (out of memory)", "was evicted from its node", …
 std::string ending_words(const std::string& reason, std::optional<int> exit_code);

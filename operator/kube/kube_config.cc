@@ -1,5 +1,7 @@
 #include "operator/kube/kube_config.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <map>
 #include <type_traits>
@@ -204,31 +206,16 @@ Result<std::string> current_context(const std::vector<KubeConfigFile>& files) {
 
 Result<std::string> base64_decoded(std::string_view text) {
   static constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const Error not_base64 = invalid("is not base64");
-  std::string out;
-  uint32_t bits = 0;
-  int sextets = 0;
-  int padding = 0;
-  for (const char c : text) {
-    if (c == '\n' || c == '\r' || c == ' ') continue;
-    uint32_t value = 0;
-    if (c == '=') {
-      ++padding;
-    } else {
-      const size_t at = kAlphabet.find(c);
-      if (at == std::string_view::npos || padding > 0) return not_base64;
-      value = static_cast<uint32_t>(at);
-    }
-    bits = bits << 6 | value;
-    if (++sextets < 4) continue;
-    if (padding > 2) return not_base64;
-    for (int i = 0; i < 3 - padding; ++i) out += static_cast<char>(bits >> (16 - 8 * i) & 0xFF);
-    bits = 0;
-    sextets = 0;
-    if (padding > 0) padding = 3;  // nothing may follow
-  }
-  if (sextets != 0) return not_base64;
-  return out;
+  std::string digits(text);
+  std::erase_if(digits, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
+  const size_t count = digits.find_last_not_of('=') + 1;
+  const size_t padding = digits.size() - count;
+  const bool has_others = digits.find_first_not_of(kAlphabet) < count;
+  if (digits.size() % 4 != 0 || padding > 2 || has_others) return invalid("is not base64");
+  std::vector<unsigned char> bytes(digits.size() / 4 * 3);
+  const auto* const read = reinterpret_cast<const unsigned char*>(digits.data());
+  EVP_DecodeBlock(bytes.data(), read, static_cast<int>(digits.size()));
+  return std::string(bytes.begin(), bytes.end() - static_cast<std::ptrdiff_t>(padding));
 }
 
 Result<KubeConfigFile> parse_kube_config(std::string_view text, const std::string& path) {

@@ -60,11 +60,16 @@ std::string template_annotation(const api::TrainJobSpec& spec, std::string_view 
   return text_field(spec.trainer.pod_template, {"metadata", "annotations", name});
 }
 
+// A whole number from 1 to 2147483647, as Kueue wants its counts; nothing: the text is another.
+std::optional<int64_t> count_of(const std::string& text) {
+  const std::optional<int64_t> count = parse_number(text);
+  const bool is_possible = count && *count > 0 && *count <= std::numeric_limits<int32_t>::max();
+  return is_possible ? count : std::nullopt;
+}
+
 // Of the annotation kSliceSize; nothing when it is absent or no number of pods.
 std::optional<int64_t> slice_size(const api::TrainJobSpec& spec) {
-  const std::optional<int64_t> size = parse_number(template_annotation(spec, kSliceSize));
-  const bool is_possible = size && *size > 0 && *size <= std::numeric_limits<int32_t>::max();
-  return is_possible ? size : std::nullopt;
+  return count_of(template_annotation(spec, kSliceSize));
 }
 
 // spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
@@ -184,9 +189,7 @@ bool has_its_priority(const api::TrainJob& job, const Workload& workload) {
 }
 
 std::optional<int64_t> max_execution_seconds(const api::ObjectMeta& job) {
-  const std::optional<int64_t> seconds = parse_number(label_of(job, kMaxExecutionLabel));
-  const bool is_possible = seconds && *seconds > 0 && *seconds <= std::numeric_limits<int32_t>::max();
-  return is_possible ? seconds : std::nullopt;
+  return count_of(label_of(job, kMaxExecutionLabel));
 }
 
 Status check_queue_labels(const api::ObjectMeta& job) {

@@ -39,7 +39,7 @@ bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job
 std::vector<std::string> kinds_needed(const api::TrainJob& job) {
   // Also of a job that wants no budget: it may have had one before its spec changed.
   std::vector<std::string> kinds{std::string(kDisruptionBudgets)};
-  if (wants_gang(job.spec)) kinds.push_back(pod_group_kind(job.spec));
+  if (wants_gang(job.spec)) kinds.push_back(pod_group_kind(job.spec).crd);
   return kinds;
 }
 

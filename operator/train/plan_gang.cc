@@ -23,7 +23,7 @@ bool is_ours(const PlanState& state, const Json& group) {
          pod_group_number(state.observed.job.meta, name_of(group)).has_value();
 }
 
-const OptionalKind* groups(const PlanState& state) { return state.find_kind(pod_group_kind(state.spec)); }
+const OptionalKind* groups(const PlanState& state) { return state.find_kind(pod_group_kind(state.spec).crd); }
 
 std::string current_name(const PlanState& state) {
   return pod_group_name(state.observed.job.meta, state.book.pod_group);
@@ -79,7 +79,7 @@ std::optional<Obstacle> why_no_groups(const PlanState& state) {
   }
   if (kind->api_version.empty()) {
     return Obstacle{"PodGroupUnavailable", gang + ", and the cluster has no PodGroup of " +
-                                               joined(pod_group_versions(state.spec), " or ") +
+                                               joined(pod_group_kind(state.spec).versions, " or ") +
                                                ", and this operator knows no other version; install or enable it "
                                                "(docs/gangs.md), or suspend the job and choose another gang"};
   }

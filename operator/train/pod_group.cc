@@ -112,28 +112,14 @@ std::string no_priority_class(std::string_view kind, const std::string& name, co
 
 bool wants_gang(const api::TrainJobSpec& spec) { return spec.scheduling.gang != Gang::kNone; }
 
-std::string pod_group_kind(const api::TrainJobSpec& spec) {
+PodGroupKind pod_group_kind(const api::TrainJobSpec& spec) {
   switch (spec.scheduling.gang) {
     case Gang::kNative:
-      return "podgroups.scheduling.k8s.io";
+      return {"podgroups.scheduling.k8s.io", {"scheduling.k8s.io/v1beta1", std::string(kNativeAlpha)}};
     case Gang::kVolcano:
-      return "podgroups.scheduling.volcano.sh";
+      return {"podgroups.scheduling.volcano.sh", {"scheduling.volcano.sh/v1beta1"}};
     case Gang::kCoscheduling:
-      return "podgroups.scheduling.x-k8s.io";
-    case Gang::kNone:
-      break;
-  }
-  return "";
-}
-
-std::vector<std::string> pod_group_versions(const api::TrainJobSpec& spec) {
-  switch (spec.scheduling.gang) {
-    case Gang::kNative:
-      return {"scheduling.k8s.io/v1beta1", std::string(kNativeAlpha)};
-    case Gang::kVolcano:
-      return {"scheduling.volcano.sh/v1beta1"};
-    case Gang::kCoscheduling:
-      return {"scheduling.x-k8s.io/v1alpha1"};
+      return {"podgroups.scheduling.x-k8s.io", {"scheduling.x-k8s.io/v1alpha1"}};
     case Gang::kNone:
       break;
   }

@@ -38,10 +38,12 @@ PriorityClassName priority_class_of(const api::TrainJobSpec& spec);
 std::string no_priority_class(std::string_view kind, const std::string& name, const std::string& where);
 
 bool wants_gang(const api::TrainJobSpec& spec);
-// The CRD name of its gang's PodGroups, "podgroups.scheduling.k8s.io"; empty without a gang.
-std::string pod_group_kind(const api::TrainJobSpec& spec);
-// The apiVersions that the operator can use, the best first.
-std::vector<std::string> pod_group_versions(const api::TrainJobSpec& spec);
+// The PodGroups of its gang; empty without a gang.
+struct PodGroupKind {
+  std::string crd;                    // "podgroups.scheduling.k8s.io"
+  std::vector<std::string> versions;  // the apiVersions that the operator can use, the best first
+};
+PodGroupKind pod_group_kind(const api::TrainJobSpec& spec);
 
 // "sasrec-0f6a2c11-2", with the beginning of the job's UID: at most 63 bytes, as a label's value has.
 std::string pod_group_name(const api::ObjectMeta& job, int number);
@@ -50,7 +52,7 @@ std::optional<int> pod_group_number(const api::ObjectMeta& job, std::string_view
 
 // Is the gang preempted as a whole? Otherwise pod by pod, because the others go on without those that are lost.
 bool is_disrupted_whole(const api::TrainJobSpec& spec);
-// `api_version`: one of pod_group_versions; `size`: so many pods must be scheduled together.
+// `api_version`: one of pod_group_kind; `size`: so many pods must be scheduled together.
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size);
 int pod_group_size(const Json& group);
 // Has the API server dropped the topology that the group was made with?

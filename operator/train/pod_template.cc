@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "operator/api/schema.h"
 #include "operator/train/desired_env.h"
 #include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
@@ -26,8 +27,6 @@ std::string found(const Json& value) {
   if (text.size() > kShown) text = std::string(value.type_name());
   return text;
 }
-
-std::string indexed(const std::string& path, size_t index) { return path + "[" + std::to_string(index) + "]"; }
 
 Status check_is_absent(const Json& parent, const std::string& path, const char* name, const char* instead) {
   const Json* const value = field(parent, {name});
@@ -83,7 +82,7 @@ Status each_entry(const Json& parent, const char* name, const std::string& path,
   if (list == nullptr || list->is_null()) return {};
   const std::string list_path = path + "." + name;
   if (!list->is_array()) return invalid(list_path, "is " + found(*list) + ", expected a list");
-  for (size_t i = 0; i < list->size(); ++i) TRY(check((*list)[i], indexed(list_path, i)));
+  for (size_t i = 0; i < list->size(); ++i) TRY(check((*list)[i], api::field_below(list_path, i)));
   return {};
 }
 
@@ -100,9 +99,9 @@ Status check_env(const Json& list, const std::string& path, api::Launcher launch
   if (!list.is_array()) return invalid(path, "is " + found(list) + ", expected a list");
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string name = text_field(list[i], {"name"});
-    if (name.empty()) return invalid(indexed(path, i), "has no name");
+    if (name.empty()) return invalid(api::field_below(path, i), "has no name");
     if (is_reserved(name, launcher)) {
-      return invalid(indexed(path, i) + ".name",
+      return invalid(api::field_below(path, i) + ".name",
                      "is \"" + name + "\", which the operator writes itself; remove it or use another name");
     }
   }
@@ -145,7 +144,7 @@ Status check_port_args(const api::TrainJobSpec& spec) {
                               : equals == std::string::npos ? trainer.args[i + 1]
                                                             : arg.substr(equals + 1);
     if (value == std::to_string(trainer.status_port)) continue;
-    return invalid(indexed("spec.trainer.args", i),
+    return invalid(api::field_below("spec.trainer.args", i),
                    "is " + arg + (equals == std::string::npos && has_value ? " " + value : "") +
                        ", but the probe, the Service and the operator use port " + std::to_string(trainer.status_port) +
                        "; remove it, and set spec.trainer.statusPort to another port");

@@ -24,7 +24,7 @@ class ControllerTest : public ::testing::Test {
     const Controller::Options options{.name = "widget",
                                       .workers = workers,
                                       .logger = Logger({.sink = [this](const auto& line) { said_.write(line); }})};
-    return std::make_unique<Controller>(queue_, std::move(reconcile), options, &metrics_.controller());
+    return std::make_unique<Controller>(queue_, std::move(reconcile), options, &metrics_);
   }
   // "controller_runtime_reconcile_total{controller="widget",result="error"} 3" is there.
   bool has_metric(const std::string& line) const { return metrics_.text().find(line + "\n") != std::string::npos; }

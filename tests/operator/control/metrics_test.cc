@@ -37,12 +37,11 @@ TEST(Metrics, a_controllers_series_are_there_from_the_start) {
 
 TEST(Metrics, reconciles_are_counted_by_their_outcome) {
   Metrics metrics("widget");
-  ControllerMetrics& controller = metrics.controller();
   for (const ReconcileOutcome outcome : {ReconcileOutcome::kSuccess, ReconcileOutcome::kError,
                                          ReconcileOutcome::kRequeueAfter, ReconcileOutcome::kCancelled}) {
-    controller.begin();
+    metrics.reconcile_begins();
     EXPECT_TRUE(has(metrics, R"(controller_runtime_active_workers{controller="widget"} 1)"));
-    controller.end(outcome, milliseconds(30));
+    metrics.reconcile_ends(outcome, milliseconds(30));
   }
   for (const char* result : {"success", "error", "requeue_after"}) {
     EXPECT_TRUE(has(

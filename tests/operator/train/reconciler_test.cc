@@ -1611,10 +1611,10 @@ TEST(OptionalKinds, plan_and_caches_speak_of_the_same_versions) {
     spec.scheduling.gang = gang;
     std::vector<std::string> versions;
     for (const kube::Resource& one : watched) {
-      EXPECT_EQ(one.crd_name(), pod_group_kind(spec));
+      EXPECT_EQ(one.crd_name(), pod_group_kind(spec).crd);
       versions.push_back(one.api_version());
     }
-    EXPECT_EQ(versions, pod_group_versions(spec));
+    EXPECT_EQ(versions, pod_group_kind(spec).versions);
   }
 }
 
