@@ -141,7 +141,8 @@ void Agent::wait_for_children() {
 std::unique_ptr<NodeRanks> Agent::make_ranks() {
   const int ranks = options_.node.nproc;
   if (options_.program) {
-    return std::make_unique<ProgramRanks>(loop_, *options_.program, options_.oom_kill_path, ranks, worker_handlers());
+    return std::make_unique<ProgramRanks>(loop_, fs_, *options_.program, options_.oom_kill_path, ranks,
+                                          worker_handlers());
   }
   return std::make_unique<NodeWorkers>(loop_, options_.worker, options_.oom_kill_path, ranks, worker_handlers());
 }

@@ -200,6 +200,7 @@ class Agent {
   };
 
   AgentOptions options_;
+  PosixFileSystem fs_;
   boost::asio::io_context loop_;
   std::unique_ptr<GpuUseReader> gpu_use_;  // null without GPUs
   boost::asio::signal_set stop_signals_;

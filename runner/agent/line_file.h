@@ -1,7 +1,8 @@
 // LineFile: reads the lines of a file that another process appends to. Each call of read() continues where the last one
-// ended. A last line without '\n' is not read yet, because its writer may remove it (telemetry/append_file.h).
+// ended. A last line without '\n' is not read yet, because its writer may remove it (base/append_file.h).
 //
-// Threads: one. Ownership: owns the descriptor. Opens only regular files, and no links.
+// Threads: one. Ownership: owns the open file of `fs`, which outlives it. Opens only regular files; give it a `fs` that
+// follows no links and waits for no pipes (PosixFileSystem::Links::kRefused).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -18,10 +20,7 @@ inline constexpr size_t kFileLineMax = 64 * 1024;  // bytes; longer lines are sk
 
 class LineFile {
  public:
-  static Result<LineFile> open(const std::string& path);
-  LineFile(LineFile&& other) noexcept;
-  LineFile& operator=(LineFile&& other) noexcept;
-  ~LineFile();
+  static Result<LineFile> open(FileSystem& fs, const std::string& path);
 
   // True when the path is now another file or none, or the file is shorter than what was read of it.
   [[nodiscard]] bool is_replaced() const;
@@ -36,10 +35,10 @@ class LineFile {
   [[nodiscard]] bool is_behind() const { return is_behind_; }
 
  private:
-  LineFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  LineFile(std::string path, OpenFile file) : path_(std::move(path)), file_(std::move(file)) {}
 
   std::string path_;
-  int descriptor_ = -1;
+  OpenFile file_;
   uint64_t offset_ = 0;       // offset of the first byte that was not passed on
   bool is_skipping_ = false;  // skipping the rest of a line that is too long
   bool is_behind_ = true;

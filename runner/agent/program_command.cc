@@ -7,7 +7,6 @@
 #include <cctype>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "runner/base/json.h"
@@ -174,12 +173,9 @@ Environment rank_environment(const ProgramCommand& command, const Assignment& as
   return variables;
 }
 
-std::string reason_of_error_file(const std::string& path) {
-  std::ifstream file(path);
-  std::string text(kErrorFileBytesMax, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  const Result<Json> error = text.empty() ? Result<Json>(Json()) : parse_json(text, "TORCHELASTIC_ERROR_FILE");
+std::string reason_of_error_file(FileSystem& fs, const std::string& path) {
+  const Result<std::string> text = read_part(fs, path, 0, kErrorFileBytesMax);
+  const Result<Json> error = text.ok() ? parse_json(*text, "TORCHELASTIC_ERROR_FILE") : text.error();
   if (!error.ok()) return "";
   LastLines traceback;
   std::istringstream lines(text_field(*error, {"message", "extraInfo", "py_callstack"}));

@@ -11,6 +11,7 @@
 
 #include "runner/agent/rank_output.h"
 #include "runner/base/environment.h"
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
 
@@ -80,7 +81,7 @@ Environment rank_environment(const ProgramCommand& command, const Assignment& as
 
 // What torch's @record, or rank_start.py, has written to TORCHELASTIC_ERROR_FILE, in the words of LastLines::reason();
 // empty where there is no such file, or it says nothing.
-std::string reason_of_error_file(const std::string& path);
+std::string reason_of_error_file(FileSystem& fs, const std::string& path);
 
 // The last lines of a rank's output to stderr, for the reason of its end.
 class LastLines {

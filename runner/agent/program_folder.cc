@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -15,18 +14,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool write_text(const fs::path& path, const char* text) {
-  std::error_code ignored;
-  fs::create_directories(path.parent_path(), ignored);
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  return file.good();
+// Without an fsync: the folder is of no use after this process.
+Status write_text(FileSystem& files, const std::string& folder, const std::string& name, std::string_view text) {
+  const std::string path = join_path(folder, name);
+  TRY(files.make_directory(folder));
+  TRY_ASSIGN(const FileHandle handle, files.open_for_write(path));
+  const OpenFile file(files, handle);
+  const Status written = write_all(files, handle, text.data(), text.size());
+  return written.ok() ? written : written.error().with_context(path);
 }
 
 }  // namespace
 
-Result<ProgramFolder> ProgramFolder::make() {
+Result<ProgramFolder> ProgramFolder::make(FileSystem& files) {
   std::error_code error;
   fs::path temporary = fs::temp_directory_path(error);  // fails where TMPDIR is no folder
   if (error) temporary = "/tmp";
@@ -38,11 +38,10 @@ Result<ProgramFolder> ProgramFolder::make() {
       continue;
     }
     ProgramFolder folder(path);
-    if (write_text(folder.start_folder() + "/sitecustomize.py", kSitecustomizeSource) &&
-        write_text(folder.report_folder() + "/lockstep.py", kReportSource)) {
-      return folder;
-    }
-    why += (why.empty() ? "" : "; ") + parent.string() + ": " + std::strerror(errno);
+    Status written = write_text(files, folder.start_folder(), "sitecustomize.py", kSitecustomizeSource);
+    if (written.ok()) written = write_text(files, folder.report_folder(), "lockstep.py", kReportSource);
+    if (written.ok()) return folder;
+    why += (why.empty() ? "" : "; ") + written.error().message;
   }
   return Error{ErrorCode::kUnavailable, "no folder for the ranks' files (" + why + "): set TMPDIR to one"};
 }

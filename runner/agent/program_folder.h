@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -15,7 +16,7 @@ namespace lockstep {
 class ProgramFolder {
  public:
   // kUnavailable: neither place can be written; the message names both.
-  static Result<ProgramFolder> make();
+  static Result<ProgramFolder> make(FileSystem& files);
   ~ProgramFolder();
   ProgramFolder(ProgramFolder&& other) noexcept;
   ProgramFolder& operator=(ProgramFolder&& other) noexcept;

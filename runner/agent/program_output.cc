@@ -11,11 +11,12 @@ constexpr size_t kLastLinesShown = 10;
 
 }  // namespace
 
-ProgramOutput::ProgramOutput(boost::asio::io_context& loop, OutputOptions options, const std::string& log_folder,
-                             int nproc, Handlers handlers)
+ProgramOutput::ProgramOutput(boost::asio::io_context& loop, FileSystem& fs, OutputOptions options,
+                             const std::string& log_folder, int nproc, Handlers handlers)
     : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)), ranks_(static_cast<size_t>(nproc)) {
   if (log_folder.empty()) return;
-  files_ = std::make_unique<RankFiles>(log_folder, [this] { boost::asio::post(loop_, [this] { tell_problem(); }); });
+  files_ =
+      std::make_unique<RankFiles>(fs, log_folder, [this] { boost::asio::post(loop_, [this] { tell_problem(); }); });
 }
 
 void ProgramOutput::tell_problem() {

@@ -28,9 +28,9 @@ class ProgramOutput {
     std::function<void(const std::string& line)> on_note;
   };
 
-  // `log_folder`: of RankFiles; empty: no files are written.
-  ProgramOutput(boost::asio::io_context& loop, OutputOptions options, const std::string& log_folder, int nproc,
-                Handlers handlers);
+  // `log_folder`: of RankFiles; empty: no files are written. `fs` outlives it.
+  ProgramOutput(boost::asio::io_context& loop, FileSystem& fs, OutputOptions options, const std::string& log_folder,
+                int nproc, Handlers handlers);
 
   // The ranks are about to be started, after `restarts` earlier starts.
   void begin_start(int restarts);

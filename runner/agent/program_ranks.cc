@@ -108,18 +108,19 @@ Result<Pipe> make_output_pipe() {
 
 }  // namespace
 
-ProgramRanks::ProgramRanks(boost::asio::io_context& loop, ProgramCommand command, std::string oom_kill_path, int nproc,
-                           Handlers handlers)
+ProgramRanks::ProgramRanks(boost::asio::io_context& loop, FileSystem& fs, ProgramCommand command,
+                           std::string oom_kill_path, int nproc, Handlers handlers)
     : loop_(loop),
+      fs_(fs),
       command_(std::move(command)),
       oom_kills_(std::move(oom_kill_path)),
       handlers_(std::move(handlers)),
-      output_(loop, command_.output, command_.log_folder, nproc,
+      output_(loop, fs, command_.output, command_.log_folder, nproc,
               {.on_line = handlers_.on_line, .on_unfinished = handlers_.on_unfinished, .on_note = handlers_.on_note}),
       kept_progress_(command_.checkpoint_folder),
       ranks_(static_cast<size_t>(nproc)),
       step_timer_(loop) {
-  if (Result<ProgramFolder> made = ProgramFolder::make(); made.ok()) {
+  if (Result<ProgramFolder> made = ProgramFolder::make(fs_); made.ok()) {
     folder_.emplace(std::move(*made));
     open_progress_server();
   } else {
@@ -701,7 +702,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
 
 // The error that ended it, as torch's error file has it; else what it said to stderr.
 std::string ProgramRanks::reason_of(int local_rank) const {
-  const std::string said = reason_of_error_file(error_file(local_rank));
+  const std::string said = reason_of_error_file(fs_, error_file(local_rank));
   return said.empty() ? output_.reason(local_rank) : said;
 }
 

@@ -44,8 +44,9 @@ inline constexpr std::chrono::seconds kProgramCutGrace{1};
 
 class ProgramRanks final : public NodeRanks {
  public:
-  ProgramRanks(boost::asio::io_context& loop, ProgramCommand command, std::string oom_kill_path, int nproc,
-               Handlers handlers);
+  // `fs` outlives it.
+  ProgramRanks(boost::asio::io_context& loop, FileSystem& fs, ProgramCommand command, std::string oom_kill_path,
+               int nproc, Handlers handlers);
   ~ProgramRanks() override;
 
   Status start(int local_rank) override;
@@ -134,6 +135,7 @@ class ProgramRanks final : public NodeRanks {
   [[nodiscard]] std::string reason_of(int local_rank) const;
 
   boost::asio::io_context& loop_;
+  FileSystem& fs_;
   ProgramCommand command_;
   OomKillCounter oom_kills_;
   Handlers handlers_;

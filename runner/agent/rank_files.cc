@@ -1,8 +1,5 @@
 #include "runner/agent/rank_files.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,8 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Open descriptors of the writing thread; when there are more, all are closed and opened again as needed.
-constexpr size_t kDescriptorsMax = 512;
+// Open files of the writing thread; when there are more, all are closed and opened again as needed.
+constexpr size_t kOpenFilesMax = 512;
+
+std::string left_out_line(int64_t count) {
+  if (count == 0) return {};
+  return "lockstep: " + std::to_string(count) + " lines were left out here: the disk was slower than the program\n";
+}
 
 }  // namespace
 
@@ -43,8 +45,8 @@ Result<std::string> RankFiles::make_folder(const std::string& log_dir, const std
   return folder;
 }
 
-RankFiles::RankFiles(std::string folder, OnProblem on_problem)
-    : folder_(std::move(folder)), on_problem_(std::move(on_problem)), thread_([this] { write_all(); }) {}
+RankFiles::RankFiles(FileSystem& fs, std::string folder, OnProblem on_problem)
+    : fs_(fs), folder_(std::move(folder)), on_problem_(std::move(on_problem)), thread_([this] { write_all(); }) {}
 
 RankFiles::~RankFiles() {
   {
@@ -91,10 +93,7 @@ void RankFiles::add(const std::string& path, std::string_view line) {
       return;
     }
     const size_t before = file.bytes.size();
-    if (file.left_out > 0) {
-      file.bytes += "lockstep: " + std::to_string(std::exchange(file.left_out, 0)) +
-                    " lines were left out here: the disk was slower than the program\n";
-    }
+    file.bytes += left_out_line(std::exchange(file.left_out, 0));
     file.bytes.append(line).push_back('\n');
     unwritten_bytes_ += file.bytes.size() - before;
   }
@@ -115,49 +114,33 @@ void RankFiles::write_all() {
     is_writing_ = true;
     const bool reopens = std::exchange(has_new_folders_, false);
     lock.unlock();
-    if (reopens) close_all();
+    if (reopens) open_files_.clear();
     for (const auto& [path, file] : files) {
-      append(path, file.bytes);
-      if (file.left_out > 0) {
-        append(path, "lockstep: " + std::to_string(file.left_out) +
-                         " lines were left out here: the disk was slower than the program\n");
-      }
+      report(append(path, file.bytes + left_out_line(file.left_out)));
     }
     lock.lock();
     for (const auto& [path, file] : files) unwritten_bytes_ -= file.bytes.size();
     is_writing_ = false;
     if (unwritten_.empty()) written_.notify_all();
   }
-  close_all();
+  open_files_.clear();
 }
 
-void RankFiles::close_all() {
-  for (const auto& [path, descriptor] : descriptors_) ::close(descriptor);
-  descriptors_.clear();
+Status RankFiles::append(const std::string& path, std::string_view bytes) {
+  auto file = open_files_.find(path);
+  if (file == open_files_.end()) {
+    if (open_files_.size() >= kOpenFilesMax) open_files_.clear();
+    TRY_ASSIGN(AppendFile opened, AppendFile::open(fs_, path, FileSystem::Append::kToEither));
+    file = open_files_.emplace(path, std::move(opened)).first;
+  }
+  return file->second.append(bytes);
 }
 
-void RankFiles::append(const std::string& path, std::string_view bytes) {
-  auto it = descriptors_.find(path);
-  if (it == descriptors_.end() && descriptors_.size() >= kDescriptorsMax) {
-    close_all();
-    it = descriptors_.end();
-  }
-  if (it == descriptors_.end()) {
-    const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (opened >= 0) it = descriptors_.emplace(path, opened).first;
-  }
-  while (it != descriptors_.end() && !bytes.empty()) {
-    const ssize_t size = ::write(it->second, bytes.data(), bytes.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) break;
-    bytes.remove_prefix(static_cast<size_t>(size));
-  }
-  if (bytes.empty()) return;
-  const std::string why = std::strerror(errno);
-  if (std::exchange(has_reported_, true)) return;
+void RankFiles::report(const Status& written) {
+  if (written.ok() || std::exchange(has_reported_, true)) return;
   {
     const MutexLock lock(mutex_);
-    problem_ = "the output of the ranks is not written to its files: " + path + ": " + why +
+    problem_ = "the output of the ranks is not written to its files: " + written.error().message +
                ". The program goes on; what is printed while this lasts is missing there";
   }
   on_problem_();

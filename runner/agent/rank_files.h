@@ -16,6 +16,7 @@
 #include <string_view>
 #include <thread>
 
+#include "runner/base/append_file.h"
 #include "runner/base/mutex.h"
 #include "runner/base/result.h"
 
@@ -31,7 +32,8 @@ class RankFiles {
   // the folder.
   static Result<std::string> make_folder(const std::string& log_dir, const std::string& run_id);
 
-  RankFiles(std::string folder, OnProblem on_problem);
+  // `fs` outlives it.
+  RankFiles(FileSystem& fs, std::string folder, OnProblem on_problem);
   // Waits until everything is written.
   ~RankFiles();
   RankFiles(const RankFiles&) = delete;
@@ -55,9 +57,10 @@ class RankFiles {
   };
   void add(const std::string& path, std::string_view line);
   void write_all();
-  void append(const std::string& path, std::string_view bytes);
-  void close_all();
+  Status append(const std::string& path, std::string_view bytes);
+  void report(const Status& written);
 
+  FileSystem& fs_;
   std::string folder_;
   std::string attempt_folder_;
   OnProblem on_problem_;
@@ -71,7 +74,7 @@ class RankFiles {
   bool ends_ GUARDED_BY(mutex_) = false;
   std::string problem_ GUARDED_BY(mutex_);
   // Of the writing thread.
-  std::map<std::string, int> descriptors_;  // by path
+  std::map<std::string, AppendFile> open_files_;  // by path
   bool has_reported_ = false;
   std::thread thread_;
 };

@@ -1,13 +1,9 @@
 #include "runner/agent/run_folder_reader.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
-#include "runner/base/file_system.h"
+#include "runner/base/append_file.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/run_folder_layout.h"
 
@@ -87,14 +83,14 @@ Status RunFolderReader::open_metrics() {
       std::any_of(metrics_.begin(), metrics_.end(), [](const LineFile& f) { return f.is_replaced(); });
   if (!metrics_.empty() && !is_stale) return {};
   const std::string path = join_path(folder_, kMetricsFile);
-  Result<LineFile> current = LineFile::open(path);
+  Result<LineFile> current = LineFile::open(*fs_, path);
   // The file does not exist yet, or is being replaced at this moment: keep what was read.
   if (!current.ok() && current.error().code == ErrorCode::kNotFound) return {};
   TRY(current);
   history_.drop_series();
   metrics_.clear();
   for (int number = 1;; ++number) {
-    Result<LineFile> moved_aside = LineFile::open(path + "." + std::to_string(number));
+    Result<LineFile> moved_aside = LineFile::open(*fs_, path + "." + std::to_string(number));
     if (!moved_aside.ok()) break;
     metrics_.push_back(std::move(*moved_aside));
   }
@@ -104,16 +100,15 @@ Status RunFolderReader::open_metrics() {
 
 void RunFolderReader::open_recoveries() {
   if (recoveries_ && !recoveries_->is_replaced()) return;
-  Result<LineFile> opened = LineFile::open(join_path(folder_, kRecoveriesFile));
+  Result<LineFile> opened = LineFile::open(*fs_, join_path(folder_, kRecoveriesFile));
   if (!opened.ok()) return;  // it does not exist until the first step is committed
   history_.drop_marks();
   recoveries_ = std::move(*opened);
 }
 
 HttpAnswer RunFolderReader::outputs() {
-  PosixFileSystem fs;
   OrderedJson list = OrderedJson::array();
-  for (const OutputFile& output : list_outputs(fs, folder_)) {
+  for (const OutputFile& output : list_outputs(*fs_, folder_)) {
     list.push_back({{"name", output.name}, {"step", output.step}, {"path", output_path(output)}});
   }
   return {200, kJsonType, dump_line(OrderedJson{{"outputs", std::move(list)}}) + "\n"};
@@ -126,13 +121,12 @@ HttpAnswer RunFolderReader::output(const std::string& path) {
                    "no output has such an address; expected /outputs/step-00000120/NAME with a NAME of letters, "
                    "digits, '.', '_' and '-' that ends in .png, .svg, .txt or .md");
   }
-  PosixFileSystem fs(PosixFileSystem::Links::kRefused);  // also refuses a link that is made after the check below
   const std::string file = join_path(folder_, output_path(*asked));
-  const Result<FileInfo> info = fs.stat(file);
-  const bool is_there = is_folder(fs, join_path(folder_, kOutputsFolder)) && is_folder(fs, parent_path(file)) &&
+  const Result<FileInfo> info = fs_->stat(file);
+  const bool is_there = is_folder(*fs_, join_path(folder_, kOutputsFolder)) && is_folder(*fs_, parent_path(file)) &&
                         info.ok() && info->kind == FileKind::kFile;
   if (!is_there) return refusal(404, output_path(*asked) + " does not exist; GET /outputs lists the files");
-  const Result<std::string> bytes = read_file(fs, file, kOutputBytesMax);
+  const Result<std::string> bytes = read_file(*fs_, file, kOutputBytesMax);
   if (!bytes.ok() && bytes.error().code == ErrorCode::kInvalid) {
     return refusal(403, output_path(*asked) + " has " + std::to_string(info->bytes) + " bytes, and at most " +
                             std::to_string(kOutputBytesMax) + " are served: open it in the run's folder");
@@ -143,14 +137,8 @@ HttpAnswer RunFolderReader::output(const std::string& path) {
 
 Status RunFolderReader::append_recovery(const std::string& line) {
   const std::string path = join_path(folder_, kRecoveriesFile);
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (descriptor < 0) return error_of_errno(errno, "open", path);
-  const std::string text = line + "\n";
-  const ssize_t written = ::write(descriptor, text.data(), text.size());
-  const int errno_value = written < 0 ? errno : ENOSPC;  // a short write to a regular file means a full disk
-  ::close(descriptor);
-  if (written == static_cast<ssize_t>(text.size())) return {};
-  return error_of_errno(errno_value, "write", path);
+  TRY_ASSIGN(AppendFile file, AppendFile::open(*fs_, path, FileSystem::Append::kToEither));
+  return file.append(line + "\n");
 }
 
 }  // namespace lockstep

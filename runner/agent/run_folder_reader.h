@@ -27,9 +27,10 @@ inline constexpr size_t kOutputsListedMax = 200;
 
 class RunFolderReader {
  public:
-  // bytes_max: most bytes of metrics.jsonl that one request reads.
-  explicit RunFolderReader(std::string folder, uint64_t bytes_max = kHistoryReadMax)
-      : folder_(std::move(folder)), bytes_max_(bytes_max) {}
+  // `fs`: one that reads through no links; outlives the reader. bytes_max: most bytes of metrics.jsonl that one request
+  // reads.
+  RunFolderReader(FileSystem& fs, std::string folder, uint64_t bytes_max = kHistoryReadMax)
+      : fs_(&fs), folder_(std::move(folder)), bytes_max_(bytes_max) {}
 
   // `path`: as in the requests above, not decoded. 404 for any other path.
   HttpAnswer answer(const std::string& path);
@@ -45,6 +46,7 @@ class RunFolderReader {
   Status open_metrics();
   void open_recoveries();
 
+  FileSystem* fs_;
   std::string folder_;
   uint64_t bytes_max_;
   RunHistory history_;

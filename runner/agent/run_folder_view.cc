@@ -12,10 +12,17 @@ namespace {
 
 constexpr const char* kNoAnswer = "the run's folder does not answer: is its volume slow, or gone?";
 
+// The detached thread may outlive the agent, and so owns the file system as well.
+struct ReaderOfThread {
+  PosixFileSystem fs{PosixFileSystem::Links::kRefused};
+  RunFolderReader reader;
+  explicit ReaderOfThread(const std::string& folder) : reader(fs, folder) {}
+};
+
 RunFolderView::Calls calls_of(const std::string& folder) {
-  const auto reader = std::make_shared<RunFolderReader>(folder);
-  return {.answer = [reader](const std::string& path) { return reader->answer(path); },
-          .append_recovery = [reader](const std::string& line) { return reader->append_recovery(line); }};
+  const auto owned = std::make_shared<ReaderOfThread>(folder);
+  return {.answer = [owned](const std::string& path) { return owned->reader.answer(path); },
+          .append_recovery = [owned](const std::string& line) { return owned->reader.append_recovery(line); }};
 }
 
 HttpAnswer not_now(const std::string& sentence) { return {503, kTextType, sentence + "\n"}; }

@@ -52,6 +52,12 @@ FileKind kind_of_mode(mode_t mode) {
   return S_ISDIR(mode) ? FileKind::kDirectory : FileKind::kOther;
 }
 
+FileInfo info_of(const struct ::stat& info) {
+  return {.kind = kind_of_mode(info.st_mode),
+          .bytes = static_cast<uint64_t>(info.st_size),
+          .identity = {info.st_dev, info.st_ino}};
+}
+
 Result<FileHandle> open_file(const std::string& path, int flags) {
   const int descriptor = retry_on_eintr([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0644); });
   if (descriptor < 0) return error_of_errno(errno, "open", path);
@@ -80,11 +86,12 @@ Result<FileHandle> PosixFileSystem::open_for_write(const std::string& path) {
 }
 
 Result<FileHandle> PosixFileSystem::open_for_read(const std::string& path) {
-  return open_file(path, links_ == Links::kRefused ? O_RDONLY | O_NOFOLLOW : O_RDONLY);
+  return open_file(path, links_ == Links::kRefused ? O_RDONLY | O_NOFOLLOW | O_NONBLOCK : O_RDONLY);
 }
 
 Result<FileHandle> PosixFileSystem::open_for_append(const std::string& path, Append append) {
-  const int create = append == Append::kToNew ? O_CREAT | O_EXCL : 0;
+  int create = append == Append::kToExisting ? 0 : O_CREAT;
+  if (append == Append::kToNew) create |= O_EXCL;
   return open_file(path, O_WRONLY | O_APPEND | O_NOFOLLOW | create);
 }
 
@@ -96,6 +103,12 @@ Result<size_t> PosixFileSystem::write(FileHandle file, const void* data, size_t 
 
 Result<size_t> PosixFileSystem::read(FileHandle file, void* data, size_t bytes) {
   const ssize_t got = retry_on_eintr([&] { return ::read(file.descriptor, data, bytes); });
+  if (got < 0) return error_of_errno(errno, "read", descriptor_text(file));
+  return static_cast<size_t>(got);
+}
+
+Result<size_t> PosixFileSystem::read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) {
+  const ssize_t got = retry_on_eintr([&] { return ::pread(file.descriptor, data, bytes, static_cast<off_t>(offset)); });
   if (got < 0) return error_of_errno(errno, "read", descriptor_text(file));
   return static_cast<size_t>(got);
 }
@@ -173,13 +186,13 @@ Result<std::vector<DirectoryEntry>> PosixFileSystem::list(const std::string& pat
 Result<FileInfo> PosixFileSystem::stat(const std::string& path) {
   struct ::stat info = {};
   if (::lstat(path.c_str(), &info) != 0) return error_of_errno(errno, "stat", path);
-  return FileInfo{kind_of_mode(info.st_mode), static_cast<uint64_t>(info.st_size)};
+  return info_of(info);
 }
 
 Result<FileInfo> PosixFileSystem::fstat(FileHandle file) {
   struct ::stat info = {};
   if (::fstat(file.descriptor, &info) != 0) return error_of_errno(errno, "fstat", descriptor_text(file));
-  return FileInfo{kind_of_mode(info.st_mode), static_cast<uint64_t>(info.st_size)};
+  return info_of(info);
 }
 
 Status write_all(FileSystem& fs, FileHandle file, const void* data, size_t bytes) {
@@ -230,7 +243,8 @@ Status read_file(FileSystem& fs, const std::string& path, const ByteSink& sink) 
   return close_after(fs, file, copy(), path);
 }
 
-Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t bytes_max) {
+Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t bytes_max,
+                              const std::function<void()>& on_progress) {
   TRY_ASSIGN(const FileHandle file, fs.open_for_read(path));
   const auto too_large = [&](uint64_t found) {
     return Error{ErrorCode::kInvalid,
@@ -248,6 +262,7 @@ Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t 
       const Result<size_t> got = fs.read(file, bytes.data() + size, std::min(bytes.size() - size, kReadPieceBytes));
       if (!got.ok()) return got.error().with_context(path);
       if (*got == 0) break;
+      on_progress();
       size += *got;
       if (size > bytes_max) return too_large(size);
       if (size == bytes.size()) bytes.resize(size * 2);
@@ -256,6 +271,21 @@ Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t 
     return bytes;
   };
   return close_after(fs, file, copy(), path);
+}
+
+Result<std::string> read_part(FileSystem& fs, const std::string& path, uint64_t offset, size_t bytes) {
+  TRY_ASSIGN(const FileHandle handle, fs.open_for_read(path));
+  const OpenFile file(fs, handle);
+  std::string part(bytes, '\0');
+  size_t size = 0;
+  while (size < bytes) {
+    const Result<size_t> got = fs.read_at(handle, offset + size, part.data() + size, bytes - size);
+    if (!got.ok()) return got.error().with_context(path);
+    if (*got == 0) break;
+    size += *got;
+  }
+  part.resize(size);
+  return part;
 }
 
 Status make_directories(FileSystem& fs, const std::string& path) {

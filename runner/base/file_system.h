@@ -16,6 +16,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runner/base/result.h"
@@ -27,6 +28,7 @@ enum class FileKind { kFile, kDirectory, kOther };
 struct FileInfo {
   FileKind kind = FileKind::kOther;
   uint64_t bytes = 0;
+  std::pair<uint64_t, uint64_t> identity;  // device and inode: no two files have the same
 };
 
 struct DirectoryEntry {
@@ -47,13 +49,15 @@ class FileSystem {
   virtual Result<FileHandle> open_for_write(const std::string& path) = 0;
   virtual Result<FileHandle> open_for_read(const std::string& path) = 0;
   // Each write goes to the end of the file, whatever others write there. kConflict: a file that must be new exists;
-  // kNotFound: one that must exist does not.
-  enum class Append { kToNew, kToExisting };
+  // kNotFound: one that must exist does not. kToEither creates the file if it is missing.
+  enum class Append { kToNew, kToExisting, kToEither };
   virtual Result<FileHandle> open_for_append(const std::string& path, Append append) = 0;
   // Bytes written: at least 1 for bytes > 0, possibly fewer than asked for. write_all() loops.
   virtual Result<size_t> write(FileHandle file, const void* data, size_t bytes) = 0;
   // Bytes read; 0 at the end of the file.
   virtual Result<size_t> read(FileHandle file, void* data, size_t bytes) = 0;
+  // The same from a place in the file, which the next read() does not depend on.
+  virtual Result<size_t> read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) = 0;
   virtual Status fsync(FileHandle file) = 0;
   // Cuts the file to its first `bytes`.
   virtual Status truncate(FileHandle file, uint64_t bytes) = 0;
@@ -74,8 +78,9 @@ class FileSystem {
 
 class PosixFileSystem final : public FileSystem {
  public:
-  // kRefused: a file is not read through a link in the last place of its path either. For files that are shown to
-  // others, in a folder into which others write: a link there could lead to any file that this process may read.
+  // kRefused: a file is not read through a link in the last place of its path either, and a pipe is not waited for. For
+  // files that are shown to others, in a folder into which others write: a link there could lead to any file that this
+  // process may read.
   enum class Links { kFollowed, kRefused };
 
   PosixFileSystem() = default;
@@ -86,6 +91,7 @@ class PosixFileSystem final : public FileSystem {
   Result<FileHandle> open_for_append(const std::string& path, Append append) override;
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override;
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override;
+  Result<size_t> read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) override;
   Status fsync(FileHandle file) override;
   Status truncate(FileHandle file, uint64_t bytes) override;
   Status close(FileHandle file) override;
@@ -100,6 +106,29 @@ class PosixFileSystem final : public FileSystem {
 
  private:
   Links links_ = Links::kFollowed;
+};
+
+// Closes an open file at its end, and ignores what close() reports: for files that are read, or written without an
+// fsync.
+class OpenFile {
+ public:
+  OpenFile(FileSystem& fs, FileHandle handle) : fs_(&fs), handle_(handle) {}
+  OpenFile(OpenFile&& other) noexcept : fs_(other.fs_), handle_(std::exchange(other.handle_, FileHandle{})) {}
+  OpenFile& operator=(OpenFile&& other) noexcept {
+    std::swap(fs_, other.fs_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~OpenFile() {
+    if (handle_.descriptor >= 0) (void)fs_->close(handle_).ok();
+  }
+
+  [[nodiscard]] FileSystem& fs() const { return *fs_; }
+  [[nodiscard]] FileHandle handle() const { return handle_; }
+
+ private:
+  FileSystem* fs_;
+  FileHandle handle_;
 };
 
 inline constexpr const char* kNoSpace = "NoSpace";
@@ -118,8 +147,11 @@ Status write_file(FileSystem& fs, const std::string& path, const std::function<S
 
 // Sends the whole file to the sink in pieces.
 Status read_file(FileSystem& fs, const std::string& path, const ByteSink& sink);
-// The whole file. kInvalid when it is larger than bytes_max.
-Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t bytes_max);
+// The whole file. kInvalid when it is larger than bytes_max. on_progress is called after every few megabytes.
+Result<std::string> read_file(
+    FileSystem& fs, const std::string& path, uint64_t bytes_max, const std::function<void()>& on_progress = [] {});
+// `bytes` bytes from a place in the file; fewer where it ends.
+Result<std::string> read_part(FileSystem& fs, const std::string& path, uint64_t offset, size_t bytes);
 
 // Like `mkdir -p`; each parent of a new directory is fsynced.
 Status make_directories(FileSystem& fs, const std::string& path);

@@ -24,6 +24,9 @@ class ForwardingFileSystem : public FileSystem {
     return below_.write(file, data, bytes);
   }
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
+  Result<size_t> read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) override {
+    return below_.read_at(file, offset, data, bytes);
+  }
   Status fsync(FileHandle file) override { return below_.fsync(file); }
   Status truncate(FileHandle file, uint64_t bytes) override { return below_.truncate(file, bytes); }
   Status close(FileHandle file) override { return below_.close(file); }
@@ -53,6 +56,9 @@ class WatchedFileSystem final : public ForwardingFileSystem {
   }
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override {
     return answered(ForwardingFileSystem::read(file, data, bytes));
+  }
+  Result<size_t> read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) override {
+    return answered(ForwardingFileSystem::read_at(file, offset, data, bytes));
   }
   Status fsync(FileHandle file) override { return answered(ForwardingFileSystem::fsync(file)); }
 

@@ -200,7 +200,7 @@ OrderedJson report(const Bench& bench, const std::vector<ScalingRow>& rows) {
 }
 
 // Measures one run: returns its samples per second, or a Failure with its exit code and its last lines.
-std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::string& scratch) {
+std::variant<double, Failure> measure(FileSystem& fs, const Bench& bench, int ranks, const std::string& scratch) {
   const ScalingOptions& scaling = bench.arguments.scaling;
   const std::string folder = scratch + "/run-" + std::to_string(ranks);
   const std::string stderr_path = scratch + "/stderr-" + std::to_string(ranks);
@@ -220,7 +220,7 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
     return Failure{static_cast<ExitCode>(*code),
                    which + " ended with code " + std::to_string(*code) + ":\n" + last_lines(stderr_path)};
   }
-  const Result<RunFigures> figures = read_run_figures(folder);
+  const Result<RunFigures> figures = read_run_figures(fs, folder);
   const Result<double> rate =
       figures.ok() ? samples_per_second_after(*figures, scaling.warmup_steps) : Result<double>(figures.error());
   if (!rate.ok()) return Failure{ExitCode::kCrash, which + " left nothing to measure: " + rate.error().message};
@@ -234,7 +234,7 @@ int fail(std::ostream& err, const std::string& message, ExitCode code) {
   return static_cast<int>(code);
 }
 
-int run_bench(const Bench& bench, const std::string& scratch, std::ostream& out, std::ostream& err) {
+int run_bench(FileSystem& fs, const Bench& bench, const std::string& scratch, std::ostream& out, std::ostream& err) {
   const bool json = bench.arguments.json;
   if (!bench.run.remark.empty()) err << bench.run.remark << "\n\n";
   if (const std::string idle = flags_without_effect(bench.run.config); !idle.empty()) {
@@ -243,7 +243,7 @@ int run_bench(const Bench& bench, const std::string& scratch, std::ostream& out,
   if (!json) out << heading(bench) << std::flush;
   std::vector<ScalingRow> rows;
   for (const int ranks : bench.arguments.scaling.ranks) {
-    const std::variant<double, Failure> measured = measure(bench, ranks, scratch);
+    const std::variant<double, Failure> measured = measure(fs, bench, ranks, scratch);
     if (const auto* const failure = std::get_if<Failure>(&measured)) return fail(err, failure->message, failure->code);
     ScalingRow row = scaling_row(ranks, std::get<double>(measured),
                                  rows.empty() ? std::nullopt : std::optional<ScalingRow>(rows.front()));
@@ -272,8 +272,8 @@ CommandShape bench_shape() {
   return {.name = "bench", .subcommands = {std::move(scaling)}};
 }
 
-int bench_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
-                  std::ostream& err) {
+int bench_command(FileSystem& fs, const std::vector<std::string>& args, const Environment& environment,
+                  std::ostream& out, std::ostream& err) {
   const std::string what = args.empty() ? "" : args.front();
   if (what == "--help" || what == "-h") {
     out << kUsage;
@@ -294,7 +294,7 @@ int bench_command(const std::vector<std::string>& args, const Environment& envir
   if (!bench.ok()) return fail(err, bench.error().message, ExitCode::kUsage);
   const Result<std::unique_ptr<ScratchFolder>> scratch = ScratchFolder::make(environment);
   if (!scratch.ok()) return fail(err, scratch.error().message, ExitCode::kCheckpoint);
-  return run_bench(*bench, (*scratch)->path(), out, err);
+  return run_bench(fs, *bench, (*scratch)->path(), out, err);
 }
 
 }  // namespace lockstep

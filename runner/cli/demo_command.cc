@@ -255,8 +255,8 @@ CommandShape demo_shape() {
   return shape;
 }
 
-int demo_command(const std::vector<std::string>& args, const std::string& program, const Environment& environment,
-                 std::ostream& out, std::ostream& err) {
+int demo_command(FileSystem& fs, const std::vector<std::string>& args, const std::string& program,
+                 const Environment& environment, std::ostream& out, std::ostream& err) {
   if (wants_help(args)) {
     out << help();
     return 0;
@@ -279,7 +279,7 @@ int demo_command(const std::vector<std::string>& args, const std::string& progra
   if (!code.ok()) return fail(err, code.error(), ExitCode::kCrash);
   if (*code != 0) return *code;  // the run has said why
 
-  const Result<RunFigures> figures = read_run_figures(plan->folder);
+  const Result<RunFigures> figures = read_run_figures(fs, plan->folder);
   if (!figures.ok()) {
     return fail(err, {ErrorCode::kNotFound, "the run left no result: " + figures.error().message}, ExitCode::kCrash);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner/base/environment.h"
+#include "runner/base/file_system.h"
 #include "runner/cli/command_shape.h"
 #include "runner/cli/run_figures.h"
 #include "runner/config/workload_flags.h"
@@ -27,7 +28,7 @@ CommandShape demo_shape();
 
 // `args`: those after `lockstep demo`; `program`: how the user calls this program. The run uses the terminal; returns
 // the run's exit code.
-int demo_command(const std::vector<std::string>& args, const std::string& program, const Environment& environment,
-                 std::ostream& out, std::ostream& err);
+int demo_command(FileSystem& fs, const std::vector<std::string>& args, const std::string& program,
+                 const Environment& environment, std::ostream& out, std::ostream& err);
 
 }  // namespace lockstep

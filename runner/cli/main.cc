@@ -95,9 +95,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  lockstep::PosixFileSystem fs;
   if (command == "run") {
     lockstep::raise_open_files_limit();
-    return lockstep::run_command(rest);
+    return lockstep::run_command(fs, rest);
   }
   if (command == "launch") {
     lockstep::raise_open_files_limit();
@@ -107,17 +108,16 @@ int main(int argc, char** argv) {
     return lockstep::workloads_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   }
   if (command == "demo") {
-    return lockstep::demo_command(rest, lockstep::program_for_people(argv[0]), lockstep::read_environment(), std::cout,
-                                  std::cerr);
+    return lockstep::demo_command(fs, rest, lockstep::program_for_people(argv[0]), lockstep::read_environment(),
+                                  std::cout, std::cerr);
   }
-  if (command == "bench") return lockstep::bench_command(rest, lockstep::read_environment(), std::cout, std::cerr);
+  if (command == "bench") return lockstep::bench_command(fs, rest, lockstep::read_environment(), std::cout, std::cerr);
   if (command == "doctor") {
     return lockstep::doctor_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   }
   if (command == "validate") return lockstep::manifest::validate_command(rest, manifest_parts());
   if (command == "render") return lockstep::manifest::render_command(rest, manifest_parts());
   if (command == "ckpt") {
-    lockstep::PosixFileSystem fs;
     return lockstep::ckpt_command(fs, rest, std::cout, std::cerr);
   }
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);

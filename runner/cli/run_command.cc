@@ -25,8 +25,8 @@ struct Request : AgentRequest {
 
 // Resolves values such as `--dataset auto` once, here: the workers and the other agents of `--local_nodes` get the data
 // set's own name. Messages show the command as it was given.
-Status settle(Request& request) {
-  TRY_ASSIGN(const SettledRun settled, settled_run(request.config, request.arguments, request.workloads));
+Status settle(FileSystem& fs, Request& request) {
+  TRY_ASSIGN(const SettledRun settled, settled_run(fs, request.config, request.arguments, request.workloads));
   if (settled.arguments == request.arguments) return {};
   request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(request.arguments));
   request.arguments = settled.arguments;
@@ -55,7 +55,7 @@ Result<Request> make_request(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int run_command(const std::vector<std::string>& arguments) {
+int run_command(FileSystem& fs, const std::vector<std::string>& arguments) {
   if (wants_help(arguments)) {
     const bool names_file = arguments.front() == "-f" || arguments.front().starts_with("--file");
     const bool names_workload = !arguments.front().starts_with("-");
@@ -68,7 +68,7 @@ int run_command(const std::vector<std::string>& arguments) {
   Result<Request> made = make_request(arguments);
   if (!made.ok()) return fail(made.error());
   Request& request = *made;
-  if (const Status settled = settle(request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
+  if (const Status settled = settle(fs, request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
   return start_agent_of(std::move(request));
 }
 

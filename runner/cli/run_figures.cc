@@ -55,8 +55,7 @@ RunFigures parse_run_figures(std::string_view text) {
   return figures;
 }
 
-Result<RunFigures> read_run_figures(const std::string& folder) {
-  PosixFileSystem fs;
+Result<RunFigures> read_run_figures(FileSystem& fs, const std::string& folder) {
   TRY_ASSIGN(const std::string text, read_file(fs, folder + "/metrics.jsonl", kFileBytesMax));
   return parse_run_figures(text);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -33,7 +34,7 @@ struct RunFigures {
 RunFigures parse_run_figures(std::string_view text);
 
 // Reads metrics.jsonl of a run's folder. Errors: those of reading the file.
-Result<RunFigures> read_run_figures(const std::string& folder);
+Result<RunFigures> read_run_figures(FileSystem& fs, const std::string& folder);
 
 // From the first line at or after `warmup_steps` to the last one. kNotFound: no two such lines, or no time between
 // them.

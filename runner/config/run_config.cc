@@ -470,12 +470,12 @@ const WorkloadFlags* find_workload(const WorkloadList& workloads, std::string_vi
   return it == workloads.end() ? nullptr : &*it;
 }
 
-Result<SettledRun> settled_run(const RunConfig& config, std::vector<std::string> arguments,
+Result<SettledRun> settled_run(FileSystem& fs, const RunConfig& config, std::vector<std::string> arguments,
                                const WorkloadList& workloads) {
   SettledRun run{.config = config, .arguments = std::move(arguments), .remark = {}};
   const WorkloadFlags* workload = find_workload(workloads, config.workload);
   if (workload == nullptr || !workload->settle) return run;
-  TRY_ASSIGN(std::optional<WorkloadFlags::Settled> settled, workload->settle(config));
+  TRY_ASSIGN(std::optional<WorkloadFlags::Settled> settled, workload->settle(fs, config));
   if (!settled) return run;
   run.arguments.insert(run.arguments.end(), settled->arguments.begin(), settled->arguments.end());
   TRY_ASSIGN(run.config, parse_run_config(run.arguments, workloads));

@@ -1,7 +1,7 @@
 // WorkloadFlags: what the command line knows of one workload. Declared beside the workload's model in a file without
 // torch (runner/models/*/*_flags.cc), so that the agent refuses a bad command line before it starts a worker. Parsing,
 // --help, completion, `lockstep validate`, args.txt, the start table, the hash and the ranks' comparison come from it.
-// Threads: plain values. The functions are pure, except settle, which reads the disk.
+// Threads: plain values. The functions are pure, except the two that open files, through the FileSystem that they get.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
 
@@ -93,7 +94,8 @@ struct WorkloadFlags {
   // For a task whose --checkpoint is a file of weights, which has no flags in it: the flags that follow from the file's
   // name, by name. Error (kInvalid): a needed flag was not given and does not follow from the name. No function: tasks
   // need a checkpoint folder.
-  std::function<Result<std::map<std::string, std::string>>(const RunConfig& given)> flags_of_weight_file;
+  std::function<Result<std::map<std::string, std::string>>(FileSystem& fs, const RunConfig& given)>
+      flags_of_weight_file;
 
   // The values that flags such as `--dataset auto` stand for. Determined once per run, by the agent, or by the worker
   // when there is no agent.
@@ -102,7 +104,7 @@ struct WorkloadFlags {
     std::string remark;                  // a warning to print; may be empty
   };
   // No function, or nullopt: nothing to settle. Errors: those of reading the data set.
-  std::function<Result<std::optional<Settled>>(const RunConfig& config)> settle;
+  std::function<Result<std::optional<Settled>>(FileSystem& fs, const RunConfig& config)> settle;
 };
 
 // All workloads of a program, in the order of `lockstep run --help`.
@@ -121,7 +123,7 @@ struct SettledRun {
   std::string remark;
 };
 // Errors: those of settle.
-Result<SettledRun> settled_run(const RunConfig& config, std::vector<std::string> arguments,
+Result<SettledRun> settled_run(FileSystem& fs, const RunConfig& config, std::vector<std::string> arguments,
                                const WorkloadList& workloads);
 
 // Their names with commas between them.

@@ -1,15 +1,11 @@
 #include "runner/data/cache_file.h"
 
-#include <fcntl.h>
 #include <isa-l/crc.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "runner/base/file_system.h"
 #include "runner/base/json.h"
 
 namespace lockstep {
@@ -31,30 +27,18 @@ std::vector<std::pair<std::string, std::string>> rows_of_files(const std::string
   return rows;
 }
 
-Result<CacheBytes> map_cache_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return error_of_errno(errno, "open", path);
-  struct stat status = {};
-  if (::fstat(file, &status) != 0) {
-    const Error error = error_of_errno(errno, "stat", path);
-    ::close(file);
-    return error;
-  }
-  CacheBytes mapping;
-  const size_t bytes = S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) : 0;
-  if (bytes > 0) {
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) {
-      const Error error = error_of_errno(errno, "mmap", path);
-      ::close(file);
-      return error;
-    }
-    mapping.memory =
-        std::shared_ptr<const void>(mapped, [bytes](const void* at) { ::munmap(const_cast<void*>(at), bytes); });
-    mapping.bytes = {static_cast<const char*>(mapped), bytes};
-  }
-  ::close(file);
-  return mapping;
+Result<CacheBytes> map_cache_file(FileSystem& fs, const std::string& path) {
+  TRY_ASSIGN(const FileHandle opened, fs.open_for_read(path));
+  const OpenFile file(fs, opened);
+  const Result<FileInfo> info = fs.fstat(opened);
+  if (!info.ok()) return info.error().with_context(path);
+  const size_t bytes = info->kind == FileKind::kFile ? info->bytes : 0;
+  if (bytes == 0) return CacheBytes{};
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, opened.descriptor, 0);
+  if (mapped == MAP_FAILED) return error_of_errno(errno, "mmap", path);
+  return CacheBytes{.memory = std::shared_ptr<const void>(
+                        mapped, [bytes](const void* at) { ::munmap(const_cast<void*>(at), bytes); }),
+                    .bytes = {static_cast<const char*>(mapped), bytes}};
 }
 
 std::string skipped_text(const std::vector<SkippedFile>& skipped) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -36,7 +37,7 @@ struct CacheBytes {
 };
 
 // Errors: those of the disk. For an empty file, or a path that is not a regular file, `bytes` is empty.
-Result<CacheBytes> map_cache_file(const std::string& path);
+Result<CacheBytes> map_cache_file(FileSystem& fs, const std::string& path);
 
 // JSON: [[file, reason], …]
 std::string skipped_text(const std::vector<SkippedFile>& skipped);

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kNamesShown = 5;
 constexpr const char* kWhatIsLookedFor =
     "NAME.inter, NAME.txt, ratings.dat, ratings.csv, u.data, a zip archive of one, or a folder NAME with one";
@@ -33,25 +31,25 @@ bool is_named_like_data(const std::string& name) {
 std::string candidate_at(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name;
   std::error_code ignored;  // a path that cannot be examined counts as missing
-  if (fs::is_directory(path, ignored)) {
+  if (std::filesystem::is_directory(path, ignored)) {
     const Result<std::string> inside = resolve_dataset(path + "/", folder);
     return inside.ok() ? *inside : "";
   }
-  return is_named_like_data(name) && fs::is_regular_file(path, ignored) ? path : "";
+  return is_named_like_data(name) && std::filesystem::is_regular_file(path, ignored) ? path : "";
 }
 
 // Empty when there is no such folder.
 Result<Listing> list_folder(const std::string& folder) {
   Listing listing;
   std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (status.type() == fs::file_type::not_found) return listing;
-  if (!error && !fs::is_directory(status)) {
+  const std::filesystem::file_status status = std::filesystem::status(folder, error);
+  if (status.type() == std::filesystem::file_type::not_found) return listing;
+  if (!error && !std::filesystem::is_directory(status)) {
     return Error{ErrorCode::kInvalid, "--dataset auto: --data_dir " + folder +
                                           " is a file; expected a folder, or give " + "--dataset " + folder};
   }
-  fs::directory_iterator at(folder, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+  std::filesystem::directory_iterator at(folder, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
     const std::string name = at->path().filename().string();
     if (!name.starts_with('.') && name != "lost+found") listing.names.push_back(name);
   }
@@ -89,23 +87,23 @@ SyntheticOptions generated_dataset_options() {
   return {.seed = 42, .users = 500, .items = 200, .events_min = 30, .events_max = 60, .follow = 0.7};
 }
 
-Result<Dataset> load_dataset(const std::string& dataset, const std::string& data_dir, const ReadOptions& options,
-                             const std::function<void()>& on_progress) {
+Result<Dataset> load_dataset(FileSystem& fs, const std::string& dataset, const std::string& data_dir,
+                             const ReadOptions& options, const std::function<void()>& on_progress) {
   if (dataset == kGeneratedDataset) {
     return parse_interactions(synthetic_ratings(generated_dataset_options()), dataset, options, on_progress);
   }
   TRY_ASSIGN(const std::string path, resolve_dataset(dataset, data_dir));
-  return read_interactions(path, options, on_progress);
+  return read_interactions(fs, path, options, on_progress);
 }
 
-Result<DatasetChoice> choose_dataset(const std::string& data_dir) {
+Result<DatasetChoice> choose_dataset(FileSystem& fs, const std::string& data_dir) {
   std::string folder = data_dir.empty() ? "." : data_dir;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   TRY_ASSIGN(const Listing listing, list_folder(folder));
   if (listing.names.empty()) return generated_instead(folder);
   std::vector<std::string> readable;
   for (const std::string& path : listing.candidates) {
-    if (has_known_format(path)) readable.push_back(path);
+    if (has_known_format(fs, path)) readable.push_back(path);
   }
   if (readable.size() == 1) return DatasetChoice{readable.front(), ""};
   // If there is only one candidate and its format is unknown, reading it reports what is wrong.

@@ -28,7 +28,7 @@ SyntheticOptions generated_dataset_options();
 // Reads the data set that `--dataset` names. Errors: those of resolve_dataset and read_interactions; `on_progress`: as
 // for these.
 Result<Dataset> load_dataset(
-    const std::string& dataset, const std::string& data_dir, const ReadOptions& options,
+    FileSystem& fs, const std::string& dataset, const std::string& data_dir, const ReadOptions& options,
     const std::function<void()>& on_progress = [] {});
 
 struct DatasetChoice {
@@ -40,7 +40,7 @@ struct DatasetChoice {
 // folders with one of these (resolve_dataset); of several files only those whose beginning matches a format. Hidden
 // files and lost+found are ignored. Errors: kConflict (several candidates, which it names), kNotFound (only other
 // files, some of which it names), kUnavailable (cannot be read), kInvalid (not a folder).
-Result<DatasetChoice> choose_dataset(const std::string& data_dir);
+Result<DatasetChoice> choose_dataset(FileSystem& fs, const std::string& data_dir);
 
 // The name of a data set given as NAME or PATH: "data/ml-100k.inter" → "ml-100k", "data/ml-1m/ratings.dat" and
 // "data/ml-1m/" → "ml-1m". Looks only at the text, not at the disk.

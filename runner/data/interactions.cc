@@ -648,17 +648,17 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
                    "; tried " + tried + ". Put it at one of these places, or give --dataset PATH or --data_dir FOLDER"};
 }
 
-Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options,
+Result<Dataset> read_interactions(FileSystem& fs, const std::string& path, const ReadOptions& options,
                                   const std::function<void()>& on_progress) {
   std::string name = path;
   OpenedText opened;
-  if (is_zip_file(path)) {
-    TRY_ASSIGN(const TextFolder archive, TextFolder::open(path, on_progress));
+  if (is_zip_file(fs, path)) {
+    TRY_ASSIGN(const TextFolder archive, TextFolder::open(fs, path, on_progress));
     TRY_ASSIGN(const std::string inside, events_file_in(archive, path));
     name = archive.path_of(inside);
     TRY_ASSIGN(opened, archive.read(inside, kEventsFileBytesMax, on_progress));
   } else {
-    TRY_ASSIGN(opened, open_text(path, kEventsFileBytesMax, on_progress));
+    TRY_ASSIGN(opened, open_text(fs, path, kEventsFileBytesMax, on_progress));
   }
   TRY_ASSIGN(Dataset dataset, parse_interactions(opened.text, name, options, on_progress));
   dataset.report.encoding = encoding_note(opened);
@@ -710,9 +710,9 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   return dataset;
 }
 
-bool has_known_format(const std::string& path) {
-  if (!is_zip_file(path)) return detect_layout(head_of_text(path, kHeadBytes), "").ok();
-  const Result<TextFolder> archive = TextFolder::open(path);
+bool has_known_format(FileSystem& fs, const std::string& path) {
+  if (!is_zip_file(fs, path)) return detect_layout(head_of_text(fs, path, kHeadBytes), "").ok();
+  const Result<TextFolder> archive = TextFolder::open(fs, path);
   return archive.ok() && events_file_in(*archive, path).ok();
 }
 

@@ -26,6 +26,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -115,11 +116,12 @@ struct ReadOptions {
 // data_dir/NAME or else ./NAME. kNotFound lists the places tried.
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir);
 
-// Errors: kNotFound; kInvalid (empty, unknown format, one user only, ids too small or too large, too many
-// malformed lines, not readable). Each names the file, and the line where there is one. `on_progress` is called after
+// Errors: kNotFound; kUnavailable (not readable); kInvalid (empty, unknown format, one user only, ids too small or too
+// large, too many malformed lines). Each names the file, and the line where there is one. `on_progress` is called after
 // every few megabytes, because reading a large file from a slow volume takes minutes and must not be taken for a hang.
 Result<Dataset> read_interactions(
-    const std::string& path, const ReadOptions& options, const std::function<void()>& on_progress = [] {});
+    FileSystem& fs, const std::string& path, const ReadOptions& options,
+    const std::function<void()>& on_progress = [] {});
 
 // The same from memory; `path` is used in messages only.
 Result<Dataset> parse_interactions(
@@ -128,7 +130,7 @@ Result<Dataset> parse_interactions(
 
 // Does one of the first lines of this file, or of a data set in this zip archive, match a format? False if it cannot be
 // read.
-bool has_known_format(const std::string& path);
+bool has_known_format(FileSystem& fs, const std::string& path);
 
 // Leave-one-out: the last event is the test, the one before it the validation, the rest is trained on.
 // Users with fewer than `events_min` events are trained on whole and not evaluated.

@@ -12,7 +12,7 @@
 // Threads: starts options.threads and joins them; everything else, including progress, happens on the calling thread.
 //
 // A Kind is a struct that describes what is prepared (prepare_structures.cc and prepare_images.cc have one each):
-//   using Cache                                 open(path), from_bytes(bytes, what), size(), skipped()
+//   using Cache                                 open(fs, path), from_bytes(bytes, what), size(), skipped()
 //   using Piece                                 what goes into the cache, one after the other
 //   static constexpr uint32_t kVersion          of the cache's file
 //   static constexpr const char* kMany          "structures": in the file's name and in messages
@@ -170,7 +170,7 @@ class Preparation {
 
   Status do_part(size_t part) {
     if (!in_memory()) {
-      Result<Cache> there = Cache::open(part_path(part));
+      Result<Cache> there = Cache::open(fs_, part_path(part));
       if (there.ok()) {  // made by an earlier preparation or by another process
         parts_[part] = std::move(*there);
         count_pieces(end_of(part) - begin_of(part));
@@ -200,7 +200,7 @@ class Preparation {
     }
     const Status written = write_file_atomically(fs_, part_path(part), *bytes, temporary_of(part_path(part)));
     if (!written.ok()) return cannot_write(written.error());
-    TRY_ASSIGN(parts_[part], Cache::open(part_path(part)));
+    TRY_ASSIGN(parts_[part], Cache::open(fs_, part_path(part)));
     return {};
   }
 
@@ -227,7 +227,7 @@ class Preparation {
     const Status written = write_file_atomically(
         fs_, path_, [&](const ByteSink& sink) { return kind_.write_cache(parts, sink); }, temporary_of(path_));
     if (!written.ok()) return cannot_write(written.error());
-    return Cache::open(path_);
+    return Cache::open(fs_, path_);
   }
 
   FileSystem& fs_;
@@ -262,7 +262,7 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
   prepared.remarks = kind.source.remarks();
   if (!cache_folder.empty()) {
     prepared.path = preparation::cache_path(cache_folder, Kind::kMany, Kind::kVersion, kind.source.fingerprint());
-    Result<Cache> there = Cache::open(prepared.path);
+    Result<Cache> there = Cache::open(fs, prepared.path);
     if (there.ok()) {
       prepared.cache = std::move(*there);
       prepared.was_there = true;
@@ -275,7 +275,7 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
   if (!made.ok()) {
     if (prepared.path.empty() || made.error().code == ErrorCode::kCancelled) return made.error();
     // Another process that finished first has removed the parts that this one was writing.
-    Result<Cache> of_another = Cache::open(prepared.path);
+    Result<Cache> of_another = Cache::open(fs, prepared.path);
     if (!of_another.ok()) return made.error();
     made = std::move(of_another);
   }

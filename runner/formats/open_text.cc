@@ -1,14 +1,10 @@
 #include "runner/formats/open_text.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -19,7 +15,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kReadPieceBytes = size_t{4} << 20;
 constexpr size_t kForeignShown = 3;
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
 constexpr std::string_view kUtf16LittleMark = "\xFF\xFE";
@@ -187,38 +182,11 @@ bool starts_with_any_case(std::string_view text, std::string_view lower) {
          });
 }
 
-// A regular file's bytes; it may be reached by a symbolic link.
-Result<std::string> read_bytes(const std::string& path, uint64_t bytes_max, const std::function<void()>& on_progress) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalid;
-    return Error{code, path + " cannot be opened: " + std::strerror(errno)};
-  }
-  struct stat info {};
-  std::string text;
-  std::string problem;
-  if (::fstat(file, &info) != 0) {
-    problem = path + " cannot be read: " + std::strerror(errno);
-  } else if (!S_ISREG(info.st_mode)) {
-    problem = path + " cannot be read: it is not a regular file";
-  } else if (static_cast<uint64_t>(info.st_size) > bytes_max) {
-    problem = too_large(path, static_cast<uint64_t>(info.st_size), bytes_max);
-  } else {
-    text.resize(static_cast<size_t>(info.st_size));
-    size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t got = ::read(file, text.data() + done, std::min(text.size() - done, kReadPieceBytes));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) problem = path + " cannot be read: " + std::strerror(errno);
-      if (got <= 0) break;
-      done += static_cast<size_t>(got);
-      on_progress();
-    }
-    text.resize(done);
-  }
-  ::close(file);
-  if (!problem.empty()) return invalid(problem);
-  return text;
+// A folder, a pipe or a device, which would have to be waited for. A link counts as what it leads to.
+bool is_special_file(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
 
 }  // namespace
@@ -314,19 +282,18 @@ Result<OpenedText> decode_text(std::string bytes, const std::string& name, uint6
   return opened;
 }
 
-Result<OpenedText> open_text(const std::string& path, uint64_t bytes_max, const std::function<void()>& on_progress) {
-  TRY_ASSIGN(std::string bytes, read_bytes(path, bytes_max, on_progress));
+Result<OpenedText> open_text(FileSystem& fs, const std::string& path, uint64_t bytes_max,
+                             const std::function<void()>& on_progress) {
+  if (is_special_file(path)) return invalid(path + " cannot be read: it is not a regular file");
+  TRY_ASSIGN(std::string bytes, read_file(fs, path, bytes_max, on_progress));
   return decode_text(std::move(bytes), path, bytes_max);
 }
 
-std::string head_of_text(const std::string& path, size_t bytes_max) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return {};
+std::string head_of_text(FileSystem& fs, const std::string& path, size_t bytes_max) {
+  Result<std::string> head = is_special_file(path) ? std::string() : read_part(fs, path, 0, bytes_max);
+  if (!head.ok()) return {};
   OpenedText opened;
-  opened.text.resize(bytes_max);
-  const ssize_t got = ::read(file, opened.text.data(), bytes_max);
-  ::close(file);
-  opened.text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  opened.text = std::move(*head);
   if (opened.text.starts_with(kGzipMagic)) {
     std::string unpacked;
     gunzip(opened.text, bytes_max, unpacked);

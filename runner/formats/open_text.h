@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -32,17 +33,17 @@ struct OpenedText {
 // were read as Windows-1252 (2, 7, 19)". Empty when there is nothing to say.
 std::string encoding_note(const OpenedText& opened);
 
-// Errors: kNotFound; kInvalid (not readable, no regular file, more than bytes_max bytes, or no text: says what it is).
-// Each begins with the path. on_progress is called after every few megabytes.
+// Errors: those of read_file; kInvalid (no regular file, more than bytes_max bytes, or no text: says what it is). Each
+// names the path. on_progress is called after every few megabytes.
 Result<OpenedText> open_text(
-    const std::string& path, uint64_t bytes_max, const std::function<void()>& on_progress = [] {});
+    FileSystem& fs, const std::string& path, uint64_t bytes_max, const std::function<void()>& on_progress = [] {});
 
 // The same of bytes that are already in memory, for example of a pipe; `name` is used in messages.
 Result<OpenedText> decode_text(std::string bytes, const std::string& name, uint64_t bytes_max);
 
 // The beginning of a text file, to find out what it holds: of its first bytes_max bytes what can be decoded. Empty when
 // the file cannot be read or is no text.
-std::string head_of_text(const std::string& path, size_t bytes_max);
+std::string head_of_text(FileSystem& fs, const std::string& path, size_t bytes_max);
 
 // Says what a file is that was put in the place of another: "is a Git LFS pointer, not the file itself: …". `head`: its
 // first bytes. Empty: none of the kinds that are known. Also for files that are no texts, such as weights.

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <utility>
-
-#include "runner/base/file_system.h"
 
 namespace lockstep {
 namespace {
@@ -29,25 +26,22 @@ size_t common_folder(const std::vector<std::string>& names) {
 
 }  // namespace
 
-bool is_zip_file(const std::string& path) {
+bool is_zip_file(FileSystem& fs, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  std::string head(kZipMagic.size(), '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), std::ssize(head));
-  return file && head == kZipMagic;
+  const Result<std::string> head = read_part(fs, path, 0, kZipMagic.size());
+  return head.ok() && *head == kZipMagic;
 }
 
-Result<TextFolder> TextFolder::open(const std::string& path, const std::function<void()>& on_progress) {
-  TextFolder folder;
+Result<TextFolder> TextFolder::open(FileSystem& fs, const std::string& path, const std::function<void()>& on_progress) {
+  TextFolder folder(fs);
   folder.path_ = path;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return folder;
-  if (!is_zip_file(path)) {
+  if (!is_zip_file(fs, path)) {
     if (std::filesystem::exists(path, ignored)) return invalid(path + " is neither a folder nor a zip archive");
     return Error{ErrorCode::kNotFound, path + ": there is no such folder or zip archive"};
   }
-  PosixFileSystem fs;
   std::string bytes;
   TRY(read_file(fs, path, [&](const void* data, size_t count) -> Status {
     bytes.append(static_cast<const char*>(data), count);
@@ -92,7 +86,7 @@ std::string TextFolder::path_of(const std::string& name) const { return join_pat
 Result<OpenedText> TextFolder::read(const std::string& name, uint64_t bytes_max,
                                     const std::function<void()>& on_progress) const {
   const std::string path = path_of(name);
-  if (!archive_) return open_text(path, bytes_max, on_progress);
+  if (!archive_) return open_text(*fs_, path, bytes_max, on_progress);
   const auto found = entries_.find(name);
   if (found == entries_.end()) return Error{ErrorCode::kNotFound, path_ + " holds no file " + name};
   const ZipEntry& entry = directory_.at(found->second);

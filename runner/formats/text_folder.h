@@ -18,14 +18,14 @@
 namespace lockstep {
 
 // Is this a file that begins as a zip archive does?
-bool is_zip_file(const std::string& path);
+bool is_zip_file(FileSystem& fs, const std::string& path);
 
 class TextFolder {
  public:
-  // `path`: a folder or a zip archive, which is read into memory. Errors: kNotFound; kInvalid, kCorrupt or
-  // kUnavailable, with the path and what is wrong.
+  // `path`: a folder or a zip archive, which is read into memory. `fs` outlives it. Errors: kNotFound; kInvalid,
+  // kCorrupt or kUnavailable, with the path and what is wrong.
   static Result<TextFolder> open(
-      const std::string& path, const std::function<void()>& on_progress = [] {});
+      FileSystem& fs, const std::string& path, const std::function<void()>& on_progress = [] {});
 
   // The files' names, sorted; hidden ones are left out. Those of an archive are relative to the folder in it that holds
   // them all, those of a folder are the files in it, not below it.
@@ -38,6 +38,9 @@ class TextFolder {
       const std::string& name, uint64_t bytes_max, const std::function<void()>& on_progress = [] {}) const;
 
  private:
+  explicit TextFolder(FileSystem& fs) : fs_(&fs) {}
+
+  FileSystem* fs_;
   std::string path_;
   std::shared_ptr<const std::string> archive_;  // null: a folder
   std::map<std::string, std::string> entries_;  // of an archive: name → name of its zip entry

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/append_file.h"
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/models/workload.h"
-#include "runner/telemetry/append_file.h"
 #include "runner/telemetry/metrics_log.h"
 #include "runner/telemetry/tensorboard.h"
 #include "runner/telemetry/wandb_log.h"

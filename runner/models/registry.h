@@ -51,7 +51,8 @@ struct PluginWorkload {
   std::function<std::optional<Failure>(const TaskInput& input)> run_task = {};
 };
 
-// In the order of all_workload_flags, which holds the same flags and links no torch.
-const std::vector<PluginWorkload>& own_workloads();
+// In the order of all_workload_flags, which holds the same flags and links no torch. They open their files through
+// `fs`, which outlives them.
+std::vector<PluginWorkload> own_workloads(FileSystem& fs);
 
 }  // namespace lockstep

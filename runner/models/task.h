@@ -17,6 +17,7 @@ struct TaskInput {
   const RunConfig& config;          // includes the flags that the weights were trained with
   const NamedTensors& weights;      // on the CPU
   const std::string& weights_path;  // the file or folder of the weights, for messages
+  FileSystem& fs;                   // through which the task opens its files
   const Json& progress;  // from the checkpoint's state.json (see check_frozen); empty object for a weights file
   at::Device device;
   ByteSink out;                                      // receives the result, in whole lines

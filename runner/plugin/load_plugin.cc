@@ -124,24 +124,14 @@ Status check_flags(const std::string& path, const WorkloadFlags& flags) {
   }
 }
 
-// The parser has refused other names.
-const PluginWorkload& own_workload(const RunConfig& config) {
-  const std::vector<PluginWorkload>& all = own_workloads();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const PluginWorkload& own) { return own.flags.name == config.workload; });
-  LOCKSTEP_CHECK(found != all.end(), "a workload of Lockstep's own, or that of the plugin");
-  return *found;
-}
-
 }  // namespace
 
-Result<LoadedPlugin> load_plugin(const std::string& path) {
+Result<LoadedPlugin> load_plugin(FileSystem& fs, const std::string& path) {
   std::error_code missing;
   const std::filesystem::path real = std::filesystem::canonical(path, missing);
   if (missing) return refused(path, missing.message() + "; expected a shared object", ErrorCode::kNotFound);
   if (!std::filesystem::is_regular_file(real, missing)) return refused(path, "is no file; expected a shared object");
   LoadedPlugin plugin{.path = path, .sha256 = {}, .workload = {}};
-  PosixFileSystem fs;
   Sha256 digest;
   const Status read = read_file(fs, real.string(), [&](const void* data, size_t bytes) {
     digest.update(data, bytes);
@@ -172,14 +162,22 @@ Result<LoadedPlugin> load_plugin(const std::string& path) {
   return plugin;
 }
 
-Result<Workloads> Workloads::load(const std::vector<std::string>& arguments) {
+Result<Workloads> Workloads::load(FileSystem& fs, const std::vector<std::string>& arguments) {
   Workloads workloads;
-  for (const PluginWorkload& own : own_workloads()) workloads.flags_.push_back(own.flags);
+  workloads.own_ = own_workloads(fs);
+  for (const PluginWorkload& own : workloads.own_) workloads.flags_.push_back(own.flags);
   TRY_ASSIGN(const std::string path, plugin_of(arguments));
   if (path.empty()) return workloads;
-  TRY_ASSIGN(workloads.plugin_, load_plugin(path));
+  TRY_ASSIGN(workloads.plugin_, load_plugin(fs, path));
   workloads.flags_.push_back(workloads.plugin_->workload.flags);
   return workloads;
+}
+
+const PluginWorkload& Workloads::own_workload(const RunConfig& config) const {
+  const auto found = std::find_if(own_.begin(), own_.end(),
+                                  [&](const PluginWorkload& own) { return own.flags.name == config.workload; });
+  LOCKSTEP_CHECK(found != own_.end(), "a workload of Lockstep's own, or that of the plugin");
+  return *found;
 }
 
 bool Workloads::is_of_plugin(const RunConfig& config) const {

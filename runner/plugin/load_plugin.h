@@ -20,13 +20,13 @@ struct LoadedPlugin {
 
 // Errors (kInvalid, kNotFound): no such file, not a shared object, an undefined symbol, no lockstep_plugin(), compiled
 // for another version of Lockstep or torch, a workload without a required part, an exception.
-Result<LoadedPlugin> load_plugin(const std::string& path);
+Result<LoadedPlugin> load_plugin(FileSystem& fs, const std::string& path);
 
 class Workloads {
  public:
   // `arguments`: those of a run or a task. Errors: those of plugin_of and load_plugin; a plugin's workload with the
-  // name of one of Lockstep's own.
-  static Result<Workloads> load(const std::vector<std::string>& arguments);
+  // name of one of Lockstep's own. Lockstep's own workloads open their files through `fs`, which outlives them.
+  static Result<Workloads> load(FileSystem& fs, const std::vector<std::string>& arguments);
 
   [[nodiscard]] const WorkloadList& flags() const { return flags_; }
   [[nodiscard]] const std::optional<LoadedPlugin>& plugin() const { return plugin_; }
@@ -38,7 +38,10 @@ class Workloads {
 
  private:
   [[nodiscard]] bool is_of_plugin(const RunConfig& config) const;
+  // The parser has refused names of no workload.
+  [[nodiscard]] const PluginWorkload& own_workload(const RunConfig& config) const;
 
+  std::vector<PluginWorkload> own_;
   WorkloadList flags_;
   std::optional<LoadedPlugin> plugin_;
 };

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/append_file.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
-#include "runner/telemetry/append_file.h"
 #include "runner/telemetry/step_report.h"
 
 namespace lockstep {

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/append_file.h"
 #include "runner/base/result.h"
-#include "runner/telemetry/append_file.h"
 
 namespace lockstep {
 

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-Result<std::string> description_of(const std::vector<std::string>& arguments) {
-  TRY_ASSIGN(const Workloads workloads, Workloads::load({"--plugin=" + arguments.front()}));
+Result<std::string> description_of(FileSystem& fs, const std::vector<std::string>& arguments) {
+  TRY_ASSIGN(const Workloads workloads, Workloads::load(fs, {"--plugin=" + arguments.front()}));
   const WorkloadFlags& workload = workloads.plugin()->workload.flags;
   std::string data_name;
   if (arguments.size() > 1 && arguments[1] == "run") {
@@ -25,14 +25,14 @@ Result<std::string> description_of(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int describe_plugin(const std::vector<std::string>& arguments) {
+int describe_plugin(FileSystem& fs, const std::vector<std::string>& arguments) {
   const auto refuse = [](const std::string& message) {
     std::fprintf(stderr, "%s\n", message.c_str());
     return code_of(ExitCode::kUsage);
   };
   if (arguments.empty() || arguments.front().empty()) return refuse("--describe needs a value: the file of a plugin");
   try {
-    const Result<std::string> description = description_of(arguments);
+    const Result<std::string> description = description_of(fs, arguments);
     if (!description.ok()) return refuse(description.error().message);
     return std::puts(description->c_str()) < 0 ? 1 : 0;
   } catch (const std::bad_any_cast&) {

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/file_system.h"
+
 namespace lockstep {
 
 // `arguments`: those after --describe. The flags of a run are checked in the same way as by a worker of that run.
 // Returns an exit code; an error is printed as one line on standard error, without a prefix like "error: ".
-int describe_plugin(const std::vector<std::string>& arguments);
+int describe_plugin(FileSystem& fs, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep

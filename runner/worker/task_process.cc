@@ -41,8 +41,9 @@ Status write_to_stdout(const void* data, size_t bytes) {
 
 class TaskProcess {
  public:
-  TaskProcess(std::vector<std::string> arguments, const Workloads& workloads)
-      : arguments_(std::move(arguments)),
+  TaskProcess(FileSystem& fs, std::vector<std::string> arguments, const Workloads& workloads)
+      : fs_(fs),
+        arguments_(std::move(arguments)),
         workloads_(workloads),
         workload_(*find_workload(workloads.flags(), arguments_[0])),
         task_(*find_task(&workload_, arguments_[1])) {}
@@ -83,7 +84,7 @@ class TaskProcess {
       return Error{ErrorCode::kInvalid,
                    "--checkpoint " + path + " is a file; expected a run's folder or a step folder"};
     }
-    TRY_ASSIGN(trained_.values, workload_.flags_of_weight_file(given));
+    TRY_ASSIGN(trained_.values, workload_.flags_of_weight_file(fs_, given));
     trained_.where = "the name of " + path;
     TRY_ASSIGN(weights_, load_weights(fs_, real.string()));
     weights_path_ = path;
@@ -147,7 +148,7 @@ class TaskProcess {
   // As settled_run does for a run.
   std::optional<Failure> settle(RunConfig& config) {
     if (!workload_.settle) return std::nullopt;
-    Result<std::optional<WorkloadFlags::Settled>> settled = workload_.settle(config);
+    Result<std::optional<WorkloadFlags::Settled>> settled = workload_.settle(fs_, config);
     if (!settled.ok()) return Failure{ExitCode::kData, settled.error().message};
     if (!*settled) return std::nullopt;
     std::vector<std::string> arguments = arguments_;
@@ -165,6 +166,7 @@ class TaskProcess {
       failure = workloads_.run_task({.config = config,
                                      .weights = weights_,
                                      .weights_path = weights_path_,
+                                     .fs = fs_,
                                      .progress = progress_,
                                      .device = device,
                                      .out = out,
@@ -179,11 +181,11 @@ class TaskProcess {
                    "--out " + config.task.out + ": " + written.error().message};
   }
 
+  FileSystem& fs_;
   std::vector<std::string> arguments_;
   const Workloads& workloads_;
   const WorkloadFlags& workload_;
   const WorkloadTask& task_;
-  PosixFileSystem fs_;
   TrainedFlags trained_;
   NamedTensors weights_;
   std::string weights_path_;
@@ -192,7 +194,7 @@ class TaskProcess {
 
 }  // namespace
 
-int run_task_process(const std::vector<std::string>& arguments, const Workloads& workloads) {
+int run_task_process(FileSystem& fs, const std::vector<std::string>& arguments, const Workloads& workloads) {
   std::optional<Failure> failure;
   try {
     if (wants_help(arguments)) {
@@ -200,7 +202,7 @@ int run_task_process(const std::vector<std::string>& arguments, const Workloads&
       std::fputs(task_help(*workload, *find_task(workload, arguments[1])).c_str(), stdout);
       return 0;
     }
-    failure = TaskProcess(arguments, workloads).run();
+    failure = TaskProcess(fs, arguments, workloads).run();
   } catch (const std::exception& e) {
     failure = classify_fault(e);
   } catch (...) {

@@ -15,6 +15,6 @@
 namespace lockstep {
 
 // `arguments` name a task (config/task_config.h). Returns an exit code (contract/exit_code.h).
-int run_task_process(const std::vector<std::string>& arguments, const Workloads& workloads);
+int run_task_process(FileSystem& fs, const std::vector<std::string>& arguments, const Workloads& workloads);
 
 }  // namespace lockstep

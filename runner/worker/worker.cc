@@ -87,8 +87,9 @@ ExitCode exit_code_of(const Error& error) {
 class Worker {
  public:
   // `remark`: about the data set; empty for none.
-  Worker(const WorkerInput& input, const Workloads& workloads, RunConfig config, std::string remark)
-      : input_(input),
+  Worker(FileSystem& fs, const WorkerInput& input, const Workloads& workloads, RunConfig config, std::string remark)
+      : fs_(fs),
+        input_(input),
         workloads_(workloads),
         config_(std::move(config)),
         remark_(std::move(remark)),
@@ -416,6 +417,7 @@ class Worker {
     }
   }
 
+  FileSystem& fs_;
   const WorkerInput& input_;
   const Workloads& workloads_;
   RunConfig config_;
@@ -425,7 +427,6 @@ class Worker {
   double loaded_seconds_ = 0.0;   // seconds from the process's start until the data was read
   bool has_formed_ = false;
   StopSignals signals_;
-  PosixFileSystem fs_;
   BeatPage own_page_;  // stands in for the agent's page when there is no agent; nobody reads it
   BeatPage* page_ = &own_page_;
   JobIdentity job_;
@@ -445,14 +446,14 @@ class Worker {
 
 }  // namespace
 
-int run_worker(const WorkerInput& input) {
+int run_worker(FileSystem& fs, const WorkerInput& input) {
   set_nccl_environment(input.environment);
   const auto refuse = [](const std::string& message, ExitCode code) {
     std::fprintf(stderr, "error: %s\n", message.c_str());
     return static_cast<int>(code);
   };
   try {  // a plugin's flags may throw, too
-    const Result<Workloads> workloads = Workloads::load(input.arguments);
+    const Result<Workloads> workloads = Workloads::load(fs, input.arguments);
     if (!workloads.ok()) return refuse(workloads.error().message, ExitCode::kUsage);
     if (wants_help(input.arguments)) {
       std::fputs(run_help(input.arguments.front(), workloads->flags()).c_str(), stdout);
@@ -462,9 +463,9 @@ int run_worker(const WorkerInput& input) {
     if (!config.ok()) return refuse(config.error().message, ExitCode::kUsage);
     // With an agent only a plugin's flags remain to be settled; the agent settled all others before it started this
     // worker.
-    Result<SettledRun> run = settled_run(*config, input.arguments, workloads->flags());
+    Result<SettledRun> run = settled_run(fs, *config, input.arguments, workloads->flags());
     if (!run.ok()) return refuse(run.error().message, ExitCode::kData);
-    return Worker(input, *workloads, std::move(run->config), std::move(run->remark)).run();
+    return Worker(fs, input, *workloads, std::move(run->config), std::move(run->remark)).run();
   } catch (const std::exception& e) {
     const Failure fault = classify_fault(e);
     return refuse(fault.message, fault.code);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner/base/environment.h"
+#include "runner/base/file_system.h"
 
 namespace lockstep {
 
@@ -19,6 +20,6 @@ struct WorkerInput {
 };
 
 // Returns the exit code. Errors have been reported by then: to the agent, or on stderr.
-int run_worker(const WorkerInput& input);
+int run_worker(FileSystem& fs, const WorkerInput& input);
 
 }  // namespace lockstep

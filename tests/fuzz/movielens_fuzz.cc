@@ -14,6 +14,7 @@
 
 #include "runner/base/check.h"
 #include "runner/models/gpt2rec/data/movielens.h"
+#include "tests/support/disk.h"
 
 namespace {
 
@@ -50,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));
     std::ofstream(folder + "/" + name, std::ios::binary) << text;
   }
-  const lockstep::Result<lockstep::RatingData> read = lockstep::load_rating_data(folder);
+  const lockstep::Result<lockstep::RatingData> read = lockstep::load_rating_data(lockstep::disk(), folder);
   if (!read.ok()) {
     LOCKSTEP_CHECK(read.error().message.find(folder) != std::string::npos, "a refusal names the file");
     return 0;

@@ -25,6 +25,7 @@
 #include "runner/models/gpt2rec/data/generated_movies.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
 #include "runner/models/gpt2rec/text_encoder.h"
+#include "tests/support/disk.h"
 #include "tests/tools/dump_program.h"
 
 namespace lockstep {
@@ -45,7 +46,7 @@ Status read_peft_folder(const std::string& folder, const NamedTensors& adapters)
 
 Result<NamedTensors> tokens(const Flags& flags) {
   PosixFileSystem files;
-  TRY_ASSIGN(const BytePairEncoding tokenizer, BytePairEncoding::load(flags.at("tokenizer")));
+  TRY_ASSIGN(const BytePairEncoding tokenizer, BytePairEncoding::load(disk(), flags.at("tokenizer")));
   TRY_ASSIGN(const std::string text, read_file(files, flags.at("input"), std::numeric_limits<int32_t>::max()));
   TRY_ASSIGN(const Json texts, parse_json(text, flags.at("input")));
   std::vector<int64_t> all;
@@ -111,7 +112,7 @@ Status run(const std::string& what, const Flags& flags) {
                                    .size = {},
                                    .lora = {},
                                    .pool = flag(flags, "pool") == "padded" ? TextPool::kPadded : TextPool::kMaskedMean};
-  TRY_ASSIGN(const std::unique_ptr<TextEncoder> encoder, TextEncoder::make(options, at::Device(at::kCPU)));
+  TRY_ASSIGN(const std::unique_ptr<TextEncoder> encoder, TextEncoder::make(disk(), options, at::Device(at::kCPU)));
   encoder->initialize(/*seed=*/1);
   if (flags.contains("peft")) TRY(read_peft_folder(flags.at("peft"), encoder->adapters()));
   TRY_ASSIGN(const NamedTensors in, load_weights(files, flags.at("input")));

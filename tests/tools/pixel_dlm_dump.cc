@@ -27,6 +27,7 @@
 #include "runner/models/jit/pixel_dlm_model.h"
 #include "runner/models/jit/pixel_dlm_workload.h"
 #include "runner/models/workload_flags.h"
+#include "tests/support/disk.h"
 #include "tests/tools/dump_program.h"
 
 namespace lockstep {
@@ -76,7 +77,7 @@ Status run_step(const Flags& flags) {
   TRY_ASSIGN(const RunConfig config, parse_run_config({"jit", "--data_format", "tokens", "--data_path", data,
                                                        "--img_size", "16", "--model", "2x64/4"},
                                                       all_workload_flags()));
-  TRY_ASSIGN(const auto source, find_token_images(data, 16, 256, BytePairEncoding::of_bytes(), [] {}));
+  TRY_ASSIGN(const auto source, find_token_images(disk(), data, 16, 256, BytePairEncoding::of_bytes(), [] {}));
   TRY_ASSIGN(PreparedImages pictures, prepare_images(files, *source, "", {}));
   TRY_ASSIGN(const auto workload, PixelDlmWorkload::create(config, std::move(pictures), "bytes", at::kCPU));
   TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
@@ -97,9 +98,10 @@ Status run_step(const Flags& flags) {
 Status run_tokens(const Flags& flags) {
   PosixFileSystem files;
   const int64_t side = std::stoll(flags.at("side"));
-  TRY_ASSIGN(BytePairEncoding tokenizer, BytePairEncoding::load(flags.at("tokenizer")));
+  TRY_ASSIGN(BytePairEncoding tokenizer, BytePairEncoding::load(disk(), flags.at("tokenizer")));
   const at::Tensor end = torch::tensor(static_cast<int64_t>(tokenizer.end_of_text()));
-  TRY_ASSIGN(const auto source, find_token_images(flags.at("data"), side, side * side, std::move(tokenizer), [] {}));
+  TRY_ASSIGN(const auto source,
+             find_token_images(disk(), flags.at("data"), side, side * side, std::move(tokenizer), [] {}));
   TRY_ASSIGN(const PreparedImages prepared, prepare_images(files, *source, "", {}));
   const at::Tensor pixels = torch::empty({prepared.cache.size(), side, side, 3}, torch::kByte);
   for (int64_t i = 0; i < prepared.cache.size(); ++i) {

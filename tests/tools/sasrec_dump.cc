@@ -20,6 +20,7 @@
 #include "runner/base/file_system.h"
 #include "runner/formats/safetensors.h"
 #include "runner/models/sasrec/sasrec_workload.h"
+#include "tests/support/disk.h"
 
 namespace lockstep {
 namespace {
@@ -127,7 +128,7 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
 int run(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
-  auto made = make_sasrec(config_of(flags), at::Device(at::kCPU), [](int64_t, int64_t) {});
+  auto made = make_sasrec(disk(), config_of(flags), at::Device(at::kCPU), [](int64_t, int64_t) {});
   if (const auto* failure = std::get_if<Failure>(&made)) {
     std::fprintf(stderr, "sasrec_dump: %s\n", failure->message.c_str());
     return static_cast<int>(failure->code);

@@ -233,13 +233,13 @@ size_t end_of_word(std::string_view text, size_t at, WordRule rule) {
   return leaves_one ? last : end;
 }
 
-Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
+Result<BytePairEncoding> BytePairEncoding::load(FileSystem& fs, const std::string& folder) {
   using NamedText = std::pair<std::string, std::string>;  // content, path
   // The first of the files that exists; empty: none does.
   const auto read_one = [&](const auto& names) -> Result<NamedText> {
     for (const char* name : names) {
       std::string path = join_path(folder, name);
-      Result<OpenedText> opened = open_text(path, kTokenizerFileBytesMax);
+      Result<OpenedText> opened = open_text(fs, path, kTokenizerFileBytesMax);
       if (!opened.ok() && opened.error().code == ErrorCode::kNotFound) continue;
       if (!opened.ok()) return opened.error();
       return NamedText{std::move(opened->text), std::move(path)};

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -33,7 +34,7 @@ class BytePairEncoding {
   // tokenizer.json, which holds both; and tokenizer_config.json, if it exists. That names the token that ends texts,
   // which may be one outside the vocabulary, and the tokenizer class, which selects the word rule. Errors: kNotFound,
   // kInvalid, kCorrupt name the file and the line or token, and say what to do.
-  static Result<BytePairEncoding> load(const std::string& folder);
+  static Result<BytePairEncoding> load(FileSystem& fs, const std::string& folder);
   // The contents of the two files; the names are for errors.
   struct Files {
     std::string_view vocabulary;  // {"token": id}, ids from 0 without a gap; characters as GPT-2 writes bytes

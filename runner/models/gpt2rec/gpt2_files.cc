@@ -39,7 +39,7 @@ std::optional<std::string> real_file(const std::string& folder, const std::strin
   return real.string();
 }
 
-Result<Json> read_object(const std::string& folder, const std::string& name) {
+Result<Json> read_object(FileSystem& fs, const std::string& folder, const std::string& name) {
   const std::string shown = join_path(folder, name);
   const std::optional<std::string> path = real_file(folder, name);
   if (!path) {
@@ -48,15 +48,14 @@ Result<Json> read_object(const std::string& folder, const std::string& name) {
                      " is not there; --gpt2_path is a folder that save_pretrained of Python's "
                      "transformers wrote: config.json, model.safetensors, and the tokenizer's files"};
   }
-  PosixFileSystem files;
-  TRY_ASSIGN(const std::string text, read_file(files, *path, kConfigBytesMax));
+  TRY_ASSIGN(const std::string text, read_file(fs, *path, kConfigBytesMax));
   TRY_ASSIGN(Json json, parse_json(text, shown));
   if (!json.is_object()) return invalid_gpt2(shown + ": expected an object, found " + std::string(json.type_name()));
   return json;
 }
 
 // The files that hold the weights: one, or the shards of an index.
-Result<std::vector<std::string>> weight_files(const std::string& folder) {
+Result<std::vector<std::string>> weight_files(FileSystem& fs, const std::string& folder) {
   if (real_file(folder, kWeightsName)) return std::vector<std::string>{kWeightsName};
   if (!real_file(folder, kIndexName)) {
     const bool has_pickle = real_file(folder, "pytorch_model.bin").has_value();
@@ -66,7 +65,7 @@ Result<std::vector<std::string>> weight_files(const std::string& folder) {
                                    "save_pretrained(safe_serialization=True)"
                                  : "; --gpt2_path is a folder that save_pretrained of Python's transformers wrote")};
   }
-  TRY_ASSIGN(const Json index, read_object(folder, kIndexName));
+  TRY_ASSIGN(const Json index, read_object(fs, folder, kIndexName));
   const std::string shown = join_path(folder, kIndexName);
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object() || map->empty()) {
@@ -114,8 +113,8 @@ Result<int64_t> count_of(const Json& config, const char* field, std::optional<in
 
 }  // namespace
 
-Result<Gpt2Shape> read_gpt2_shape(const std::string& folder) {
-  TRY_ASSIGN(const Json config, read_object(folder, kConfigName));
+Result<Gpt2Shape> read_gpt2_shape(FileSystem& fs, const std::string& folder) {
+  TRY_ASSIGN(const Json config, read_object(fs, folder, kConfigName));
   const std::string shown = join_path(folder, kConfigName);
   Gpt2Shape shape;
   TRY_ASSIGN(shape.num_layers, count_of(config, "n_layer", std::nullopt, shown));
@@ -150,18 +149,17 @@ Result<Gpt2Shape> read_gpt2_shape(const std::string& folder) {
   return shape;
 }
 
-Status read_gpt2_weights(const std::string& folder, const NamedTensors& weights) {
+Status read_gpt2_weights(FileSystem& fs, const std::string& folder, const NamedTensors& weights) {
   const at::NoGradGuard no_grad;
-  TRY_ASSIGN(const std::vector<std::string> names, weight_files(folder));
+  TRY_ASSIGN(const std::vector<std::string> names, weight_files(fs, folder));
   std::map<std::string_view, at::Tensor> wanted;
   for (const NamedTensor& weight : weights) wanted.emplace(weight.name, weight.tensor);
   std::set<std::string_view> read;
-  PosixFileSystem files;
   for (const std::string& name : names) {
     const std::string shown = join_path(folder, name);
     const std::optional<std::string> path = real_file(folder, name);
     if (!path) return Error{ErrorCode::kNotFound, shown + " is no longer there"};
-    TRY_ASSIGN(std::string bytes, read_file(files, *path, std::numeric_limits<int64_t>::max()));
+    TRY_ASSIGN(std::string bytes, read_file(fs, *path, std::numeric_limits<int64_t>::max()));
     TRY_ASSIGN(const TensorFile file, read_safetensors(std::make_shared<const std::string>(std::move(bytes)), shown));
     for (const TensorView& view : file.tensors) {
       std::string_view plain = view.name;

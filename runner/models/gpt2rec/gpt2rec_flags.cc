@@ -224,7 +224,7 @@ std::vector<Preset> gpt2rec_presets() {
 }
 
 // In the guide, --device cuda means a GPU if there is one, and otherwise the CPU.
-Result<std::optional<WorkloadFlags::Settled>> settle_device(const RunConfig& config) {
+Result<std::optional<WorkloadFlags::Settled>> settle_device(FileSystem& /*fs*/, const RunConfig& config) {
   if (config.launch.device != DeviceChoice::kCuda) return std::optional<WorkloadFlags::Settled>();
   return std::optional(
       WorkloadFlags::Settled{.arguments = {"--device=auto"},

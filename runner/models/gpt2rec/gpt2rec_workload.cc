@@ -439,14 +439,15 @@ Status Gpt2recWorkload::restore_progress(const Json& state) {
   return {};
 }
 
-WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+WorkloadOrFailure make_gpt2rec(FileSystem& fs, const RunConfig& config, at::Device device,
+                               const OnDataProgress& on_progress) {
   const Gpt2recOptions& options = options_of<Gpt2recOptions>(config);
   constexpr size_t kNamesShown = 3;
   Result<RatingData> ratings = load_rating_data(
-      options.data_path, [&] { on_progress(0, 0); }, config.training.verbose ? SIZE_MAX : kNamesShown);
+      fs, options.data_path, [&] { on_progress(0, 0); }, config.training.verbose ? SIZE_MAX : kNamesShown);
   if (!ratings.ok()) return data_failure(ratings.error().message);
   on_progress(0, 0);
-  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), device);
+  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(fs, text_encoder_options(options), device);
   if (!encoder.ok()) return data_failure(encoder.error().message);
   on_progress(0, 0);
   return workload_or_failure(Gpt2recWorkload::create(config, *ratings, std::move(encoder).value(), device));

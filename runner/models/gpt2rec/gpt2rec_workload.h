@@ -108,6 +108,7 @@ class Gpt2recWorkload final : public Workload {
 };
 
 // PluginWorkload::make of this workload.
-WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
+WorkloadOrFailure make_gpt2rec(FileSystem& fs, const RunConfig& config, at::Device device,
+                               const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -225,9 +225,10 @@ Status copy_weights(const TaskInput& input, Gpt2recWorkload& workload) {
 std::optional<Failure> recommend_films(const TaskInput& input) {
   const torch::NoGradGuard no_grad;
   const Gpt2recOptions& options = options_of<Gpt2recOptions>(input.config);
-  const Result<RatingData> ratings = load_rating_data(options.data_path);
+  const Result<RatingData> ratings = load_rating_data(input.fs, options.data_path);
   if (!ratings.ok()) return data_failure(ratings.error().message);
-  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), input.device);
+  Result<std::unique_ptr<TextEncoder>> encoder =
+      TextEncoder::make(input.fs, text_encoder_options(options), input.device);
   if (!encoder.ok()) return data_failure(encoder.error().message);
   Result<std::unique_ptr<Gpt2recWorkload>> workload =
       Gpt2recWorkload::create(input.config, *ratings, std::move(encoder).value(), input.device);

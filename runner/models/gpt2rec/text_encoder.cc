@@ -57,11 +57,11 @@ Result<Gpt2Shape> random_shape(const Gpt2Size& size, int64_t vocabulary) {
                    .inner_width = 4 * size.width};
 }
 
-Result<Gpt2Shape> shape_of(const TextEncoderOptions& options, const BytePairEncoding& tokenizer) {
+Result<Gpt2Shape> shape_of(FileSystem& fs, const TextEncoderOptions& options, const BytePairEncoding& tokenizer) {
   // Texts are padded with the token that ends texts, which may lie outside the tokenizer's own vocabulary.
   const int32_t tokens = std::max(tokenizer.size(), tokenizer.end_of_text() + 1);
   if (options.gpt2_folder.empty()) return random_shape(options.size.value_or(Gpt2Size()), tokens);
-  TRY_ASSIGN(const Gpt2Shape shape, read_gpt2_shape(options.gpt2_folder));
+  TRY_ASSIGN(const Gpt2Shape shape, read_gpt2_shape(fs, options.gpt2_folder));
   if (options.size && (options.size->num_layers != shape.num_layers || options.size->width != shape.width)) {
     return Error{ErrorCode::kInvalid, "--gpt2_path " + options.gpt2_folder + " holds a GPT-2 of " +
                                           size_text(shape.num_layers, shape.width) + ", and --gpt2_config says " +
@@ -82,10 +82,10 @@ Result<Gpt2Shape> shape_of(const TextEncoderOptions& options, const BytePairEnco
   return shape;
 }
 
-Result<BytePairEncoding> tokenizer_of(const TextEncoderOptions& options) {
-  if (!options.tokenizer_folder.empty()) return BytePairEncoding::load(options.tokenizer_folder);
+Result<BytePairEncoding> tokenizer_of(FileSystem& fs, const TextEncoderOptions& options) {
+  if (!options.tokenizer_folder.empty()) return BytePairEncoding::load(fs, options.tokenizer_folder);
   if (options.gpt2_folder.empty()) return BytePairEncoding::of_bytes();
-  Result<BytePairEncoding> loaded = BytePairEncoding::load(options.gpt2_folder);
+  Result<BytePairEncoding> loaded = BytePairEncoding::load(fs, options.gpt2_folder);
   if (loaded.ok() || loaded.error().code != ErrorCode::kNotFound) return loaded;
   return Error{loaded.error().code,
                loaded.error().message + ". Put them there, or give their folder as --tokenizer_path"};
@@ -93,7 +93,8 @@ Result<BytePairEncoding> tokenizer_of(const TextEncoderOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<TextEncoder>> TextEncoder::make(const TextEncoderOptions& options, at::Device device) {
+Result<std::unique_ptr<TextEncoder>> TextEncoder::make(FileSystem& fs, const TextEncoderOptions& options,
+                                                       at::Device device) {
   std::error_code unknown;  // what is read from a folder that may not be searched says so
   if (!options.gpt2_folder.empty() &&
       std::filesystem::status(options.gpt2_folder, unknown).type() == std::filesystem::file_type::not_found) {
@@ -103,8 +104,8 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::make(const TextEncoderOptions&
             ": there is no such folder. Expected one that save_pretrained of Python's transformers wrote, or a "
             "download from its hub: a model's name alone is not downloaded"};
   }
-  TRY_ASSIGN(BytePairEncoding tokenizer, tokenizer_of(options));
-  TRY_ASSIGN(const Gpt2Shape shape, shape_of(options, tokenizer));
+  TRY_ASSIGN(BytePairEncoding tokenizer, tokenizer_of(fs, options));
+  TRY_ASSIGN(const Gpt2Shape shape, shape_of(fs, options, tokenizer));
   if (options.max_length < 1 || options.max_length > shape.context) {
     return Error{ErrorCode::kInvalid, "--max_length is " + std::to_string(options.max_length) + "; expected 1 to " +
                                           std::to_string(shape.context) +
@@ -114,7 +115,7 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::make(const TextEncoderOptions&
   if (options.gpt2_folder.empty()) {
     gpt2.initialize_weights(kRandomWeightsSeed);
   } else {
-    TRY(read_gpt2_weights(options.gpt2_folder, gpt2.weights()));
+    TRY(read_gpt2_weights(fs, options.gpt2_folder, gpt2.weights()));
   }
   return std::unique_ptr<TextEncoder>(new TextEncoder(options, std::move(tokenizer), std::move(gpt2)));
 }

@@ -53,7 +53,8 @@ class TextEncoder {
  public:
   // Reads the folder. Adapters are not yet initialised.
   // Errors: kNotFound, kInvalid, kCorrupt: a file that is missing, of another size or damaged, and what to do.
-  static Result<std::unique_ptr<TextEncoder>> make(const TextEncoderOptions& options, at::Device device);
+  static Result<std::unique_ptr<TextEncoder>> make(FileSystem& fs, const TextEncoderOptions& options,
+                                                   at::Device device);
 
   // One to max_length tokens; for an empty text, the token that ends texts.
   [[nodiscard]] std::vector<int64_t> tokenize(std::string_view text) const;

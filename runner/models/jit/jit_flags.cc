@@ -246,7 +246,7 @@ Status check_jit(const RunConfig& config) {
   return {};
 }
 
-Result<std::optional<WorkloadFlags::Settled>> settle_jit(const RunConfig& config) {
+Result<std::optional<WorkloadFlags::Settled>> settle_jit(FileSystem& /*fs*/, const RunConfig& config) {
   const JitOptions& options = options_of<JitOptions>(config);
   if (options.data_format != JitData::kAuto || is_generated(options.data_path)) {
     return std::optional<WorkloadFlags::Settled>();

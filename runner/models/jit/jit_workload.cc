@@ -240,14 +240,14 @@ OutputContent JitWorkload::output(const std::string& name, const OutputState& st
   return contact_sheet_png(pixels_NHHC);
 }
 
-WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+WorkloadOrFailure make_jit(FileSystem& fs, const RunConfig& config, at::Device device,
+                           const OnDataProgress& on_progress) {
   const JitOptions& options = options_of<JitOptions>(config);
   const bool is_tokens = options.data_format == JitData::kTokens;
   const Status fits = check_format(is_tokens ? DataFormat::kTokens : DataFormat::kImages,
                                    count_files(options.data_path), options.data_path);
   if (!fits.ok()) return data_failure(fits.error().message);
-  if (is_tokens) return make_pixel_dlm(config, device, on_progress);
-  PosixFileSystem fs;
+  if (is_tokens) return make_pixel_dlm(fs, config, device, on_progress);
   Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
                                                    image_cache_folder(options), prepare_options(on_progress));
   if (!prepared.ok()) return data_failure(prepared.error().message);

@@ -78,6 +78,7 @@ class JitWorkload final : public Workload {
 };
 
 // PluginWorkload::make of this workload: with --data_format tokens it makes a PixelDlmWorkload.
-WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
+WorkloadOrFailure make_jit(FileSystem& fs, const RunConfig& config, at::Device device,
+                           const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -148,18 +148,19 @@ OutputContent PixelDlmWorkload::output(const std::string& /*name*/, const Output
   return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
 }
 
-WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+WorkloadOrFailure make_pixel_dlm(FileSystem& fs, const RunConfig& config, at::Device device,
+                                 const OnDataProgress& on_progress) {
   const JitOptions& options = options_of<JitOptions>(config);
   const std::string& folder = options.tokenizer_path;
-  Result<BytePairEncoding> tokenizer = folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(folder);
+  Result<BytePairEncoding> tokenizer =
+      folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(fs, folder);
   if (!tokenizer.ok()) return data_failure("--tokenizer_path: " + tokenizer.error().message);
   const std::string tokenizer_text =
       folder.empty() ? "bytes (no --tokenizer_path)" : folder + ", " + std::to_string(tokenizer->size()) + " tokens";
   const int64_t tokens_max = options.max_tokens.value_or(options.image_size * options.image_size);
-  Result<std::unique_ptr<ImageSource>> source = find_token_images(options.data_path, options.image_size, tokens_max,
+  Result<std::unique_ptr<ImageSource>> source = find_token_images(fs, options.data_path, options.image_size, tokens_max,
                                                                   std::move(*tokenizer), [&] { on_progress(0, 0); });
   if (!source.ok()) return data_failure(source.error().message);
-  PosixFileSystem fs;
   Result<PreparedImages> prepared =
       prepare_images(fs, **source, image_cache_folder(options), prepare_options(on_progress));
   if (!prepared.ok()) return data_failure(prepared.error().message);

@@ -76,6 +76,7 @@ class PixelDlmWorkload final : public Workload {
 };
 
 // PluginWorkload::make of --data_format tokens.
-WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
+WorkloadOrFailure make_pixel_dlm(FileSystem& fs, const RunConfig& config, at::Device device,
+                                 const OnDataProgress& on_progress);
 
 }  // namespace lockstep

@@ -176,7 +176,7 @@ class Sampling {
         sheet_pixels_(static_cast<size_t>(std::min(options_.count, kSheetImagesMax))) {}
 
   // Errors: that of the lowest rank that failed.
-  Status run(PosixFileSystem& fs) {
+  Status run(FileSystem& fs) {
     const int64_t ranks = std::min(options_.nproc, options_.count);
     // The ranks share the cores.
     at::set_num_threads(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / ranks)));
@@ -217,7 +217,7 @@ class Sampling {
   }
 
   // Makes the images in [begin, end). An image depends only on its number and the seed.
-  Status run_rank(PosixFileSystem& fs, int64_t begin, int64_t end, at::Device device, FeatureSums& sums) {
+  Status run_rank(FileSystem& fs, int64_t begin, int64_t end, at::Device device, FeatureSums& sums) {
     const c10::DeviceGuard guard(device);
     JitModel model(jit_shape(jit_, num_classes_), device);
     TRY(copy_tensors(input_.weights, model.parameters(), input_.weights_path));
@@ -317,7 +317,7 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   const Status fits = copy_tensors(input.weights, shapes.parameters(), input.weights_path);
   if (!fits.ok()) return usage_failure(fits.error().message);
 
-  PosixFileSystem fs;
+  FileSystem& fs = input.fs;
   std::vector<std::string> names = classes_trained_on(input.progress);
   if (names.empty() && !options.classes.empty()) {  // of an older checkpoint, or a weights file
     if (const auto source = find_images(fs, jit.data_path, jit.image_size); source.ok()) names = (*source)->classes();

@@ -364,9 +364,9 @@ Result<Workload::TrainingSoFar> MpnnWorkload::restore_from_file(const Json& fiel
   return TrainingSoFar{.epochs = static_cast<int64_t>(epochs), .figures = {}};
 }
 
-WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+WorkloadOrFailure make_protein(FileSystem& fs, const RunConfig& config, at::Device device,
+                               const OnDataProgress& on_progress) {
   const ProteinOptions& options = options_of<ProteinOptions>(config);
-  PosixFileSystem fs;
   PrepareOptions prepare = prepare_options(on_progress);
   // --cache_dir alone would choose the other model.
   if (options.variant == ProteinVariant::kMpnn) prepare.cache_flags += " --variant mpnn";

@@ -90,6 +90,7 @@ class MpnnWorkload final : public Workload {
 };
 
 // PluginWorkload::make of this workload: with --variant mdm it makes an MdmWorkload.
-WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
+WorkloadOrFailure make_protein(FileSystem& fs, const RunConfig& config, at::Device device,
+                               const OnDataProgress& on_progress);
 
 }  // namespace lockstep

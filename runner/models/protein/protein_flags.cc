@@ -22,7 +22,7 @@ constexpr int64_t kPublishedWarmup = 4000;
 constexpr int64_t kPublishedWidth = 128;
 
 // The published schedule's peak for this width and warm-up. Without --lr it is the peak; a --lr that is given stays.
-Result<std::optional<WorkloadFlags::Settled>> settle_protein(const RunConfig& config) {
+Result<std::optional<WorkloadFlags::Settled>> settle_protein(FileSystem& /*fs*/, const RunConfig& config) {
   const ProteinOptions& options = options_of<ProteinOptions>(config);
   const TrainingOptions& training = config.training;
   const bool is_published = config.task.name.empty() && options.variant == ProteinVariant::kMpnn &&
@@ -56,9 +56,8 @@ Result<int64_t> epochs_of_mdm_weights(const std::string& path) {
 
 // The published files hold the number of neighbours beside the weights; the user has to give the other flags whose
 // values are not the defaults. Errors in the file are left to the code that reads its weights later.
-Result<std::map<std::string, std::string>> flags_of_mpnn_weights(const RunConfig& given) {
+Result<std::map<std::string, std::string>> flags_of_mpnn_weights(FileSystem& fs, const RunConfig& given) {
   std::map<std::string, std::string> flags;
-  PosixFileSystem fs;
   std::error_code is_missing;
   const std::filesystem::path real = std::filesystem::canonical(given.task.checkpoint, is_missing);
   const Result<TorchFile> file = read_torch_dict(fs, real.string());

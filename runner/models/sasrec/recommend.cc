@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -51,9 +50,9 @@ class UserChoice {
  public:
   UserChoice(const SasrecData& data, const OriginalIds& ids) : data_(data), ids_(ids) {}
 
-  std::optional<Failure> choose(const RecommendOptions& options) {
+  std::optional<Failure> choose(FileSystem& fs, const RecommendOptions& options) {
     if (!options.user.empty()) return choose_one(options.user);
-    if (!options.users.empty()) return choose_from(options.users);
+    if (!options.users.empty()) return choose_from(fs, options.users);
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
       if (!data_.history(user).empty()) users_.push_back(user);
     }
@@ -70,12 +69,12 @@ class UserChoice {
     return std::nullopt;
   }
 
-  std::optional<Failure> choose_from(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);  // it may be a pipe
-    std::string bytes(std::istreambuf_iterator<char>(file), {});
-    if (!file)
-      return data_failure("--users " + path + ": cannot be read; expected a file with one user's id on each line");
-    const Result<OpenedText> opened = decode_text(std::move(bytes), path, kUsersBytesMax);
+  std::optional<Failure> choose_from(FileSystem& fs, const std::string& path) {
+    Result<std::string> bytes = read_file(fs, path, kUsersBytesMax);  // it may be a pipe
+    if (!bytes.ok()) {
+      return data_failure("--users: " + bytes.error().message + "; expected a file with one user's id on each line");
+    }
+    const Result<OpenedText> opened = decode_text(std::move(*bytes), path, kUsersBytesMax);
     if (!opened.ok()) return data_failure("--users " + opened.error().message);
     std::unordered_map<std::string_view, int64_t> numbers;
     for (int64_t user = 1; user <= data_.num_users(); ++user) {
@@ -223,7 +222,7 @@ std::optional<Failure> recommend(const TaskInput& input) {
   const SasrecOptions& shape = options_of<SasrecOptions>(input.config);
   const RecommendOptions& options = options_of<RecommendOptions>(input.config);
   Result<Dataset> dataset =
-      load_dataset(shape.dataset, shape.data_dir,
+      load_dataset(input.fs, shape.dataset, shape.data_dir,
                    {.min_count = shape.min_count, .max_bad_lines = shape.max_bad_lines, .original_ids = true});
   if (!dataset.ok()) return data_failure(dataset.error().message);
   const OriginalIds user_ids = std::move(dataset->users);
@@ -233,7 +232,7 @@ std::optional<Failure> recommend(const TaskInput& input) {
 
   if (auto failure = check_items(input, *data)) return failure;
   UserChoice choice(*data, user_ids);
-  if (auto failure = choice.choose(options)) return failure;
+  if (auto failure = choice.choose(input.fs, options)) return failure;
   const std::unique_ptr<SequenceModel> model = make_sequence_model(shape, data->num_items(), input.device);
   NamedTensors weights = input.weights;
   if (shape.variant == SequenceVariant::kTisasrec) {

@@ -59,7 +59,7 @@ WorkloadTask recommend_task() {
           .check = check_recommend};
 }
 
-Result<std::map<std::string, std::string>> flags_of_sasrec_weights(const RunConfig& given) {
+Result<std::map<std::string, std::string>> flags_of_sasrec_weights(FileSystem& /*fs*/, const RunConfig& given) {
   const std::string name = file_name(given.task.checkpoint);
   std::map<std::string, std::string> flags;
   for (const auto& [field, flag] : kNameFields) {

@@ -24,6 +24,6 @@ WorkloadTask recommend_task();
 
 // WorkloadFlags::flags_of_weight_file: reads flags from a file name in the guide's form, for example
 // SASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth.
-Result<std::map<std::string, std::string>> flags_of_sasrec_weights(const RunConfig& given);
+Result<std::map<std::string, std::string>> flags_of_sasrec_weights(FileSystem& fs, const RunConfig& given);
 
 }  // namespace lockstep

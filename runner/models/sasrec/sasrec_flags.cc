@@ -152,10 +152,10 @@ Result<int64_t> epochs_of_sasrec_weights(const std::string& path) {
                                         "begin with epoch 1"};
 }
 
-Result<std::optional<WorkloadFlags::Settled>> settle_sasrec(const RunConfig& config) {
+Result<std::optional<WorkloadFlags::Settled>> settle_sasrec(FileSystem& fs, const RunConfig& config) {
   const SasrecOptions& options = options_of<SasrecOptions>(config);
   if (options.dataset != kAutoDataset) return std::optional<WorkloadFlags::Settled>();
-  TRY_ASSIGN(DatasetChoice choice, choose_dataset(options.data_dir));
+  TRY_ASSIGN(DatasetChoice choice, choose_dataset(fs, options.data_dir));
   return std::optional(
       WorkloadFlags::Settled{.arguments = {"--dataset=" + choice.dataset}, .remark = std::move(choice.remark)});
 }

@@ -323,11 +323,12 @@ Status SasrecWorkload::restore_progress(const Json& state) {
   return {};
 }
 
-WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+WorkloadOrFailure make_sasrec(FileSystem& fs, const RunConfig& config, at::Device device,
+                              const OnDataProgress& on_progress) {
   const SasrecOptions& options = options_of<SasrecOptions>(config);
   ReadOptions read{.min_count = options.min_count, .max_bad_lines = options.max_bad_lines};
   if (config.training.verbose) read.names_max = SIZE_MAX;
-  Result<Dataset> dataset = load_dataset(options.dataset, options.data_dir, read, [&] { on_progress(0, 0); });
+  Result<Dataset> dataset = load_dataset(fs, options.dataset, options.data_dir, read, [&] { on_progress(0, 0); });
   if (!dataset.ok()) return data_failure(dataset.error().message);
   return workload_or_failure(SasrecWorkload::create(config, std::move(dataset).value(), device));
 }

@@ -75,6 +75,7 @@ class SasrecWorkload final : public Workload {
 };
 
 // PluginWorkload::make of this workload.
-WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress);
+WorkloadOrFailure make_sasrec(FileSystem& fs, const RunConfig& config, at::Device device,
+                              const OnDataProgress& on_progress);
 
 }  // namespace lockstep

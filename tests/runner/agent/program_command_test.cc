@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runner/contract/generation.h"
+#include "tests/support/disk.h"
 
 namespace lockstep {
 namespace {
@@ -129,7 +130,7 @@ TEST(ErrorFile, gives_the_reason_with_file_and_line) {
   const std::string path = testing::TempDir() + "error-file.json";
   const auto reason_of = [&path](const std::string& text) {
     std::ofstream(path) << text;
-    return reason_of_error_file(path);
+    return reason_of_error_file(disk(), path);
   };
   EXPECT_EQ(reason_of(R"({"message": {"message": "ValueError: x", "extraInfo": {"timestamp": "1", "py_callstack":
       "Traceback (most recent call last):\n  File \"/a/train.py\", line 3, in main\n    f()\nValueError: x\n"}}})"),
@@ -140,7 +141,7 @@ TEST(ErrorFile, gives_the_reason_with_file_and_line) {
     EXPECT_EQ(reason_of(text), "") << text;
   }
   std::filesystem::remove(path);
-  EXPECT_EQ(reason_of_error_file(path), "");
+  EXPECT_EQ(reason_of_error_file(disk(), path), "");
 }
 
 TEST(ProgramKey, is_the_scripts_wherever_it_is_started) {

@@ -5,6 +5,9 @@
 #include <atomic>
 #include <filesystem>
 
+#include "runner/agent/program_folder.h"
+#include "tests/runner/formats/fault_file_system.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -14,7 +17,7 @@ using std::chrono_literals::operator""s;
 
 TEST(RankFiles, lines_are_in_the_files_of_torchrun) {
   const TemporaryFolder folder;
-  RankFiles files(folder.path(), [] { FAIL() << "a file cannot be written"; });
+  RankFiles files(disk(), folder.path(), [] { FAIL() << "a file cannot be written"; });
   ASSERT_TRUE(files.begin_attempt(0, 2).ok());
   files.write(0, false, "out of 0");
   files.write(1, true, "err of 1");
@@ -28,7 +31,7 @@ TEST(RankFiles, lines_are_in_the_files_of_torchrun) {
 
 TEST(RankFiles, each_attempt_has_its_folder_and_one_of_the_same_number_begins_anew) {
   const TemporaryFolder folder;
-  RankFiles files(folder.path(), [] { FAIL() << "a file cannot be written"; });
+  RankFiles files(disk(), folder.path(), [] { FAIL() << "a file cannot be written"; });
   ASSERT_TRUE(files.begin_attempt(0, 1).ok());
   files.write(0, false, "first");
   files.flush(60s);
@@ -45,30 +48,38 @@ TEST(RankFiles, each_attempt_has_its_folder_and_one_of_the_same_number_begins_an
 
 TEST(RankFiles, a_full_disk_is_reported_once_and_other_files_are_written) {
   const TemporaryFolder folder;
+  FaultFileSystem fs(disk(), FaultFileSystem::Fault::kFailOnce, 2, ENOSPC);  // the first write
   std::atomic<int> problems = 0;
-  std::string said;
+  std::string problem;
   {
-    RankFiles files(folder.path(), [&] { ++problems; });
+    RankFiles files(fs, folder.path(), [&] { ++problems; });
     ASSERT_TRUE(files.begin_attempt(0, 2).ok());
-    std::filesystem::create_symlink("/dev/full", folder.path() + "/attempt_0/0/stdout.log");
-    for (int i = 0; i < 3; ++i) {
-      files.write(0, false, "lost");
-      files.flush(60s);
-    }
+    files.write(0, false, "lost");
+    files.flush(60s);
     files.write(1, false, "kept");
-    said = files.take_problem();
+    problem = files.take_problem();
     EXPECT_EQ(files.take_problem(), "");
   }
   EXPECT_EQ(problems, 1);
-  EXPECT_NE(said.find("attempt_0/0/stdout.log: No space left on device"), std::string::npos) << said;
+  EXPECT_NE(problem.find("attempt_0/0/stdout.log"), std::string::npos) << problem;
+  EXPECT_NE(problem.find("No space left on device"), std::string::npos) << problem;
+  EXPECT_EQ(contents(folder.path() + "/attempt_0/0/stdout.log"), "");
   EXPECT_EQ(contents(folder.path() + "/attempt_0/1/stdout.log"), "kept\n");
+}
+
+TEST(ProgramFolder, a_folder_that_cannot_be_filled_is_named_with_the_file) {
+  FaultFileSystem full(disk(), FaultFileSystem::Fault::kFailForever, 2, ENOSPC);  // after the first folder in it
+  const Result<ProgramFolder> made = ProgramFolder::make(full);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("sitecustomize.py: No space left on device"), std::string::npos)
+      << made.error().message;
 }
 
 TEST(RankFiles, more_than_waits_in_memory_is_left_out_and_counted) {
   const TemporaryFolder folder;
   std::string written;
   {
-    RankFiles files(folder.path(), [] {});
+    RankFiles files(disk(), folder.path(), [] {});
     ASSERT_TRUE(files.begin_attempt(0, 1).ok());
     files.write(0, false, std::string(kUnwrittenBytesMax + 1, 'x'));
     files.write(0, false, "kept");

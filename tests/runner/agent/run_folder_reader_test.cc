@@ -10,11 +10,13 @@
 #include <fstream>
 
 #include "runner/contract/run_folder_layout.h"
+#include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -52,7 +54,8 @@ class RunFolder : public testing::Test {
   int code(const std::string& path) { return reader_.answer(path).code; }
 
   TemporaryFolder folder_;
-  RunFolderReader reader_{folder_.path()};
+  PosixFileSystem no_links_{PosixFileSystem::Links::kRefused};
+  RunFolderReader reader_{no_links_, folder_.path()};
 };
 
 TEST_F(RunFolder, has_no_figures_before_there_is_a_file) {
@@ -102,7 +105,7 @@ TEST_F(RunFolder, another_reader_shows_the_same_after_a_restart_of_the_agent) {
   ASSERT_TRUE(reader_.append_recovery(R"({"step":90,"resumedStep":89,"origin":"x"})").ok());
   const std::string before = reader_.answer("/history").body;
   EXPECT_THAT(before, HasSubstr("SignalKILL"));
-  RunFolderReader after(folder_.path());
+  RunFolderReader after(no_links_, folder_.path());
   EXPECT_EQ(after.answer("/history").body, before);
 }
 
@@ -126,7 +129,7 @@ TEST_F(RunFolder, files_that_were_moved_aside_come_first) {
 TEST_F(RunFolder, a_huge_file_is_read_by_several_requests) {
   const std::string text = lines(1, 20'000);
   folder_.write("metrics.jsonl", text);
-  reader_ = RunFolderReader(folder_.path(), text.size() / 4);
+  reader_ = RunFolderReader(no_links_, folder_.path(), text.size() / 4);
   for (int request = 1; request <= 3; ++request) EXPECT_EQ(json_at("/history")["complete"], false) << request;
   int more = 1;
   while (json_at("/history")["complete"] == false) ASSERT_LT(++more, 5);
@@ -159,7 +162,23 @@ TEST_F(RunFolder, a_recovery_that_cannot_be_written_is_an_error) {
   const Status written = reader_.append_recovery("{}");
   ASSERT_FALSE(written.ok());
   EXPECT_THAT(written.error().message, HasSubstr("recoveries.jsonl"));
-  EXPECT_EQ(RunFolderReader(folder_.file("nowhere")).append_recovery("{}").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(RunFolderReader(no_links_, folder_.file("nowhere")).append_recovery("{}").error().code,
+            ErrorCode::kNotFound);
+}
+
+TEST_F(RunFolder, a_full_disk_and_a_volume_that_fails_are_errors_that_name_the_file) {
+  FaultFileSystem full(no_links_, FaultFileSystem::Fault::kFailOnce, 2, ENOSPC);  // the write after the open
+  RunFolderReader reader(full, folder_.path());
+  EXPECT_THAT(reader.append_recovery("{}").error().message,
+              AllOf(HasSubstr(folder_.file("recoveries.jsonl")), HasSubstr("No space left on device")));
+  EXPECT_TRUE(reader.append_recovery("{}").ok());
+  EXPECT_EQ(contents(folder_.file("recoveries.jsonl")), "{}\n");
+  append(lines(1, 9));
+  LostWhileReading lost(no_links_, 10);
+  RunFolderReader of_lost(lost, folder_.path());
+  (void)of_lost.answer("/history");  // a part of the first line
+  EXPECT_EQ(of_lost.answer("/history").code, 503);
+  EXPECT_THAT(of_lost.answer("/history").body, AllOf(HasSubstr("metrics.jsonl"), HasSubstr("Input/output error")));
 }
 
 TEST_F(RunFolder, outputs_are_listed_the_newest_first) {

@@ -12,6 +12,7 @@
 #include "runner/config/flag_table.h"
 #include "runner/models/workload_flags.h"
 #include "tests/runner/cli/agent_process.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -83,14 +84,14 @@ TEST(Commands, with_an_unknown_workload_or_flag_end_with_code_2_and_say_so) {
   for (const auto& c : cases) {
     std::ostringstream out;
     std::ostringstream err;
-    EXPECT_EQ(bench_command(c.words, {}, out, err), 2);
+    EXPECT_EQ(bench_command(disk(), c.words, {}, out, err), 2);
     EXPECT_THAT(err.str(), HasSubstr(c.said));
     EXPECT_EQ(out.str(), "");
   }
   for (const std::vector<std::string>& words : {std::vector<std::string>{"gpt5"}, {"--no_such_flag"}}) {
     std::ostringstream out;
     std::ostringstream err;
-    EXPECT_EQ(demo_command(words, "lockstep", {}, out, err), 2);
+    EXPECT_EQ(demo_command(disk(), words, "lockstep", {}, out, err), 2);
     EXPECT_THAT(err.str(), HasSubstr("lockstep demo: "));
     EXPECT_EQ(out.str(), "");
   }
@@ -99,9 +100,9 @@ TEST(Commands, with_an_unknown_workload_or_flag_end_with_code_2_and_say_so) {
 TEST(Commands, answer_help_in_80_columns_and_start_nothing) {
   std::ostringstream out;
   std::ostringstream err;
-  EXPECT_EQ(demo_command({"--help"}, "lockstep", {}, out, err), 0);
-  EXPECT_EQ(bench_command({"--help"}, {}, out, err), 0);
-  EXPECT_EQ(bench_command({"scaling", first_workload().name, "--help"}, {}, out, err), 0);
+  EXPECT_EQ(demo_command(disk(), {"--help"}, "lockstep", {}, out, err), 0);
+  EXPECT_EQ(bench_command(disk(), {"--help"}, {}, out, err), 0);
+  EXPECT_EQ(bench_command(disk(), {"scaling", first_workload().name, "--help"}, {}, out, err), 0);
   EXPECT_EQ(err.str(), "");
   EXPECT_THAT(out.str(), HasSubstr("--warmup"));
   std::istringstream lines(out.str());

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -40,7 +41,7 @@ TEST(RunFigures, of_an_empty_or_foreign_file_are_none) {
 
 TEST(RunFigures, of_a_folder_without_the_file_name_it) {
   const TemporaryFolder folder;
-  const Result<RunFigures> figures = read_run_figures(folder.path());
+  const Result<RunFigures> figures = read_run_figures(disk(), folder.path());
   ASSERT_FALSE(figures.ok());
   EXPECT_THAT(figures.error().message, testing::HasSubstr(folder.file("metrics.jsonl")));
 }

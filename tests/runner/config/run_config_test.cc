@@ -11,6 +11,7 @@
 #include "runner/data/dataset.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/workload_flags.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -493,7 +494,7 @@ TEST(SettledRun, has_the_data_set_that_auto_stands_for_as_if_it_had_been_given) 
   const Words given{"sasrec", "--dataset", "auto", "--lr", "0.5", "--data_dir", folder.path()};
   const Result<RunConfig> config = parse_run_config(given, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
-  const Result<SettledRun> run = settled_run(*config, given, all_workload_flags());
+  const Result<SettledRun> run = settled_run(disk(), *config, given, all_workload_flags());
   ASSERT_TRUE(run.ok()) << run.error().message;
   EXPECT_EQ(options_of<SasrecOptions>(run->config).dataset, folder.path() + "/ml-100k.inter");
   EXPECT_EQ(run->arguments.back(), "--dataset=" + folder.path() + "/ml-100k.inter");
@@ -504,7 +505,7 @@ TEST(SettledRun, has_the_data_set_that_auto_stands_for_as_if_it_had_been_given) 
 
 TEST(SettledRun, is_the_run_as_it_was_given_where_nothing_is_to_settle) {
   const Words given = with_dataset({});
-  const Result<SettledRun> run = settled_run(parse(), given, all_workload_flags());
+  const Result<SettledRun> run = settled_run(disk(), parse(), given, all_workload_flags());
   ASSERT_TRUE(run.ok()) << run.error().message;
   EXPECT_EQ(run->arguments, given);
   EXPECT_EQ(run->remark, "");
@@ -517,7 +518,7 @@ TEST(SettledRun, passes_on_that_there_are_several_data_sets) {
   }
   const Words given{"sasrec", "--dataset", "auto", "--data_dir", folder.path()};
   const Result<SettledRun> run =
-      settled_run(*parse_run_config(given, all_workload_flags()), given, all_workload_flags());
+      settled_run(disk(), *parse_run_config(given, all_workload_flags()), given, all_workload_flags());
   ASSERT_FALSE(run.ok());
   EXPECT_EQ(run.error().code, ErrorCode::kConflict);
 }

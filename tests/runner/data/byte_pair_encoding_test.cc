@@ -8,6 +8,7 @@
 
 #include "runner/base/json.h"
 #include "runner/data/text/unicode_classes.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -182,7 +183,7 @@ TEST(BytePairEncoding, reads_both_pairs_of_names_and_lines_that_end_as_on_window
     const TemporaryFolder folder;
     folder.write(vocabulary, vocabulary_text(vocabulary_of(pairs)));
     folder.write(merges, "#version: 0.2\r\na b\r\n");
-    const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+    const Result<BytePairEncoding> loaded = BytePairEncoding::load(disk(), folder.path());
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     EXPECT_EQ(loaded->encode("ab"), (std::vector<int32_t>{256}));
   }
@@ -194,11 +195,12 @@ TEST(BytePairEncoding, reads_files_with_a_byte_order_mark_and_names_a_pointer_in
   const TemporaryFolder folder;
   folder.write("vocab.json", mark + vocabulary_text(vocabulary_of(pairs)));
   folder.write("merges.txt", mark + "#version: 0.2\na b\n");
-  const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+  const Result<BytePairEncoding> loaded = BytePairEncoding::load(disk(), folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded->encode("ab"), (std::vector<int32_t>{256}));
   folder.write("merges.txt", "version https://git-lfs.github.com/spec/v1\n");
-  EXPECT_NE(BytePairEncoding::load(folder.path()).error().message.find("is a Git LFS pointer"), std::string::npos);
+  EXPECT_NE(BytePairEncoding::load(disk(), folder.path()).error().message.find("is a Git LFS pointer"),
+            std::string::npos);
 }
 
 constexpr const char* kGpt2Words = R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
@@ -217,7 +219,7 @@ TEST(BytePairEncoding, reads_one_file_that_holds_both_with_pairs_as_lists_or_tex
   for (const char* merges : {R"([["a", "b"]])", R"(["a b"])"}) {
     const TemporaryFolder folder;
     folder.write("tokenizer.json", single_file(pairs, merges, kGpt2Words));
-    const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+    const Result<BytePairEncoding> loaded = BytePairEncoding::load(disk(), folder.path());
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     EXPECT_EQ(loaded->encode("abba 12"), made(pairs).encode("abba 12"));
     EXPECT_EQ(loaded->end_of_text(), made(pairs).end_of_text());
@@ -229,7 +231,7 @@ TEST(BytePairEncoding, takes_the_words_and_the_token_that_ends_texts_from_one_fi
   const TemporaryFolder folder;
   folder.write("tokenizer.json", single_file(pairs, R"([["1", "2"]])", kQwen2Words));
   folder.write("tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
-  const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+  const Result<BytePairEncoding> loaded = BytePairEncoding::load(disk(), folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded->end_of_text(), 300);
   EXPECT_EQ(loaded->encode("12"), (std::vector<int32_t>{'1', '2'})) << "each digit is a word";
@@ -240,7 +242,7 @@ TEST(BytePairEncoding, the_single_file_of_another_kind_of_tokenizer_is_refused) 
   const auto refusal = [](const std::string& text) {
     const TemporaryFolder folder;
     folder.write("tokenizer.json", text);
-    const Result<BytePairEncoding> loaded = BytePairEncoding::load(folder.path());
+    const Result<BytePairEncoding> loaded = BytePairEncoding::load(disk(), folder.path());
     return loaded.ok() ? "" : loaded.error().message;
   };
   for (const char* text : {R"({"model": {"type": "WordPiece", "vocab": {}, "merges": []}})", R"({"model": {}})", "[]",
@@ -260,12 +262,12 @@ TEST(BytePairEncoding, the_single_file_of_another_kind_of_tokenizer_is_refused) 
 
 TEST(BytePairEncoding, says_which_file_is_missing) {
   const TemporaryFolder folder;
-  const Result<BytePairEncoding> none = BytePairEncoding::load(folder.path());
+  const Result<BytePairEncoding> none = BytePairEncoding::load(disk(), folder.path());
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ErrorCode::kNotFound);
   EXPECT_NE(none.error().message.find("neither vocab.json nor encoder.json nor tokenizer.json"), std::string::npos);
   folder.write("encoder.json", vocabulary_text(vocabulary_of({})));
-  const Result<BytePairEncoding> half = BytePairEncoding::load(folder.path());
+  const Result<BytePairEncoding> half = BytePairEncoding::load(disk(), folder.path());
   ASSERT_FALSE(half.ok());
   EXPECT_NE(half.error().message.find("neither merges.txt nor vocab.bpe"), std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner/models/jit/data/text_files.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -69,7 +70,7 @@ TEST(TextFiles, give_each_line_once_however_it_lies_in_the_pieces) {
     file += lines.back() + (i % 2 == 0 ? "\n" : "\r\n");
   }
   folder.write("lines.txt", file);
-  const TextFiles texts = *TextFiles::find(folder.path(), [] {});
+  const TextFiles texts = *TextFiles::find(disk(), folder.path(), [] {});
   EXPECT_GT(texts.size(), 10);
   EXPECT_EQ(all_texts(texts), lines);
 }
@@ -94,7 +95,7 @@ TEST(TextFiles, give_each_record_of_a_list_once_in_small_pieces) {
     }
   }
   folder.write("list.json", file + "\n] \n");
-  const TextFiles texts = *TextFiles::find(folder.file("list.json"), [] {});
+  const TextFiles texts = *TextFiles::find(disk(), folder.file("list.json"), [] {});
   EXPECT_GT(texts.size(), 5);
   EXPECT_LT(texts.read(1)->size(), 150U);
   EXPECT_EQ(all_texts(texts), records);
@@ -113,18 +114,19 @@ TEST(TextFiles, read_one_json_text_in_each_line) {
   for (const char* name : {"lines.json", "lines.jsonl", "lines.NDJSON"}) {
     for (const char* mark : {"", "\xEF\xBB\xBF"}) {
       const std::string path = folder.write(name, mark + lines);
-      const Result<TextFiles> texts = TextFiles::find(path, [] {});
+      const Result<TextFiles> texts = TextFiles::find(disk(), path, [] {});
       ASSERT_TRUE(texts.ok()) << texts.error().message;
       EXPECT_GT(texts->size(), 1) << "a large file is read in pieces";
       EXPECT_EQ(all_texts(*texts), expected) << name;
     }
   }
   const std::string bad = folder.write("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
-  EXPECT_THAT(TextFiles::find(bad, [] {})->read(0).error().message, HasSubstr("the line {\"text\": is no JSON"));
+  EXPECT_THAT(TextFiles::find(disk(), bad, [] {})->read(0).error().message,
+              HasSubstr("the line {\"text\": is no JSON"));
   const std::string other = folder.write("other.jsonl", "{\"words\": \"a\"}\n");
-  EXPECT_THAT(TextFiles::find(other, [] {})->read(0).error().message, HasSubstr("is no text: expected"));
+  EXPECT_THAT(TextFiles::find(disk(), other, [] {})->read(0).error().message, HasSubstr("is no text: expected"));
   const std::string pretty = folder.write("pretty.json", "{\n  \"text\": \"one\"\n}\n");
-  EXPECT_EQ(all_texts(*TextFiles::find(pretty, [] {})), std::vector<std::string>{"one"});
+  EXPECT_EQ(all_texts(*TextFiles::find(disk(), pretty, [] {})), std::vector<std::string>{"one"});
 }
 
 TEST(TextFiles, name_the_record_of_a_long_list_that_is_no_text) {
@@ -132,7 +134,7 @@ TEST(TextFiles, name_the_record_of_a_long_list_that_is_no_text) {
   std::string file = "[";
   for (int i = 1; i <= 900; ++i) file += i == 777 ? R"({"title": 5}, )" : R"("a text of some length", )";
   folder.write("list.json", file + R"("the end"])");
-  const TextFiles texts = *TextFiles::find(folder.path(), [] {});
+  const TextFiles texts = *TextFiles::find(disk(), folder.path(), [] {});
   int64_t broken = 0;
   for (int64_t piece = 0; piece < texts.size(); ++piece) {
     const auto read = texts.read(piece);
@@ -149,7 +151,7 @@ TEST(TextFiles, say_what_is_wrong_with_a_long_file_that_is_no_list) {
                                   "[" + list + R"(, "b"])", "[" + list + R"("b)", "[" + list + "}"}) {
     const TemporaryFolder folder;
     folder.write("list.json", file);
-    const TextFiles texts = *TextFiles::find(folder.path(), [] {});
+    const TextFiles texts = *TextFiles::find(disk(), folder.path(), [] {});
     ASSERT_EQ(texts.size(), 1) << file;
     const auto read = texts.read(0);
     ASSERT_FALSE(read.ok()) << file;
@@ -160,7 +162,7 @@ TEST(TextFiles, say_what_is_wrong_with_a_long_file_that_is_no_list) {
 TEST(TextFiles, a_line_without_an_end_is_refused_when_it_is_too_long) {
   const TemporaryFolder folder;
   folder.write("dump.txt", std::string((size_t{16} << 20) + 100, 'x'));
-  const TextFiles texts = *TextFiles::find(folder.path(), [] {});
+  const TextFiles texts = *TextFiles::find(disk(), folder.path(), [] {});
   const auto read = texts.read(0);
   ASSERT_FALSE(read.ok());
   EXPECT_NE(read.error().message.find("a line of more than 16 MiB"), std::string::npos);

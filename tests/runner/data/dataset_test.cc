@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 Dataset generated() {
-  Result<Dataset> dataset = load_dataset("generated", "/no/such/folder", {});
+  Result<Dataset> dataset = load_dataset(disk(), "generated", "/no/such/folder", {});
   EXPECT_TRUE(dataset.ok()) << dataset.error().message;
   return std::move(dataset).value();
 }
@@ -75,12 +76,12 @@ class AutoDataset : public ::testing::Test {
     return temporary_.write(name, text);
   }
   [[nodiscard]] std::string chosen() const {
-    const Result<DatasetChoice> choice = choose_dataset(folder_);
+    const Result<DatasetChoice> choice = choose_dataset(disk(), folder_);
     EXPECT_TRUE(choice.ok()) << choice.error().message;
     return choice.ok() ? choice->dataset : "";
   }
   [[nodiscard]] Error refusal() const {
-    const Result<DatasetChoice> choice = choose_dataset(folder_);
+    const Result<DatasetChoice> choice = choose_dataset(disk(), folder_);
     EXPECT_FALSE(choice.ok()) << choice->dataset;
     return choice.ok() ? Error{} : choice.error();
   }
@@ -91,7 +92,7 @@ class AutoDataset : public ::testing::Test {
 
 TEST_F(AutoDataset, is_the_generated_one_where_there_is_none) {
   for (const std::string& folder : {folder_, folder_ + "/", folder_ + "/missing"}) {
-    const Result<DatasetChoice> choice = choose_dataset(folder);
+    const Result<DatasetChoice> choice = choose_dataset(disk(), folder);
     ASSERT_TRUE(choice.ok()) << choice.error().message;
     EXPECT_EQ(choice->dataset, "generated");
     EXPECT_THAT(choice->remark, HasSubstr("no data set in " + folder_));
@@ -99,7 +100,7 @@ TEST_F(AutoDataset, is_the_generated_one_where_there_is_none) {
     EXPECT_THAT(choice->remark, HasSubstr("docker run -v \"$PWD/data:" + folder_));
     EXPECT_THAT(choice->remark, HasSubstr("TrainJob"));
   }
-  EXPECT_THAT(choose_dataset("./no-such-folder")->remark, Not(HasSubstr("docker")));
+  EXPECT_THAT(choose_dataset(disk(), "./no-such-folder")->remark, Not(HasSubstr("docker")));
 }
 
 TEST_F(AutoDataset, does_not_count_what_a_volume_brings_along) {
@@ -113,7 +114,7 @@ TEST_F(AutoDataset, is_the_only_one_there_in_each_form) {
                            "five/ratings.csv", "six/u.data", "seven.txt.gz"}) {
     const std::string path = write(name);
     EXPECT_EQ(chosen(), path);
-    EXPECT_TRUE(load_dataset(chosen(), folder_, {.min_count = 0}).ok());
+    EXPECT_TRUE(load_dataset(disk(), chosen(), folder_, {.min_count = 0}).ok());
     std::filesystem::remove_all(std::filesystem::path(path).parent_path() == folder_
                                     ? std::filesystem::path(path)
                                     : std::filesystem::path(path).parent_path());
@@ -132,7 +133,7 @@ TEST_F(AutoDataset, is_not_what_only_has_the_name_of_one) {
 TEST_F(AutoDataset, is_the_only_candidate_even_when_it_cannot_be_read) {
   const std::string path = write("ratings.txt", "\x1F\x8B packed");
   EXPECT_EQ(chosen(), path);
-  EXPECT_THAT(load_dataset(path, folder_, {}).error().message, HasSubstr("compressed with gzip and damaged"));
+  EXPECT_THAT(load_dataset(disk(), path, folder_, {}).error().message, HasSubstr("compressed with gzip and damaged"));
 }
 
 TEST_F(AutoDataset, is_refused_where_there_are_several) {
@@ -155,7 +156,7 @@ TEST_F(AutoDataset, is_refused_where_there_is_something_else) {
 
 TEST_F(AutoDataset, is_refused_where_nobody_can_look) {
   const std::string file = write("data.inter");
-  EXPECT_THAT(choose_dataset(file).error().message, HasSubstr("is a file"));
+  EXPECT_THAT(choose_dataset(disk(), file).error().message, HasSubstr("is a file"));
   constexpr uid_t kNobody = 65534;
   ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);
   const uid_t self = ::geteuid();

@@ -11,6 +11,7 @@
 
 #include "runner/base/sha256.h"
 #include "tests/runner/data/image_bytes.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -52,7 +53,7 @@ std::string with(std::string bytes, size_t at, T value) {
 
 TEST(ImageCache, holds_what_was_put_into_it) {
   const TemporaryFolder folder;
-  const Result<ImageCache> cache = ImageCache::open(folder.write("a.cache", cache_bytes()));
+  const Result<ImageCache> cache = ImageCache::open(disk(), folder.write("a.cache", cache_bytes()));
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   EXPECT_EQ(cache->size(), 2);
   EXPECT_EQ(cache->side(), kSide);
@@ -116,9 +117,9 @@ TEST(ImageCache, cut_off_anywhere_it_is_refused) {
     EXPECT_THAT(cache.error().message, HasSubstr("test.cache"));
   }
   const TemporaryFolder folder;
-  EXPECT_FALSE(ImageCache::open(folder.write("empty.cache", "")).ok());
-  EXPECT_FALSE(ImageCache::open(folder.path()).ok());
-  EXPECT_EQ(ImageCache::open(folder.file("absent")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(ImageCache::open(disk(), folder.write("empty.cache", "")).ok());
+  EXPECT_FALSE(ImageCache::open(disk(), folder.path()).ok());
+  EXPECT_EQ(ImageCache::open(disk(), folder.file("absent")).error().code, ErrorCode::kNotFound);
 }
 
 TEST(ImageCache, a_changed_byte_is_found_before_it_is_used) {

@@ -11,6 +11,7 @@
 #include "runner/data/dataset.h"
 #include "runner/data/synthetic.h"
 #include "runner/formats/zip_archive.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -500,7 +501,7 @@ TEST_F(Files, that_are_missing_are_named_with_the_places_tried) {
   for (const char* place : {"/nowhere.txt", "/nowhere.inter", "/nowhere/ratings.dat"}) {
     EXPECT_THAT(missing.error().message, HasSubstr(folder_ + place));
   }
-  const Result<Dataset> unread = read_interactions(folder_ + "/nowhere.txt", {});
+  const Result<Dataset> unread = read_interactions(disk(), folder_ + "/nowhere.txt", {});
   ASSERT_FALSE(unread.ok());
   EXPECT_EQ(unread.error().code, ErrorCode::kNotFound);
 }
@@ -528,34 +529,37 @@ TEST_F(Files, are_read_from_zips_of_movielens_and_recbole) {
               {"recbole.zip", {{"some.inter", inter}}}};
   for (const auto& zip : zips) {
     const std::string path = write(zip.name, zip_of(zip.entries));
-    const Result<Dataset> dataset = read_interactions(path, kKeepAll);
+    const Result<Dataset> dataset = read_interactions(disk(), path, kKeepAll);
     ASSERT_TRUE(dataset.ok()) << dataset.error().message;
     EXPECT_THAT(items_of(*dataset, 1), ElementsAre(2, 1)) << zip.name;
-    EXPECT_TRUE(has_known_format(path));
+    EXPECT_TRUE(has_known_format(disk(), path));
   }
   EXPECT_EQ(resolve("ml-20m"), folder_ + "/ml-20m.zip");
   const std::string other = write("other.zip", zip_of({{"a.txt", "1 2\n"}, {"b.txt", "1 2\n"}}));
-  EXPECT_THAT(read_interactions(other, {}).error().message, HasSubstr("other.zip holds a.txt, b.txt: expected one of"));
-  EXPECT_FALSE(has_known_format(other));
-  EXPECT_FALSE(has_known_format(write("cut.zip", "PK\x03\x04junk")));
+  EXPECT_THAT(read_interactions(disk(), other, {}).error().message,
+              HasSubstr("other.zip holds a.txt, b.txt: expected one of"));
+  EXPECT_FALSE(has_known_format(disk(), other));
+  EXPECT_FALSE(has_known_format(disk(), write("cut.zip", "PK\x03\x04junk")));
 }
 
 TEST_F(Files, are_opened_whatever_their_encoding) {
   const std::string path =
       write("marked.inter", "\xEF\xBB\xBFuser_id:token\titem_id:token\r1\tAm\xE9lie\r2\tAm\xC3\xA9lie\r");
-  const Result<Dataset> dataset = read_interactions(path, kKeepAll);
+  const Result<Dataset> dataset = read_interactions(disk(), path, kKeepAll);
   ASSERT_TRUE(dataset.ok()) << dataset.error().message;
   EXPECT_EQ(dataset->interactions.num_items, 1);
   EXPECT_EQ(dataset->report.encoding, "line 2 is not UTF-8, read as Windows-1252");
-  EXPECT_THAT(read_interactions(write("page.txt", "<!DOCTYPE html>"), {}).error().message, HasSubstr("is a web page"));
-  EXPECT_THAT(read_interactions(write("packed.txt", "\x1F\x8B\x08junk"), {}).error().message, HasSubstr("gzip"));
+  EXPECT_THAT(read_interactions(disk(), write("page.txt", "<!DOCTYPE html>"), {}).error().message,
+              HasSubstr("is a web page"));
+  EXPECT_THAT(read_interactions(disk(), write("packed.txt", "\x1F\x8B\x08junk"), {}).error().message,
+              HasSubstr("gzip"));
 }
 
 TEST_F(Files, that_are_no_files_are_refused) {
-  EXPECT_THAT(read_interactions(folder_, {}).error().message, HasSubstr("not a regular file"));
+  EXPECT_THAT(read_interactions(disk(), folder_, {}).error().message, HasSubstr("not a regular file"));
   const std::string pipe = folder_ + "/pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(read_interactions(pipe, {}).error().message, HasSubstr("not a regular file"));
+  EXPECT_THAT(read_interactions(disk(), pipe, {}).error().message, HasSubstr("not a regular file"));
 }
 
 TEST_F(Files, without_permission_are_refused_with_the_reason) {
@@ -566,17 +570,17 @@ TEST_F(Files, without_permission_are_refused_with_the_reason) {
   if (self == 0) {  // root reads everything
     ASSERT_EQ(::seteuid(kNobody), 0);
   }
-  const Result<Dataset> dataset = read_interactions(path, {});
+  const Result<Dataset> dataset = read_interactions(disk(), path, {});
   ASSERT_EQ(::seteuid(self), 0);
   ASSERT_FALSE(dataset.ok());
-  EXPECT_EQ(dataset.error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(dataset.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(dataset.error().message, HasSubstr("Permission denied"));
 }
 
 TEST_F(Files, are_read_through_symbolic_links) {
   write("real.txt");
   std::filesystem::create_symlink("real.txt", folder_ + "/link.txt");
-  EXPECT_TRUE(read_interactions(resolve("link"), {}).ok());
+  EXPECT_TRUE(read_interactions(disk(), resolve("link"), {}).ok());
 }
 
 // A million lines, the size of MovieLens-1M. The bound is far above the normal time (see the report of a run) so that
@@ -587,7 +591,7 @@ TEST_F(Files, of_a_million_lines_take_a_moment) {
       write("large.txt", synthetic_ratings({.users = 6000, .items = 3700, .events_min = 140, .events_max = 190}));
   const std::clock_t start = std::clock();
   int signs = 0;
-  const Result<Dataset> dataset = read_interactions(path, {}, [&signs] { ++signs; });
+  const Result<Dataset> dataset = read_interactions(disk(), path, {}, [&signs] { ++signs; });
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(dataset.ok()) << dataset.error().message;
   EXPECT_GT(dataset->report.lines, 900'000);

@@ -9,6 +9,7 @@
 
 #include "runner/models/protein/data/structure_file.h"
 #include "tests/runner/data/pdb_text.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -35,7 +36,7 @@ Result<StructureCache> opened(std::string bytes) {
 
 TEST(StructureCache, holds_what_was_put_into_it) {
   const TemporaryFolder folder;
-  const Result<StructureCache> cache = StructureCache::open(folder.write("a.cache", cache_bytes()));
+  const Result<StructureCache> cache = StructureCache::open(disk(), folder.write("a.cache", cache_bytes()));
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   ASSERT_EQ(cache->size(), 2);
   EXPECT_EQ(cache->length(0), 5);
@@ -85,9 +86,9 @@ TEST(StructureCache, cut_off_anywhere_it_is_refused) {
     EXPECT_THAT(cache.error().message, HasSubstr("test.cache"));
   }
   const TemporaryFolder folder;
-  EXPECT_FALSE(StructureCache::open(folder.write("empty.cache", "")).ok());
-  EXPECT_FALSE(StructureCache::open(folder.path()).ok());
-  EXPECT_EQ(StructureCache::open(folder.file("absent")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(StructureCache::open(disk(), folder.write("empty.cache", "")).ok());
+  EXPECT_FALSE(StructureCache::open(disk(), folder.path()).ok());
+  EXPECT_EQ(StructureCache::open(disk(), folder.file("absent")).error().code, ErrorCode::kNotFound);
 }
 
 TEST(StructureCache, a_changed_byte_is_found_before_it_is_used) {

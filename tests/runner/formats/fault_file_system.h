@@ -70,6 +70,9 @@ class FaultFileSystem final : public FileSystem {
     return change<Result<size_t>>("write", "", [&] { return below_.write(file, data, is_torn ? bytes / 2 : bytes); });
   }
   Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
+  Result<size_t> read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) override {
+    return below_.read_at(file, offset, data, bytes);
+  }
   Status fsync(FileHandle file) override {
     return change<Status>("fsync", "", [&] { return below_.fsync(file); });
   }
@@ -177,6 +180,29 @@ class SmallVolume final : public ForwardingFileSystem {
  private:
   std::string root_;
   uint64_t bytes_max_;
+};
+
+// Files can be opened, and reading one fails after its first bytes, as on a volume that loses its server meanwhile.
+class LostWhileReading final : public ForwardingFileSystem {
+ public:
+  LostWhileReading(FileSystem& below, size_t bytes_left) : ForwardingFileSystem(below), bytes_left_(bytes_left) {}
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override {
+    if (bytes_left_ == 0) return lost();
+    return counted(ForwardingFileSystem::read(file, data, std::min(bytes, bytes_left_)));
+  }
+  Result<size_t> read_at(FileHandle file, uint64_t offset, void* data, size_t bytes) override {
+    if (bytes_left_ == 0) return lost();
+    return counted(ForwardingFileSystem::read_at(file, offset, data, std::min(bytes, bytes_left_)));
+  }
+
+ private:
+  static Error lost() { return error_of_errno(EIO, "read", "file descriptor 5"); }
+  Result<size_t> counted(Result<size_t> got) {
+    if (got.ok()) bytes_left_ -= *got;
+    return got;
+  }
+
+  size_t bytes_left_;
 };
 
 // Lets `writes_left` files be opened for writing; then the disk is full.

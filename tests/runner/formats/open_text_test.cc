@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -148,29 +149,31 @@ TEST(OpenText, names_what_is_no_text) {
 TEST(OpenText, reads_files_and_names_those_that_it_cannot_read) {
   const TemporaryFolder folder;
   int signs = 0;
-  const Result<OpenedText> opened = open_text(folder.write("a.txt", "1 2\n"), kBytesMax, [&] { ++signs; });
+  const Result<OpenedText> opened = open_text(disk(), folder.write("a.txt", "1 2\n"), kBytesMax, [&] { ++signs; });
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   EXPECT_EQ(opened->text, "1 2\n");
   EXPECT_EQ(signs, 1);
-  EXPECT_EQ(open_text(folder.file("none"), kBytesMax).error().code, ErrorCode::kNotFound);
-  EXPECT_THAT(open_text(folder.path(), kBytesMax).error().message, HasSubstr("it is not a regular file"));
-  EXPECT_THAT(open_text(folder.file("a.txt"), 3).error().message, HasSubstr("it has 4 bytes, at most 3 are read"));
+  EXPECT_EQ(open_text(disk(), folder.file("none"), kBytesMax).error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(open_text(disk(), folder.path(), kBytesMax).error().message, HasSubstr("it is not a regular file"));
+  EXPECT_THAT(open_text(disk(), folder.file("a.txt"), 3).error().message,
+              HasSubstr("a.txt has 4 bytes; at most 3 are read"));
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(open_text(pipe, kBytesMax).error().message, HasSubstr("it is not a regular file"));
+  EXPECT_THAT(open_text(disk(), pipe, kBytesMax).error().message, HasSubstr("it is not a regular file"));
 }
 
 TEST(HeadOfText, is_what_can_be_decoded_of_the_first_bytes) {
   const TemporaryFolder folder;
-  EXPECT_EQ(head_of_text(folder.write("a",
+  EXPECT_EQ(head_of_text(disk(),
+                         folder.write("a",
                                       "\xEF\xBB\xBF"
                                       "1 2\r3 4\r"),
                          8),
             "1 2\n3")
       << "cut";
-  EXPECT_EQ(head_of_text(folder.write("b", gzip(std::string(100'000, 'x'))), 64), std::string(64, 'x'));
-  EXPECT_EQ(head_of_text(folder.write("c", "PK\x03\x04"), 64), "");
-  EXPECT_EQ(head_of_text(folder.file("none"), 64), "");
+  EXPECT_EQ(head_of_text(disk(), folder.write("b", gzip(std::string(100'000, 'x'))), 64), std::string(64, 'x'));
+  EXPECT_EQ(head_of_text(disk(), folder.write("c", "PK\x03\x04"), 64), "");
+  EXPECT_EQ(head_of_text(disk(), folder.file("none"), 64), "");
 }
 
 }  // namespace

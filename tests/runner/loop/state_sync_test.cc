@@ -25,6 +25,7 @@
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -170,7 +171,7 @@ TEST(StateSync, of_weights_that_are_never_trained_nothing_is_sent) {
   const Result<RunConfig> config = parse_run_config(
       {"gpt2rec", "--data_path", "generated", "--gpt2_config", "2x256", "--use_cache", "false"}, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
-  const WorkloadOrFailure made = make_gpt2rec(*config, at::kCPU, [](int64_t, int64_t) {});
+  const WorkloadOrFailure made = make_gpt2rec(disk(), *config, at::kCPU, [](int64_t, int64_t) {});
   ASSERT_TRUE(std::holds_alternative<std::unique_ptr<Workload>>(made));
   Workload& workload = *std::get<std::unique_ptr<Workload>>(made);
   workload.initialize(1);

@@ -17,6 +17,7 @@
 #include "runner/models/gpt2rec/data/generated_movies.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 #include "runner/models/workload_flags.h"
+#include "tests/support/disk.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +38,8 @@ RunConfig gpt2rec_config(std::vector<std::string> more = {}) {
 std::unique_ptr<Gpt2recWorkload> gpt2rec_workload(const std::vector<std::string>& more = {}, int64_t phase = 0) {
   const RunConfig config = gpt2rec_config(more);
   std::unique_ptr<TextEncoder> encoder =
-      std::move(TextEncoder::make(text_encoder_options(options_of<Gpt2recOptions>(config)), at::Device(at::kCPU)))
+      std::move(
+          TextEncoder::make(disk(), text_encoder_options(options_of<Gpt2recOptions>(config)), at::Device(at::kCPU)))
           .value();
   std::unique_ptr<Gpt2recWorkload> workload =
       std::move(Gpt2recWorkload::create(config, generated_movies(), std::move(encoder), at::Device(at::kCPU))).value();
@@ -353,7 +355,7 @@ TEST(Gpt2recFlags, the_guides_words_and_the_two_phases_are_understood) {
   ASSERT_EQ(recommender_phases(guide).size(), 1U);
   EXPECT_TRUE(recommender_phases(guide)[0].is_cached);
   const Result<SettledRun> settled =
-      settled_run(guide, {"gpt2rec", "--data_path", "generated", "--device", "cuda"}, all_workload_flags());
+      settled_run(disk(), guide, {"gpt2rec", "--data_path", "generated", "--device", "cuda"}, all_workload_flags());
   EXPECT_EQ(settled->config.launch.device, DeviceChoice::kAuto);
   EXPECT_THAT(settled->remark, HasSubstr("--device cuda means auto here"));
 

@@ -9,6 +9,7 @@
 
 #include "runner/formats/zip_archive.h"
 #include "runner/models/gpt2rec/data/generated_movies.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -28,13 +29,13 @@ std::string folder_1m(const TemporaryFolder& folder) {
 }
 
 std::string error_of(const std::string& path) {
-  const Result<RatingData> data = load_rating_data(path);
+  const Result<RatingData> data = load_rating_data(disk(), path);
   return data.ok() ? "" : data.error().message;
 }
 
 TEST(MovieLens, reads_the_three_files_of_1m_with_latin1_titles) {
   const TemporaryFolder folder;
-  const Result<RatingData> data = load_rating_data(folder_1m(folder));
+  const Result<RatingData> data = load_rating_data(disk(), folder_1m(folder));
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data->form, "MovieLens-1M");
   ASSERT_EQ(data->ratings.size(), 3U);
@@ -48,14 +49,14 @@ TEST(MovieLens, reads_the_three_files_of_1m_with_latin1_titles) {
   EXPECT_EQ(film_text(data->films[1]), "Movie: Toy Story (1995). Genres: Animation, Children's, Comedy.");
   EXPECT_EQ(film_text(data->films[3]), "Movie: Caf\xC3\xA9 :: Noir (1994). Genres: Drama.");
   EXPECT_EQ(film_text(data->films[2]), "Movie: Unknown. Genres: Unknown.");
-  EXPECT_TRUE(load_rating_data(folder.file("ratings.dat")).ok());
+  EXPECT_TRUE(load_rating_data(disk(), folder.file("ratings.dat")).ok());
 }
 
 TEST(MovieLens, keeps_titles_that_are_utf8_already) {
   const TemporaryFolder folder;
   folder_1m(folder);
   folder.write("movies.dat", "1::Am\xC3\xA9lie (2001)::Comedy\n3::A (1990)::Drama\n");
-  EXPECT_EQ(load_rating_data(folder.path())->films[1].title, "Am\xC3\xA9lie (2001)");
+  EXPECT_EQ(load_rating_data(disk(), folder.path())->films[1].title, "Am\xC3\xA9lie (2001)");
 }
 
 TEST(MovieLens, reads_100k_in_its_own_form_and_in_recboles_with_the_same_texts) {
@@ -68,11 +69,11 @@ TEST(MovieLens, reads_100k_in_its_own_form_and_in_recboles_with_the_same_texts) 
   // The line of film 2 has one field more than it may have.
   EXPECT_THAT(error_of(own.path()), HasSubstr("u.item:2: it has 25 fields"));
   own.write("u.item", "1|Toy Story (1995)|01-Jan-1995||http://x|0|0|0|1|1|1|0|0|0|0|0|0|0|0|0|0|0|0|0\n");
-  const Result<RatingData> first = load_rating_data(own.path());
+  const Result<RatingData> first = load_rating_data(disk(), own.path());
   ASSERT_TRUE(first.ok()) << first.error().message;
   EXPECT_EQ(first->form, "MovieLens-100K");
   for (const char* const name : {"u.data", "u.user", "u.item"}) {
-    const Result<RatingData> by_file = load_rating_data(own.file(name));
+    const Result<RatingData> by_file = load_rating_data(disk(), own.file(name));
     ASSERT_TRUE(by_file.ok()) << by_file.error().message;
     EXPECT_EQ(by_file->form, "MovieLens-100K") << name;
   }
@@ -89,7 +90,7 @@ TEST(MovieLens, reads_100k_in_its_own_form_and_in_recboles_with_the_same_texts) 
                 "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\t1\t5\t874965758\n"
                 "2\t1\t4\t888550871\n");
   for (const char* const name : {"", "ml-100k.inter", "ml-100k.item"}) {
-    const Result<RatingData> second = load_rating_data(recbole.file(name));
+    const Result<RatingData> second = load_rating_data(disk(), recbole.file(name));
     ASSERT_TRUE(second.ok()) << second.error().message;
     EXPECT_EQ(second->ratings.size(), 2U);
     EXPECT_EQ(user_text(second->users[2]), user_text(first->users[2]));
@@ -106,7 +107,7 @@ TEST(MovieLens, keeps_what_recbole_has_in_place_of_a_year) {
                "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
                "1412\tLand Before Time III (1995)\tV\tAnimation Children's\n2\tNo Year\t\tDrama\n");
   folder.write("ml.inter", "user_id:token\titem_id:token\n1\t1412\n1\t2\n");
-  const Result<RatingData> data = load_rating_data(folder.path());
+  const Result<RatingData> data = load_rating_data(disk(), folder.path());
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data->films[1412].title, "Land Before Time III (1995) (V)") << "as MovieLens' own u.item has it";
   EXPECT_EQ(data->films[2].title, "No Year");
@@ -117,7 +118,7 @@ TEST(MovieLens, reads_only_the_lines_that_are_not_utf8_as_windows_1252) {
   const TemporaryFolder folder;
   folder_1m(folder);
   folder.write("movies.dat", "1::Caf\xC3\xA9 Noir (1981)::Drama\n3::Schindler\x92s List (1993)::Drama|War\n");
-  const Result<RatingData> data = load_rating_data(folder.path());
+  const Result<RatingData> data = load_rating_data(disk(), folder.path());
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data->films[1].title, "Caf\xC3\xA9 Noir (1981)");
   EXPECT_EQ(data->films[3].title, "Schindler\xE2\x80\x99s List (1993)");
@@ -131,7 +132,7 @@ TEST(MovieLens, skips_a_byte_order_mark_in_each_file) {
   folder.write("users.dat", mark + kUsers1m);
   folder.write("movies.dat", mark + kMovies1m);
   folder.write("ratings.dat", mark + kRatings1m);
-  const Result<RatingData> data = load_rating_data(folder.path());
+  const Result<RatingData> data = load_rating_data(disk(), folder.path());
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data->ratings.size(), 3U);
 }
@@ -141,7 +142,7 @@ TEST(MovieLens, keeps_one_rating_of_a_film_by_the_same_user_and_counts_the_other
   folder_1m(folder);
   folder.write("ratings.dat", "1::1::5::1\n2::3::3::2\n1::1::2::9\n1::3::4::3\n2::3::1::7\n1::1::1::10\n");
   const Result<RatingData> data = load_rating_data(
-      folder.path(), [] {}, 2);
+      disk(), folder.path(), [] {}, 2);
   ASSERT_TRUE(data.ok()) << data.error().message;
   ASSERT_EQ(data->ratings.size(), 3U);
   EXPECT_EQ(data->ratings[2].item, 3);
@@ -157,7 +158,7 @@ TEST(MovieLens, reads_the_csv_files_of_20m_and_later_in_which_nothing_describes_
                "movieId,title,genres\n1,Toy Story (1995),Animation|Comedy\r\n"
                "2,\"American President, The (1995)\",(no genres listed)\n3,\"\"\"Great\"\" Cats\",Musical\n");
   folder.write("ratings.csv", "userId,movieId,rating,timestamp\n7,1,3.5,1256677221\n7,3,3.5,1256677486\n9,2,1.0,1\n");
-  const Result<RatingData> data = load_rating_data(folder.path());
+  const Result<RatingData> data = load_rating_data(disk(), folder.path());
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data->ratings.size(), 3U);
   EXPECT_EQ(film_text(data->films[1]), "Movie: Toy Story (1995). Genres: Animation, Comedy.");
@@ -176,7 +177,7 @@ TEST(MovieLens, reads_10m_whose_users_have_no_file) {
   const TemporaryFolder folder;
   folder.write("movies.dat", "1::Toy Story (1995)::Comedy\n");
   folder.write("ratings.dat", "1::1::3.5::838985046\n2::1::5::838983525\n");
-  const Result<RatingData> data = load_rating_data(folder.path());
+  const Result<RatingData> data = load_rating_data(disk(), folder.path());
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data->form, "MovieLens-10M");
   EXPECT_EQ(user_text(data->users[2]), "User profile: Gender is Unknown, Age group is Unknown, Occupation is Unknown.");
@@ -198,7 +199,7 @@ TEST(MovieLens, reads_zip_archives_as_they_are) {
   const TemporaryFolder folder;
   const std::string path = folder.write("ml-1m.zip", bytes);
   for (const std::string& given : {path, folder.file("ml-1m")}) {
-    const Result<RatingData> data = load_rating_data(given);
+    const Result<RatingData> data = load_rating_data(disk(), given);
     ASSERT_TRUE(data.ok()) << data.error().message;
     EXPECT_EQ(data->form, "MovieLens-1M");
     EXPECT_EQ(data->path, path);
@@ -210,7 +211,7 @@ TEST(MovieLens, an_empty_title_is_an_unknown_one) {
   const TemporaryFolder folder;
   folder_1m(folder);
   folder.write("movies.dat", "1::::\n3::A::Drama\n");
-  EXPECT_EQ(film_text(load_rating_data(folder.path())->films[1]), "Movie: Unknown. Genres: Unknown.");
+  EXPECT_EQ(film_text(load_rating_data(disk(), folder.path())->films[1]), "Movie: Unknown. Genres: Unknown.");
 }
 
 TEST(MovieLens, every_bad_line_is_named_with_its_file_and_number) {

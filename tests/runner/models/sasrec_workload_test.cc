@@ -12,6 +12,7 @@
 #include "runner/models/registry.h"
 #include "runner/models/workload_flags.h"
 #include "tests/runner/models/sasrec_fixture.h"
+#include "tests/support/disk.h"
 
 namespace lockstep {
 namespace {
@@ -254,16 +255,17 @@ TEST(SasrecWorkload, learning_rates_in_file_names_are_written_as_python_does) {
 TEST(Registry, a_data_set_that_is_missing_ends_the_worker_as_such) {
   RunConfig config = small_config();
   options_of<SasrecOptions>(config).dataset = "no-such-data-set";
-  const auto missing = own_workloads().front().make(config, at::Device(at::kCPU), [](int64_t, int64_t) {});
+  const auto missing = own_workloads(disk()).front().make(config, at::Device(at::kCPU), [](int64_t, int64_t) {});
   ASSERT_TRUE(std::holds_alternative<Failure>(missing));
   EXPECT_EQ(std::get<Failure>(missing).code, ExitCode::kData);
 }
 
 TEST(Registry, the_command_line_has_the_same_workloads_and_each_has_all_its_parts) {
   const WorkloadList& flags = all_workload_flags();
-  ASSERT_EQ(own_workloads().size(), flags.size());
+  const std::vector<PluginWorkload> all = own_workloads(disk());
+  ASSERT_EQ(all.size(), flags.size());
   for (size_t i = 0; i < flags.size(); ++i) {
-    const PluginWorkload& own = own_workloads()[i];
+    const PluginWorkload& own = all[i];
     EXPECT_EQ(own.flags.name, flags[i].name);
     EXPECT_TRUE(own.make) << own.flags.name;
     EXPECT_TRUE(own.run_task || own.flags.tasks.empty()) << own.flags.name;

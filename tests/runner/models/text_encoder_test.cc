@@ -15,6 +15,7 @@
 #include "runner/layers/initial_values.h"
 #include "runner/models/gpt2rec/gpt2_files.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ const at::Device kCpu(at::kCPU);
 
 std::unique_ptr<TextEncoder> made(TextEncoderOptions options = {}) {
   if (!options.size && options.gpt2_folder.empty()) options.size = Gpt2Size{.num_layers = kLayers, .width = kWidth};
-  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(options, kCpu);
+  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(disk(), options, kCpu);
   EXPECT_TRUE(encoder.ok()) << encoder.error().message;
   (*encoder)->initialize(/*seed=*/7);
   return std::move(*encoder);
@@ -267,7 +268,7 @@ class Gpt2Folder : public testing::Test {
   [[nodiscard]] TextEncoderOptions options() const { return {.gpt2_folder = folder_.path()}; }
 
   [[nodiscard]] std::string refusal(const TextEncoderOptions& options) const {
-    const Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(options, kCpu);
+    const Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(disk(), options, kCpu);
     return encoder.ok() ? "none" : encoder.error().message;
   }
   [[nodiscard]] std::string refusal() const { return refusal(options()); }
@@ -431,7 +432,7 @@ TEST_F(Gpt2Folder, has_a_place_for_a_token_that_ends_texts_outside_the_vocabular
 
 TEST(TextEncoder, refuses_sizes_that_cannot_be) {
   const auto refusal = [](const TextEncoderOptions& options) {
-    const Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(options, kCpu);
+    const Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(disk(), options, kCpu);
     return encoder.ok() ? std::string("none") : encoder.error().message;
   };
   EXPECT_SAYS(refusal({.size = Gpt2Size{.num_layers = 2, .width = 100}}), "--gpt2_config 2x100: expected at least");

@@ -8,6 +8,7 @@
 #include "runner/base/environment.h"
 #include "runner/contract/exit_code.h"
 #include "runner/worker/worker.h"
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ Environment of_nccl() {
 TEST(WorkerEnvironment, starts_no_thread_of_c10d_s_for_nccl_and_bounds_its_connects) {
   for (const auto& [name, value] : of_nccl()) unsetenv(name.c_str());
   testing::internal::CaptureStdout();
-  ASSERT_EQ(run_worker({.arguments = {"sasrec", "--help"}, .environment = {}, .host_name = "here"}), 0);
+  ASSERT_EQ(run_worker(disk(), {.arguments = {"sasrec", "--help"}, .environment = {}, .host_name = "here"}), 0);
   testing::internal::GetCapturedStdout();
   const Environment expected{{"NCCL_NVLS_ENABLE", "0"},
                              {"NCCL_SOCKET_RETRY_CNT", "10"},
@@ -50,14 +51,15 @@ TEST(WorkerEnvironment, the_ranks_of_a_node_share_its_cores_and_memory_while_the
   const std::string path = folder.write("gaps.txt", "1 1\n1 2\n1 3\n2 1\n2 40000000\n");
   at::set_num_threads(7);
   testing::internal::CaptureStderr();
-  const int code = run_worker({.arguments = {"sasrec", "--dataset", path, "--hidden_units", "512", "--device", "cpu"},
-                               .environment = {{"RANK", "0"},
-                                               {"WORLD_SIZE", "4096"},
-                                               {"LOCAL_RANK", "0"},
-                                               {"LOCAL_WORLD_SIZE", "4096"},
-                                               {"MASTER_ADDR", "127.0.0.1"},
-                                               {"MASTER_PORT", "1"}},
-                               .host_name = "here"});
+  const int code =
+      run_worker(disk(), {.arguments = {"sasrec", "--dataset", path, "--hidden_units", "512", "--device", "cpu"},
+                          .environment = {{"RANK", "0"},
+                                          {"WORLD_SIZE", "4096"},
+                                          {"LOCAL_RANK", "0"},
+                                          {"LOCAL_WORLD_SIZE", "4096"},
+                                          {"MASTER_ADDR", "127.0.0.1"},
+                                          {"MASTER_PORT", "1"}},
+                          .host_name = "here"});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_EQ(code, static_cast<int>(ExitCode::kData)) << said;
   EXPECT_NE(said.find("(4096 ranks: embedding"), std::string::npos) << said;

@@ -438,13 +438,13 @@ std::string_view occupation_name(int64_t number) {
   return is_known ? kOccupations[static_cast<size_t>(number)] : std::string_view();
 }
 
-Result<RatingData> load_rating_data(const std::string& path, const std::function<void()>& on_progress,
+Result<RatingData> load_rating_data(FileSystem& fs, const std::string& path, const std::function<void()>& on_progress,
                                     size_t names_max) {
   if (path == kGeneratedMovies) return generated_movies();
   std::string place = path;
   std::string chosen;
-  if (!is_folder(path) && !is_file(path) && is_zip_file(path + ".zip")) place += ".zip";
-  if (is_file(place) && !is_zip_file(place)) {
+  if (!is_folder(path) && !is_file(path) && is_zip_file(fs, path + ".zip")) place += ".zip";
+  if (is_file(place) && !is_zip_file(fs, place)) {
     chosen = base_name(path);
     place = parent_path(path);
   }
@@ -453,7 +453,7 @@ Result<RatingData> load_rating_data(const std::string& path, const std::function
                                            "with ratings.dat, users.dat and movies.dat, a zip archive of one, or " +
                                            "generated"};
   }
-  Result<TextFolder> folder = TextFolder::open(place, on_progress);
+  Result<TextFolder> folder = TextFolder::open(fs, place, on_progress);
   if (!folder.ok()) return folder.error().with_context("--data_path");
   TRY_ASSIGN(const Form form, find_form(*folder, chosen, path));
   for (const std::string& file : {form.ratings, form.users, form.films}) {

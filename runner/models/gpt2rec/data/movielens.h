@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -70,6 +71,6 @@ inline constexpr std::string_view kGeneratedMovies = "generated";
 // Errors: kNotFound (no such path, or a file is missing); kInvalid (a malformed line, a rating of a user or film that
 // no line describes, a file without lines). Each names the file, the line, what was found and what was expected.
 Result<RatingData> load_rating_data(
-    const std::string& path, const std::function<void()>& on_progress = [] {}, size_t names_max = 3);
+    FileSystem& fs, const std::string& path, const std::function<void()>& on_progress = [] {}, size_t names_max = 3);
 
 }  // namespace lockstep

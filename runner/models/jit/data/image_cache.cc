@@ -127,10 +127,10 @@ Status write_image_cache(const std::vector<const ImageCache*>& parts, const Byte
   return sink(frame.trailer.data(), frame.trailer.size());
 }
 
-Result<ImageCache> ImageCache::open(const std::string& path) {
+Result<ImageCache> ImageCache::open(FileSystem& fs, const std::string& path) {
   ImageCache cache;
   cache.what_ = path;
-  TRY_ASSIGN(cache.file_, map_cache_file(path));
+  TRY_ASSIGN(cache.file_, map_cache_file(fs, path));
   TRY(cache.check());
   return cache;
 }

@@ -36,7 +36,7 @@ class ImageCache {
  public:
   // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
   // names the file.
-  static Result<ImageCache> open(const std::string& path);
+  static Result<ImageCache> open(FileSystem& fs, const std::string& path);
   // The same from memory; `what` names it in messages.
   static Result<ImageCache> from_bytes(std::shared_ptr<const std::string> bytes, const std::string& what);
 

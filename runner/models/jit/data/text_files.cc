@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <utility>
 
-#include "runner/base/file_system.h"
 #include "runner/base/json.h"
 #include "runner/base/one_line.h"
 #include "runner/base/plural.h"
@@ -41,44 +39,38 @@ Error no_text(const std::string& why) {
   return Error{ErrorCode::kInvalid, "holds " + why + ", and is no text; " + std::string(kExpectedTexts)};
 }
 
-// Reads up to the line's end, but at most one byte more than a line may have. False at the end of the file.
-bool read_line(std::istream& in, std::string& line) {
-  line.clear();
-  while (line.size() <= kLineBytesMax) {
-    const int byte = in.get();
-    if (byte == std::istream::traits_type::eof()) return !line.empty();
-    if (byte == '\n') return true;
-    line.push_back(static_cast<char>(byte));
-  }
-  return true;
-}
-
 // The lines that begin in [begin, end).
-Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin, int64_t end) {
-  std::ifstream file(path, std::ios::binary);
-  int64_t at = begin;
-  // If `begin` is inside a line, that line belongs to the piece before: skip the rest of it.
-  if (begin > 0 && file.seekg(begin - 1)) {
-    file.ignore(end - begin + 1, '\n');
-    at = begin - 1 + file.gcount();
+Result<std::vector<std::string>> lines_of(FileSystem& fs, const std::string& path, int64_t begin, int64_t end) {
+  // With the byte before it: if `begin` is inside a line, that line belongs to the piece before.
+  const int64_t first = std::max<int64_t>(begin - 1, 0);
+  TRY_ASSIGN(std::string bytes, read_part(fs, path, static_cast<uint64_t>(first), static_cast<size_t>(end - first)));
+  size_t at = 0;
+  if (begin > 0) {
+    at = bytes.find('\n') + 1;
+    if (at == 0) return std::vector<std::string>();  // no line begins here
+  }
+  // The last line may end after `end`.
+  while (at < bytes.size() && bytes.back() != '\n' && bytes.size() - at <= 2 * kLineBytesMax) {
+    TRY_ASSIGN(const std::string more, read_part(fs, path, static_cast<uint64_t>(first) + bytes.size(), bytes.size()));
+    if (more.empty()) break;
+    bytes += more.substr(0, std::min(more.find('\n'), more.size() - 1) + 1);
   }
   std::vector<std::string> texts;
-  std::string line;
-  while (at < end && read_line(file, line)) {
-    const bool is_first = at == 0;
-    at += static_cast<int64_t>(line.size()) + 1;
+  std::string_view rest = std::string_view(bytes).substr(at);
+  for (bool is_first = begin == 0; !rest.empty(); is_first = false) {
+    const size_t length = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, length);
+    rest.remove_prefix(std::min(length + 1, rest.size()));
     if (is_first) {
-      line = std::string(without_mark(line));
+      line = without_mark(line);
       if (const std::string stray = stray_text(line); !stray.empty()) return Error{ErrorCode::kInvalid, stray};
     }
     if (line.size() > kLineBytesMax) {
       return no_text("a line of more than " + std::to_string(kLineBytesMax >> 20) + " MiB");
     }
-    if (line.find('\0') != std::string::npos) return no_text("a byte 0");
-    const std::string_view text = trimmed(line);
-    if (!text.empty()) texts.emplace_back(text);
+    if (line.find('\0') != std::string_view::npos) return no_text("a byte 0");
+    if (!trimmed(line).empty()) texts.emplace_back(trimmed(line));
   }
-  if (file.bad() || !file.is_open()) return Error{ErrorCode::kUnavailable, "cannot read " + path};
   return texts;
 }
 
@@ -145,25 +137,23 @@ class RecordScanner {
 };
 
 // The records of a .json file; empty when it must be parsed as a whole, which then reports what is wrong with it.
-std::vector<TextFiles::Span> json_spans(const FoundFile& file, const std::function<void()>& on_progress) {
-  std::ifstream in(file.path, std::ios::binary);
-  std::vector<char> bytes(size_t{1} << 20);
+std::vector<TextFiles::Span> json_spans(FileSystem& fs, const FoundFile& file,
+                                        const std::function<void()>& on_progress) {
   RecordScanner scanner;
-  while (in.read(bytes.data(), std::ssize(bytes)), in.gcount() > 0) {
+  const Status scanned = read_file(fs, file.path, [&](const void* data, size_t bytes) -> Status {
     on_progress();
-    const std::string_view read(bytes.data(), static_cast<size_t>(in.gcount()));
-    if (!std::all_of(read.begin(), read.end(), [&](char c) { return scanner.take(c); })) return {};
-  }
-  return std::move(scanner).spans();
+    const std::string_view piece(static_cast<const char*>(data), bytes);
+    const bool is_list = std::all_of(piece.begin(), piece.end(), [&](char c) { return scanner.take(c); });
+    return is_list ? Status() : invalid("no list");
+  });
+  return scanned.ok() ? std::move(scanner).spans() : std::vector<TextFiles::Span>();
 }
 
 // The records of one piece as a list of their own.
-Result<std::string> json_list(const std::string& path, const TextFiles::Span& span) {
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes(static_cast<size_t>(span.end - span.begin), '\0');
-  if (!in.seekg(span.begin) || !in.read(bytes.data(), std::ssize(bytes))) {
-    return Error{ErrorCode::kUnavailable, "cannot read " + path};
-  }
+Result<std::string> json_list(FileSystem& fs, const std::string& path, const TextFiles::Span& span) {
+  const auto size = static_cast<size_t>(span.end - span.begin);
+  TRY_ASSIGN(std::string bytes, read_part(fs, path, static_cast<uint64_t>(span.begin), size));
+  if (bytes.size() < size) return Error{ErrorCode::kUnavailable, path + " has become shorter while it was read"};
   bytes.resize(bytes.find_last_not_of(", \t\r\n") + 1);
   return "[" + bytes + "]";
 }
@@ -227,27 +217,40 @@ Result<std::vector<std::string>> texts_of_json_lines(const std::vector<std::stri
 }
 
 // By the ending; a .json file whose first line is an object or a text by itself, and not the last line, is JSON lines.
-TextFiles::Form TextFiles::form_of(const FoundFile& file) {
+TextFiles::Form TextFiles::form_of(FileSystem& fs, const FoundFile& file) {
   const std::string ending = lower_ending(file.relative);
   if (ending == ".jsonl" || ending == ".ndjson") return Form::kJsonLines;
   if (ending != ".json") return Form::kLines;
-  std::ifstream in(file.path, std::ios::binary);
-  std::string line;
-  while (trimmed(without_mark(line)).empty()) {
-    if (!read_line(in, line)) return Form::kJson;
-  }
+  std::string line;  // the first one that is not blank
+  bool is_whole = false;
+  bool has_another = false;
+  // Stops, by an error, as soon as the answer is known.
+  const Status read = read_file(fs, file.path, [&](const void* data, size_t bytes) -> Status {
+    std::string_view rest(static_cast<const char*>(data), bytes);
+    while (!is_whole && !rest.empty()) {
+      const size_t length = std::min(rest.find('\n'), rest.size());
+      line += rest.substr(0, length);
+      const bool is_ended = length < rest.size();
+      rest.remove_prefix(is_ended ? length + 1 : length);
+      if (is_ended && trimmed(without_mark(line)).empty()) {
+        line.clear();
+      } else {
+        is_whole = is_ended;
+      }
+    }
+    const std::string_view first = trimmed(without_mark(line));
+    has_another = is_whole && !trimmed(rest).empty();
+    const bool is_record = first.empty() || first.starts_with('{') || first.starts_with('"');
+    return is_record && !has_another && line.size() <= kLineBytesMax ? Status() : invalid("known");
+  });
   const std::string_view first = trimmed(without_mark(line));
-  if (!first.starts_with('{') && !first.starts_with('"')) return Form::kJson;
-  if (!parse_json(first, "the first line").ok()) return Form::kJson;
-  while (read_line(in, line)) {
-    if (!trimmed(line).empty()) return Form::kJsonLines;
-  }
-  return Form::kJson;
+  const bool is_record = first.starts_with('{') || first.starts_with('"');
+  return has_another && is_record && parse_json(first, "the first line").ok() ? Form::kJsonLines : Form::kJson;
 }
 
-Result<TextFiles> TextFiles::find(const std::string& path, const std::function<void()>& on_progress) {
+Result<TextFiles> TextFiles::find(FileSystem& fs, const std::string& path, const std::function<void()>& on_progress) {
   TRY_ASSIGN(const std::filesystem::file_status status, status_of(path, kExpectedTexts));
-  TextFiles texts;
+  TextFiles texts(fs);
   std::vector<FoundFile> all;
   if (std::filesystem::is_directory(status)) {
     TRY_ASSIGN(all, files_below(path, on_progress, texts.left_out_));
@@ -273,9 +276,9 @@ Result<TextFiles> TextFiles::find(const std::string& path, const std::function<v
   for (size_t i = 0; i < texts.files_.size(); ++i) {
     const FoundFile& file = texts.files_[i];
     std::vector<Span> spans;
-    const Form form = form_of(file);
+    const Form form = form_of(fs, file);
     if (form == Form::kJson) {
-      if (file.bytes > kTextPieceBytes) spans = json_spans(file, on_progress);
+      if (file.bytes > kTextPieceBytes) spans = json_spans(fs, file, on_progress);
     } else {
       for (int64_t begin = 0; begin < file.bytes; begin += kTextPieceBytes) {
         spans.push_back({.begin = begin, .end = std::min(file.bytes, begin + kTextPieceBytes)});
@@ -305,15 +308,14 @@ Result<std::vector<std::string>> TextFiles::read(int64_t piece) const {
   const Piece& p = pieces_[static_cast<size_t>(piece)];
   const FoundFile& file = files_[p.file];
   if (p.form != Form::kJson) {
-    TRY_ASSIGN(std::vector<std::string> lines, lines_of(file.path, p.span.begin, p.span.end));
+    TRY_ASSIGN(std::vector<std::string> lines, lines_of(*fs_, file.path, p.span.begin, p.span.end));
     return p.form == Form::kLines ? std::move(lines) : texts_of_json_lines(lines);
   }
   if (p.span.begin > 0) {  // a piece of a list: records begin after the list's opening bracket
-    TRY_ASSIGN(const std::string list, json_list(file.path, p.span));
+    TRY_ASSIGN(const std::string list, json_list(*fs_, file.path, p.span));
     return texts_of_json(list, file.relative, p.span.first_record);
   }
-  PosixFileSystem fs;
-  TRY_ASSIGN(std::string bytes, read_file(fs, file.path, kJsonBytesMax));
+  TRY_ASSIGN(std::string bytes, read_file(*fs_, file.path, kJsonBytesMax));
   TRY_ASSIGN(const OpenedText opened, decode_text(std::move(bytes), "the file", kJsonBytesMax));
   return texts_of_json(opened.text, file.relative, 0);
 }

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/data/found_files.h"
 
@@ -28,8 +29,8 @@ class TextFiles {
   };
 
   // `path`: a folder (all files below it) or a file. Errors: kNotFound, kInvalid (says what was found and what was
-  // expected), kUnavailable. on_progress is called now and then.
-  static Result<TextFiles> find(const std::string& path, const std::function<void()>& on_progress);
+  // expected), kUnavailable. `fs` outlives the texts. on_progress is called now and then.
+  static Result<TextFiles> find(FileSystem& fs, const std::string& path, const std::function<void()>& on_progress);
 
   // "3 files of texts (.json 1, .txt 2); 2 other files (.md 2) are not read"
   [[nodiscard]] std::string summary() const;
@@ -54,8 +55,10 @@ class TextFiles {
     Span span;
   };
 
-  static Form form_of(const FoundFile& file);
+  explicit TextFiles(FileSystem& fs) : fs_(&fs) {}
+  static Form form_of(FileSystem& fs, const FoundFile& file);
 
+  FileSystem* fs_;
   std::vector<FoundFile> files_;
   std::vector<Piece> pieces_;
   std::vector<SkippedFile> left_out_;

@@ -60,10 +60,10 @@ std::vector<int32_t> tokens_with_end(const BytePairEncoding& tokenizer, const st
   return tokens;
 }
 
-Result<std::unique_ptr<ImageSource>> find_token_images(const std::string& path, int64_t side, int64_t tokens_max,
-                                                       BytePairEncoding tokenizer,
+Result<std::unique_ptr<ImageSource>> find_token_images(FileSystem& fs, const std::string& path, int64_t side,
+                                                       int64_t tokens_max, BytePairEncoding tokenizer,
                                                        const std::function<void()>& on_progress) {
-  TRY_ASSIGN(TextFiles texts, TextFiles::find(path, on_progress));
+  TRY_ASSIGN(TextFiles texts, TextFiles::find(fs, path, on_progress));
   return std::unique_ptr<ImageSource>(
       std::make_unique<TokenImages>(std::move(texts), side, tokens_max, std::move(tokenizer)));
 }

@@ -27,9 +27,9 @@ std::vector<uint8_t> token_image(std::span<const int32_t> tokens, int64_t side);
 std::vector<int32_t> tokens_with_end(const BytePairEncoding& tokenizer, const std::string& text, int64_t tokens_max);
 
 // The texts of a folder or a file (text_files.h), each an image; no classes. tokens_max in [1, side²].
-// Errors: those of TextFiles::find.
-Result<std::unique_ptr<ImageSource>> find_token_images(const std::string& path, int64_t side, int64_t tokens_max,
-                                                       BytePairEncoding tokenizer,
+// `fs` outlives the source. Errors: those of TextFiles::find.
+Result<std::unique_ptr<ImageSource>> find_token_images(FileSystem& fs, const std::string& path, int64_t side,
+                                                       int64_t tokens_max, BytePairEncoding tokenizer,
                                                        const std::function<void()>& on_progress);
 
 }  // namespace lockstep

@@ -203,8 +203,8 @@ Status write_structure_cache(const std::vector<const StructureCache*>& parts, co
   return sink(text.data(), text.size());
 }
 
-Result<StructureCache> StructureCache::open(const std::string& path) {
-  TRY_ASSIGN(CacheBytes mapped, map_cache_file(path));
+Result<StructureCache> StructureCache::open(FileSystem& fs, const std::string& path) {
+  TRY_ASSIGN(CacheBytes mapped, map_cache_file(fs, path));
   StructureCache cache;
   cache.what_ = path;
   cache.memory_ = std::move(mapped.memory);

@@ -55,7 +55,7 @@ class StructureCache {
  public:
   // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
   // names the file.
-  static Result<StructureCache> open(const std::string& path);
+  static Result<StructureCache> open(FileSystem& fs, const std::string& path);
   // The same from memory; `what` names it in messages.
   static Result<StructureCache> from_bytes(std::shared_ptr<const std::string> bytes, const std::string& what);
   // Of structures that pass check_structure.

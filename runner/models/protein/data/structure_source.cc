@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -224,12 +223,13 @@ class JsonLinesSource final : public StructureSource {
   static Result<std::unique_ptr<StructureSource>> create(FileSystem& fs, std::vector<FoundFile> files,
                                                          const Beside& beside,
                                                          const std::function<void()>& on_progress) {
-    auto source = std::make_unique<JsonLinesSource>(std::move(files), beside);
-    for (size_t i = 0; i < source->files_.size(); ++i) TRY(source->find_lines(fs, i, on_progress));
+    auto source = std::make_unique<JsonLinesSource>(fs, std::move(files), beside);
+    for (size_t i = 0; i < source->files_.size(); ++i) TRY(source->find_lines(i, on_progress));
     if (source->lines_.empty()) return Error{ErrorCode::kInvalid, source->summary() + ": no lines in them"};
     return std::unique_ptr<StructureSource>(std::move(source));
   }
-  JsonLinesSource(std::vector<FoundFile> files, const Beside& beside) : files_(std::move(files)), beside_(beside) {}
+  JsonLinesSource(FileSystem& fs, std::vector<FoundFile> files, const Beside& beside)
+      : fs_(fs), files_(std::move(files)), beside_(beside) {}
 
   [[nodiscard]] std::string summary() const override {
     return plural(lines_.size(), "line") + " of JSON in " + plural(files_.size(), "file") + beside_.other_files;
@@ -243,12 +243,8 @@ class JsonLinesSource final : public StructureSource {
   [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
     const Line& line = lines_[static_cast<size_t>(i)];
     if (line.bytes > kJsonLineBytesMax) return Error{ErrorCode::kInvalid, "has more than 256 MB"};
-    std::string text(line.bytes, '\0');
-    std::ifstream file(files_[line.file].path, std::ios::binary);
-    if (!file.seekg(static_cast<std::streamoff>(line.begin)) ||
-        !file.read(text.data(), static_cast<std::streamsize>(text.size()))) {
-      return Error{ErrorCode::kUnavailable, "cannot be read"};
-    }
+    TRY_ASSIGN(const std::string text, read_part(fs_, files_[line.file].path, line.begin, line.bytes));
+    if (text.size() < line.bytes) return Error{ErrorCode::kUnavailable, "has become shorter while it was read"};
     if (const std::string stray = line.number == 1 ? stray_file(text) : ""; !stray.empty()) return invalid(stray);
     TRY_ASSIGN(Structure structure, parse_structure_json(text));
     if (structure.name.empty())
@@ -267,7 +263,7 @@ class JsonLinesSource final : public StructureSource {
     int64_t number = 0;  // from 1
   };
 
-  Status find_lines(FileSystem& fs, size_t file, const std::function<void()>& on_progress) {
+  Status find_lines(size_t file, const std::function<void()>& on_progress) {
     uint64_t offset = 0;
     uint64_t begin = 0;
     int64_t number = 0;
@@ -279,7 +275,7 @@ class JsonLinesSource final : public StructureSource {
       is_blank = true;
     };
     uint64_t since_progress = 0;
-    TRY(read_file(fs, files_[file].path, [&](const void* data, size_t bytes) {
+    TRY(read_file(fs_, files_[file].path, [&](const void* data, size_t bytes) {
       const std::string_view piece(static_cast<const char*>(data), bytes);
       if (offset == 0 && piece.starts_with(kByteOrderMark)) begin = kByteOrderMark.size();
       for (size_t i = offset == 0 ? begin : 0; i < piece.size(); ++i) {
@@ -301,6 +297,7 @@ class JsonLinesSource final : public StructureSource {
     return {};
   }
 
+  FileSystem& fs_;
   std::vector<FoundFile> files_;
   Beside beside_;
   std::vector<Line> lines_;

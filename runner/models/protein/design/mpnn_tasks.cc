@@ -176,8 +176,7 @@ class MpnnTask {
     const at::NoGradGuard no_grad;
     const Status copied = copy_tensors(input_.weights, model_.parameters(), input_.weights_path);
     if (!copied.ok()) return usage_failure(copied.error().message);
-    PosixFileSystem fs;
-    const Result<HelperFiles> files = HelperFiles::read(fs, options_);
+    const Result<HelperFiles> files = HelperFiles::read(input_.fs, options_);
     if (!files.ok()) return usage_failure(files.error().message);
     bias_ = files->bias();
     const Status ready = read_inputs();
@@ -185,7 +184,7 @@ class MpnnTask {
     Result<Names> only = names_of_only();
     if (!only.ok()) return usage_failure(only.error().message);
     const std::string& path = options_of<ProteinOptions>(input_.config).pdb_path;
-    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", with_progress());
+    const auto prepared = prepare_structures(input_.fs, path, /*cache_folder=*/"", with_progress());
     if (!prepared.ok()) return data_failure(prepared.error().message);
     const StructureCache& cache = prepared->cache;
     for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
@@ -221,6 +220,7 @@ class MpnnTask {
   [[nodiscard]] virtual std::string last_remark() const { return {}; }
 
   Status write(const Target& target, const std::string& text) { return results_.add(target.number, text); }
+  [[nodiscard]] FileSystem& files() const { return input_.fs; }
   [[nodiscard]] const MpnnTaskOptions& options() const { return options_; }
   [[nodiscard]] const MpnnModel& model() const { return model_; }
   [[nodiscard]] const AminoAcidValues& bias_of_files() const { return bias_; }
@@ -239,7 +239,7 @@ class MpnnTask {
     Names names;
     if (options_.only.empty()) return names;
     constexpr uint64_t kNamesBytesMax = uint64_t{1} << 26;
-    const Result<OpenedText> opened = open_text(options_.only, kNamesBytesMax);
+    const Result<OpenedText> opened = open_text(input_.fs, options_.only, kNamesBytesMax);
     if (!opened.ok()) return Error{ErrorCode::kInvalid, "--only " + opened.error().message};
     for (std::string& entry : entries_of_list(opened->text)) names.emplace(std::move(entry), false);
     return names;
@@ -382,7 +382,7 @@ class ScoreTask final : public MpnnTask {
   Status read_inputs() override {
     if (options().fasta.empty()) return {};
     constexpr uint64_t kFastaBytesMax = uint64_t{1} << 30;
-    const Result<OpenedText> opened = open_text(options().fasta, kFastaBytesMax);
+    const Result<OpenedText> opened = open_text(files(), options().fasta, kFastaBytesMax);
     if (!opened.ok()) return Error{ErrorCode::kInvalid, "--fasta " + opened.error().message};
     TRY_ASSIGN(fasta_, parse_fasta(opened->text, "--fasta " + options().fasta));
     return {};

@@ -1,7 +1,7 @@
 // AppendFile: a file of records, each written whole by one write(2) or not at all.
 //
-// Role: used for metrics.jsonl and the TensorBoard events. Not fsynced: these files are for watching a run, and after a
-// crash of the machine the next start removes an incomplete last record.
+// Role: used for metrics.jsonl, the TensorBoard events, recoveries.jsonl and the output of ranks. Not fsynced: these
+// files are for watching a run, and after a crash of the machine the next start removes an incomplete last record.
 // Threads: one thread. Ownership: owns the open file of `fs`, which outlives it.
 // Errors: kUnavailable. After a write error further errors are not returned until a write has succeeded again, so that
 // a full disk is reported once and not at every step.
@@ -31,21 +31,16 @@ class AppendFile {
   static Result<AppendFile> replace(FileSystem& fs, const std::string& path, std::string_view text,
                                     const std::string& temporary);
 
-  AppendFile(AppendFile&& other) noexcept;
-  AppendFile& operator=(AppendFile&& other) noexcept;
-  ~AppendFile();
-
   Status append(std::string_view record);
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  AppendFile(FileSystem& fs, std::string path, FileHandle file) : fs_(&fs), path_(std::move(path)), file_(file) {}
+  AppendFile(std::string path, OpenFile file) : path_(std::move(path)), file_(std::move(file)) {}
   Status write_whole(std::string_view record);
 
-  FileSystem* fs_;
   std::string path_;
-  FileHandle file_;
+  OpenFile file_;
   uint64_t size_ = 0;     // of the whole records
   bool torn_ = false;     // bytes of an incomplete record may follow size_
   bool failing_ = false;  // an error was returned and no write has succeeded since

@@ -1,16 +1,15 @@
-#include "runner/telemetry/append_file.h"
+#include "runner/base/append_file.h"
 
 #include <cerrno>
 #include <optional>
 
 #include "runner/base/atomic_file.h"
-#include "runner/base/file_system.h"
 
 namespace lockstep {
 
 Result<AppendFile> AppendFile::open(FileSystem& fs, const std::string& path, FileSystem::Append append) {
   TRY_ASSIGN(const FileHandle opened, fs.open_for_append(path, append));
-  AppendFile file(fs, path, opened);
+  AppendFile file(path, OpenFile(fs, opened));
   const Result<FileInfo> info = fs.fstat(opened);
   if (!info.ok()) return info.error().with_context(path);
   file.size_ = info->bytes;
@@ -30,28 +29,6 @@ Result<AppendFile> AppendFile::replace(FileSystem& fs, const std::string& path, 
   return std::move(*file);
 }
 
-AppendFile::AppendFile(AppendFile&& other) noexcept
-    : fs_(other.fs_),
-      path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, FileHandle{})),
-      size_(other.size_),
-      torn_(other.torn_),
-      failing_(other.failing_) {}
-
-AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
-  std::swap(fs_, other.fs_);
-  std::swap(path_, other.path_);
-  std::swap(file_, other.file_);
-  std::swap(size_, other.size_);
-  std::swap(torn_, other.torn_);
-  std::swap(failing_, other.failing_);
-  return *this;
-}
-
-AppendFile::~AppendFile() {
-  if (file_.descriptor >= 0) (void)fs_->close(file_).ok();  // what could be lost here is not fsynced anyway
-}
-
 Status AppendFile::append(std::string_view record) {
   Status written = write_whole(record);
   const bool is_first_error = !written.ok() && !failing_;
@@ -60,15 +37,16 @@ Status AppendFile::append(std::string_view record) {
 }
 
 Status AppendFile::write_whole(std::string_view record) {
+  FileSystem& fs = file_.fs();
   if (torn_) {
-    const Status cut = fs_->truncate(file_, size_);
+    const Status cut = fs.truncate(file_.handle(), size_);
     if (!cut.ok()) return cut.error().with_context(path_);
   }
   torn_ = false;
-  const Result<size_t> written = fs_->write(file_, record.data(), record.size());
+  const Result<size_t> written = fs.write(file_.handle(), record.data(), record.size());
   if (!written.ok()) return written.error().with_context(path_);
   if (*written < record.size()) {
-    torn_ = !fs_->truncate(file_, size_).ok();
+    torn_ = !fs.truncate(file_.handle(), size_).ok();
     return error_of_errno(ENOSPC, "write", path_);  // what a short write to a regular file means
   }
   size_ += *written;

@@ -1,19 +1,15 @@
-#include "runner/telemetry/append_file.h"
+#include "runner/base/append_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <csignal>
 
+#include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
-
-FileSystem& append_disk() {
-  static PosixFileSystem fs;
-  return fs;
-}
 
 // While it lives, no file of this process grows beyond `bytes`: a write across the limit is short, one at it fails.
 class FileSizeLimit {
@@ -37,7 +33,7 @@ class FileSizeLimit {
 TEST(AppendFile, keeps_what_was_there) {
   const TemporaryFolder folder;
   std::ofstream(folder.file("log")) << "old\n";
-  auto file = AppendFile::open(append_disk(), folder.file("log"), FileSystem::Append::kToExisting);
+  auto file = AppendFile::open(disk(), folder.file("log"), FileSystem::Append::kToExisting);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->append("new\n").ok());
   EXPECT_EQ(contents(folder.file("log")), "old\nnew\n");
@@ -46,13 +42,13 @@ TEST(AppendFile, keeps_what_was_there) {
 TEST(AppendFile, refuses_a_file_that_must_be_new) {
   const TemporaryFolder folder;
   std::ofstream(folder.file("log")) << "old\n";
-  const auto file = AppendFile::open(append_disk(), folder.file("log"), FileSystem::Append::kToNew);
+  const auto file = AppendFile::open(disk(), folder.file("log"), FileSystem::Append::kToNew);
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.error().code, ErrorCode::kConflict);
 }
 
 TEST(AppendFile, says_a_full_disk_once) {
-  auto file = AppendFile::open(append_disk(), "/dev/full", FileSystem::Append::kToExisting);
+  auto file = AppendFile::open(disk(), "/dev/full", FileSystem::Append::kToExisting);
   ASSERT_TRUE(file.ok());
   const Status first = file->append("line\n");
   ASSERT_FALSE(first.ok());
@@ -63,7 +59,7 @@ TEST(AppendFile, says_a_full_disk_once) {
 
 TEST(AppendFile, leaves_no_part_of_a_record_and_goes_on_when_there_is_space_again) {
   const TemporaryFolder folder;
-  auto file = AppendFile::open(append_disk(), folder.file("log"), FileSystem::Append::kToNew);
+  auto file = AppendFile::open(disk(), folder.file("log"), FileSystem::Append::kToNew);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->append("first\n").ok());
   {
