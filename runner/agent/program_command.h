@@ -24,7 +24,7 @@ std::vector<int> default_stop_signals();
 struct ProgramCommand {
   std::vector<std::string> words;   // the program's path and its arguments
   Environment environment;          // of every rank
-  std::string run_id;               // TORCHELASTIC_RUN_ID
+  std::string run_id = "none";      // TORCHELASTIC_RUN_ID
   std::string role = kDefaultRole;  // ROLE_NAME
   std::string local_address;        // MASTER_ADDR where rank 0 runs here; empty: as the coordinator sees this node
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and CUDA_VISIBLE_DEVICES has the rank's GPU alone

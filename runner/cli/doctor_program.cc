@@ -59,14 +59,15 @@ Result<std::string> describe_program(const std::vector<std::string>& words, cons
   std::vector<std::string> line{"--"};
   line.insert(line.end(), words.begin(), words.end());
   TRY_ASSIGN(LaunchLine launch, parse_launch_line(line, environment));
-  TRY_ASSIGN(launch.program.front(), find_program(launch.program.front(), environment));
+  ProgramCommand& command = launch.command;
+  TRY_ASSIGN(command.words.front(), find_program(command.words.front(), environment));
   Json found{{"program", joined(words, " ")}};
-  const std::optional<PythonCommand> python = python_command(launch.program);
+  const std::optional<PythonCommand> python = python_command(command.words);
   if (!python) {
     found["why_no_fork"] = "only Python with a script or -m and a module can be forked, and this is another command";
   } else {
-    const ProgramCommand command{
-        .words = launch.program, .environment = environment, .remember_folder = remember_folder(environment)};
+    command.environment = environment;
+    command.remember_folder = remember_folder(environment);
     TRY_ASSIGN(const Json described, describe_zygote(zygote_command(command, *python, 1)));
     for (const auto& [name, value] : described.items()) found[name] = value;
   }

@@ -196,7 +196,7 @@ class Parser {
     std::optional<std::string> value;
     if (equals != std::string::npos) value = word.substr(equals + 1);
     if (name == "no_zygote") {
-      line_.uses_zygote = false;
+      line_.command.uses_zygote = false;
       line_.flags.emplace_back("--no_zygote");
       return {};
     }
@@ -216,7 +216,7 @@ class Parser {
     if (!spares || *spares < 0 || *spares > kSparesMax) {
       return Source{.name = "--spares"}.wrong(value.value_or(""), "a number from 0 to " + std::to_string(kSparesMax));
     }
-    line_.spares = *spares;
+    line_.command.spares = *spares;
     line_.flags.push_back("--spares=" + *value);
     return {};
   }
@@ -282,7 +282,7 @@ class Parser {
       }
     }
     const std::string prefix = variable(environment_, env::kTorchPrefixTemplate);
-    if (line_.output.prefix.empty()) line_.output.prefix = prefix;
+    if (line_.command.output.prefix.empty()) line_.command.output.prefix = prefix;
     return {};
   }
 
@@ -307,41 +307,42 @@ class Parser {
         is_run_path_ = is_on;
         return {};
       case TorchrunMeaning::kRunId:
-        line_.run_id = value;
+        line_.command.run_id = value;
         break;
       case TorchrunMeaning::kRole:
-        line_.role = value;
+        line_.command.role = value;
         break;
       case TorchrunMeaning::kLogDir:
-        line_.output.log_dir = value;
+        line_.command.output.log_dir = value;
         break;
       case TorchrunMeaning::kRedirects:
       case TorchrunMeaning::kTee: {
         Result<StreamChoice> streams = parse_streams(value);
         if (!streams.ok()) return invalid(source.name + ": found " + streams.error().message);
-        (flag.meaning == TorchrunMeaning::kTee ? line_.output.tee : line_.output.redirects) = std::move(*streams);
+        (flag.meaning == TorchrunMeaning::kTee ? line_.command.output.tee : line_.command.output.redirects) =
+            std::move(*streams);
         break;
       }
       case TorchrunMeaning::kShownRanks:
         TRY(set_shown_ranks(source, value));
         break;
       case TorchrunMeaning::kPrefix:
-        line_.output.prefix = value;
+        line_.command.output.prefix = value;
         break;
       case TorchrunMeaning::kDuplicateOut:
-        line_.output.duplicate_out = split_filters(value);
+        line_.command.output.duplicate_out = split_filters(value);
         break;
       case TorchrunMeaning::kDuplicateErr:
-        line_.output.duplicate_err = split_filters(value);
+        line_.command.output.duplicate_err = split_filters(value);
         break;
       case TorchrunMeaning::kSignals:
         TRY(set_signals(source, value));
         break;
       case TorchrunMeaning::kLocalAddress:
-        line_.local_address = value;
+        line_.command.local_address = value;
         break;
       case TorchrunMeaning::kVirtualLocalRank:
-        line_.virtual_local_rank = is_on;
+        line_.command.virtual_local_rank = is_on;
         break;
       case TorchrunMeaning::kIgnored:
         if (flag.help.empty()) {
@@ -376,34 +377,34 @@ class Parser {
   }
 
   Status set_shown_ranks(const Source& source, const std::string& value) {
-    line_.output.shown.clear();
+    line_.command.output.shown.clear();
     if (value.empty()) return {};
     for (const std::string& text : split_at_commas(value)) {
       const std::optional<int> rank = parse_number<int>(text);
       if (!rank || *rank < 0) return source.wrong(value, "local ranks with commas between them: 0,1,2");
-      line_.output.shown.push_back(*rank);
+      line_.command.output.shown.push_back(*rank);
     }
     return {};
   }
 
   Status set_signals(const Source& source, const std::string& value) {
-    line_.signals.clear();
+    line_.command.signals.clear();
     for (const std::string& name : split_at_commas(value)) {
       const size_t begin = std::min(name.find_first_not_of(' '), name.size());
       const int number = signal_of(std::string_view(name).substr(begin, name.find_last_not_of(' ') + 1 - begin));
       if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
         return source.wrong(value, "names of signals that a program can handle: SIGTERM,SIGINT,SIGUSR1");
       }
-      line_.signals.push_back(number);
+      line_.command.signals.push_back(number);
     }
-    line_.signal_names = value;
+    line_.command.signal_names = value;
     return {};
   }
 
   // The coordinator: --coordinator, else --rdzv_endpoint, else the host of --master_addr. --log_dir /dev/null means no
   // files, as torchrun has it.
   void settle() {
-    OutputOptions& output = line_.output;
+    OutputOptions& output = line_.command.output;
     if (output.log_dir == "/dev/null") {
       output.log_dir.clear();
       output.redirects = output.tee = {};
@@ -420,19 +421,19 @@ class Parser {
   }
 
   Status take_program() {
-    line_.program.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(at_), arguments_.end());
-    if (line_.program.empty()) {
+    line_.command.words.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(at_), arguments_.end());
+    if (line_.command.words.empty()) {
       return invalid("no program given: expected lockstep launch [flags] train.py …, or -- and any command");
     }
-    const std::string first = line_.program.front();
+    const std::string first = line_.command.words.front();
     if (is_module_ && is_without_python_)
       return invalid("--module and --no_python contradict each other: leave out one");
     if (is_module_) {
-      line_.program.insert(line_.program.begin(), {python(), "-u", "-m"});
+      line_.command.words.insert(line_.command.words.begin(), {python(), "-u", "-m"});
     } else if (!has_whole_command_ && (is_run_path_ || (!is_without_python_ && is_script(first)))) {
-      line_.program.insert(line_.program.begin(), {python(), "-u"});
+      line_.command.words.insert(line_.command.words.begin(), {python(), "-u"});
     }
-    if (const Launcher* const launcher = launcher_in(line_.program)) {
+    if (const Launcher* const launcher = launcher_in(line_.command.words)) {
       return invalid(std::string(launcher->name) +
                      " starts ranks itself, and so does lockstep launch: " + std::string(launcher->instead));
     }
@@ -570,34 +571,25 @@ Status check_script(const std::vector<std::string>& words) {
   return invalid(words[at] + " is a folder without a __main__.py: name the script in it");
 }
 
-Result<ProgramCommand> program_command(LaunchLine& line, const Environment& environment) {
-  TRY(check_script(line.program));
-  TRY_ASSIGN(line.program.front(), find_program(line.program.front(), environment));
+// What the machine adds to the program that a command line names.
+Status complete_command(LaunchLine& line, const Environment& environment) {
+  ProgramCommand& command = line.command;
+  TRY(check_script(command.words));
+  TRY_ASSIGN(command.words.front(), find_program(command.words.front(), environment));
   if (line.is_standalone) {
-    line.run_id = random_run_id();
-    line.flags.push_back("--rdzv_id=" + line.run_id);
+    command.run_id = random_run_id();
+    line.flags.push_back("--rdzv_id=" + command.run_id);
   }
-  ProgramCommand command;
-  command.words = line.program;
   command.environment = program_environment(environment, own_account(), temporary_folder());
-  command.run_id = line.run_id;
-  command.role = line.role;
-  command.local_address = line.local_address;
-  command.virtual_local_rank = line.virtual_local_rank;
-  command.signals = line.signals;
-  command.signal_names = line.signal_names;
-  command.output = line.output;
-  command.uses_zygote = line.uses_zygote;
-  command.spares = line.spares;
   command.remember_folder = remember_folder(command.environment);
   // One rank that is shown alone, on a terminal, is there to be looked at with a debugger. A run that is looked at is
   // not started again.
-  if (line.output.shown.size() == 1 && !line.config.launch.local_nodes && is_in_foreground()) {
-    command.terminal_rank = line.output.shown.front();
+  if (command.output.shown.size() == 1 && !line.config.launch.local_nodes && is_in_foreground()) {
+    command.terminal_rank = command.output.shown.front();
     command.uses_zygote = false;
     if (!is_given(line.config, "max_restarts")) line.config.launch.max_restarts = 0;
   }
-  return command;
+  return {};
 }
 
 }  // namespace
@@ -626,8 +618,7 @@ int launch_command(const std::vector<std::string>& arguments) {
   if (const Status chosen = choose_nproc(line, request.environment); !chosen.ok()) {
     return fail(chosen.error(), ExitCode::kDeviceFault);
   }
-  Result<ProgramCommand> command = program_command(line, request.environment);
-  if (!command.ok()) return fail(command.error());
+  if (const Status known = complete_command(line, request.environment); !known.ok()) return fail(known.error());
   for (const std::string& remark : line.remarks) request.remark += "note: " + remark + "\n";
   if (!line.ignored.empty()) {
     request.remark += "note: " + joined(line.ignored, ", ") + ": torchrun's, without effect here\n";
@@ -636,10 +627,11 @@ int launch_command(const std::vector<std::string>& arguments) {
   request.arguments = line.flags;
   request.config = std::move(line.config);
   // For messages, /status and the page: the script's name.
-  const std::optional<PythonCommand> python = python_command(command->words);
-  const std::string shown = python ? python->program[python->program.front() == "-m" ? 1 : 0] : command->words.front();
+  const std::optional<PythonCommand> python = python_command(line.command.words);
+  const std::string shown =
+      python ? python->program[python->program.front() == "-m" ? 1 : 0] : line.command.words.front();
   request.config.workload = base_name(shown);
-  request.program = std::move(*command);
+  request.program = std::move(line.command);
   return start_agent_of(std::move(request));
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runner/agent/program_command.h"
-#include "runner/agent/rank_output.h"
 #include "runner/base/environment.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
@@ -20,20 +19,11 @@ enum class NprocWord { kNumber, kAuto, kGpu };
 
 // What a command line of `lockstep launch` says, and torchrun's PET_ variables, where it leaves something out.
 struct LaunchLine {
-  std::vector<std::string> flags;    // for the agents of --local_nodes
-  std::vector<std::string> program;  // as it was given, with the interpreter in front where it was left out
-  RunConfig config;                  // its launch options
-  std::optional<NprocWord> nproc;    // unset: not given
-  std::string run_id = "none";       // --rdzv_id
-  bool is_standalone = false;        // --standalone
-  std::string role = kDefaultRole;   // --role
-  std::string local_address;         // --local_addr
-  bool virtual_local_rank = false;   // --virtual_local_rank
-  std::vector<int> signals = default_stop_signals();  // --signals_to_handle
-  std::string signal_names = kDefaultSignalNames;     // the same, as it was given
-  OutputOptions output;
-  bool uses_zygote = true;           // --no_zygote
-  int spares = 0;                    // --spares
+  std::vector<std::string> flags;  // for the agents of --local_nodes
+  ProgramCommand command;          // its words as they were given, with the interpreter in front where it was left out
+  RunConfig config;                // its launch options
+  std::optional<NprocWord> nproc;  // unset: not given
+  bool is_standalone = false;      // --standalone
   std::vector<std::string> ignored;  // torchrun's flags and variables that have no meaning here
   std::vector<std::string> remarks;  // on others that have none, with what to do
 };

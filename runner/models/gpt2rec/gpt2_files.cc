@@ -39,7 +39,7 @@ std::optional<std::string> real_file(const std::string& folder, const std::strin
   return real.string();
 }
 
-Result<Json> read_object(FileSystem& fs, const std::string& folder, const std::string& name) {
+Result<Json> read_config_object(FileSystem& fs, const std::string& folder, const std::string& name) {
   const std::string shown = join_path(folder, name);
   const std::optional<std::string> path = real_file(folder, name);
   if (!path) {
@@ -65,7 +65,7 @@ Result<std::vector<std::string>> weight_files(FileSystem& fs, const std::string&
                                    "save_pretrained(safe_serialization=True)"
                                  : "; --gpt2_path is a folder that save_pretrained of Python's transformers wrote")};
   }
-  TRY_ASSIGN(const Json index, read_object(fs, folder, kIndexName));
+  TRY_ASSIGN(const Json index, read_config_object(fs, folder, kIndexName));
   const std::string shown = join_path(folder, kIndexName);
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object() || map->empty()) {
@@ -114,7 +114,7 @@ Result<int64_t> count_of(const Json& config, const char* field, std::optional<in
 }  // namespace
 
 Result<Gpt2Shape> read_gpt2_shape(FileSystem& fs, const std::string& folder) {
-  TRY_ASSIGN(const Json config, read_object(fs, folder, kConfigName));
+  TRY_ASSIGN(const Json config, read_config_object(fs, folder, kConfigName));
   const std::string shown = join_path(folder, kConfigName);
   Gpt2Shape shape;
   TRY_ASSIGN(shape.num_layers, count_of(config, "n_layer", std::nullopt, shown));

@@ -11,6 +11,7 @@
 #include "runner/base/one_line.h"
 #include "runner/base/philox.h"
 #include "runner/contract/run_folder_layout.h"
+#include "runner/data/sampler.h"
 #include "runner/layers/initial_values.h"
 #include "runner/models/jit/data/data_format.h"
 #include "runner/models/jit/data/image_file.h"
@@ -75,17 +76,8 @@ Result<std::unique_ptr<JitWorkload>> JitWorkload::create(const RunConfig& config
 }
 
 JitWorkload::JitWorkload(const RunConfig& config, PreparedImages images, at::Device device)
-    : info_({.name = "jit",
-             .version = 1,
-             .loss_terms = {{.name = "loss"}},
-             .best = {.name = "valid_loss", .direction = Direction::kLower}}),
-      options_(options_of<JitOptions>(config)),
-      training_(config.training),
-      device_(device),
-      images_(std::move(images)),
-      model_(jit_shape(options_, std::max<int64_t>(1, static_cast<int64_t>(images_.cache.classes().size()))), device),
-      split_(training_.seed, images_.cache.size(), options_.valid_images),
-      files_(options_.save_interval) {}
+    : ImageWorkload(config, std::move(images), device),
+      model_(jit_shape(options_, std::max<int64_t>(1, static_cast<int64_t>(images_.cache.classes().size()))), device) {}
 
 std::vector<ParameterGroup> JitWorkload::groups() const {
   ParameterGroup decay{.name = "decay", .parameters = {}, .weight_decay = std::nullopt};
@@ -96,15 +88,8 @@ std::vector<ParameterGroup> JitWorkload::groups() const {
   return {decay, no_decay};
 }
 
-double JitWorkload::flops_per_sample() const {
-  constexpr double kForwardAndBackward = 3.0;
-  return kForwardAndBackward * model_.flops_per_image();
-}
-
-std::string JitWorkload::memory_advice() const { return jit_memory_advice(options_, training_.use_amp); }
-
 Json JitWorkload::progress_state() const {
-  Json state = files_.progress_state();
+  Json state = ImageWorkload::progress_state();
   state[kClassesField] = images_.cache.classes();
   return state;
 }
@@ -117,7 +102,7 @@ Status JitWorkload::restore_progress(const Json& state) {
                      " has, " + one_line(dump_line(Json(images_.cache.classes()))) +
                      "; give the folder that it was trained on, or its weights alone as --state_dict_path"};
   }
-  return files_.restore_progress(state);
+  return ImageWorkload::restore_progress(state);
 }
 
 std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
@@ -209,12 +194,8 @@ Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shar
   return sums;
 }
 
-std::vector<std::string> JitWorkload::evaluation_lines(const EvaluationReport& report) {
-  return valid_loss_lines(report, info_.best.name);
-}
-
 std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {
-  std::vector<std::string> files = files_.outputs(report, info_.best.name);
+  std::vector<std::string> files = ImageWorkload::outputs(report);
   if (options_.sample_images > 0) files.push_back(output_path({.step = report.step, .name = kSheetFile}));
   return files;
 }
@@ -225,10 +206,10 @@ Result<NamedTensors> JitWorkload::weights_of_file(NamedTensors file) const {
 }
 
 OutputContent JitWorkload::output(const std::string& name, const OutputState& state) const {
-  if (GuideFiles::is_guide_file(name)) {
+  if (is_guide_file(name)) {
     OutputState published = state;  // with all names that the published code expects
     published.model.push_back({kPosEmbed, model_.pos_embed()});
-    return GuideFiles::content(model_.parameters(), training_, published, info_.best.name);
+    return guide_file(model_.parameters(), published);
   }
   const int64_t count = options_.sample_images;
   const auto part = state.parts.find(kSamplesPart);

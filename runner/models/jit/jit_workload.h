@@ -12,11 +12,7 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/sampler.h"
-#include "runner/models/jit/data/prepare_images.h"
-#include "runner/models/jit/guide_files.h"
-#include "runner/models/jit/image_split.h"
-#include "runner/models/jit/jit_flags.h"
+#include "runner/models/jit/image_workload.h"
 #include "runner/models/jit/jit_model.h"
 #include "runner/models/registry.h"
 #include "runner/models/workload.h"
@@ -28,24 +24,19 @@ JitShape jit_shape(const JitOptions& options, int64_t num_classes);
 // The names of the classes, in the workload's progress.
 inline constexpr const char* kClassesField = "classes";
 
-class JitWorkload final : public Workload {
+class JitWorkload final : public ImageWorkload {
  public:
   // Errors (kInvalid): no image is left to train on.
   static Result<std::unique_ptr<JitWorkload>> create(const RunConfig& config, PreparedImages images, at::Device device);
 
-  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   // "decay" and "no_decay": parameters with one dimension have no weight decay.
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   void initialize(uint64_t seed) override { model_.initialize(seed); }
 
   [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the images", images_.cache.digest()}}; }
-  [[nodiscard]] double flops_per_sample() const override;
-  [[nodiscard]] std::string memory_advice() const override;
+  [[nodiscard]] double flops_per_sample() const override { return kPassesOfStep * model_.flops_per_image(); }
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
-  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
-    return split_.batches(options);
-  }
   // The tensors: "pixels_BHHC" (bytes, not yet mirrored), "is_mirrored_B", "classes_B", "t_B", "noise_BCHH". The weight
   // is the number of images.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
@@ -54,27 +45,18 @@ class JitWorkload final : public Workload {
 
   // Computes the loss of the validation images, and makes this rank's part of the samples.
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
-  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // A contact sheet of samples, made from fixed noise with the classes in turn; and the guide's weight files.
+  // Also a contact sheet of samples, made from fixed noise with the classes in turn.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   // Ignores the fixed position embedding in the file: the model computes its own.
   [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
-  Result<TrainingSoFar> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
 
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
 
-  WorkloadInfo info_;
-  JitOptions options_;
-  TrainingOptions training_;
-  at::Device device_;
-  PreparedImages images_;
   JitModel model_;
-  ImageSplit split_;
-  GuideFiles files_;
 };
 
 // PluginWorkload::make of this workload: with --data_format tokens it makes a PixelDlmWorkload.

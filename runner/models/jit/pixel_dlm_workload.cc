@@ -64,29 +64,13 @@ Result<std::unique_ptr<PixelDlmWorkload>> PixelDlmWorkload::create(const RunConf
 
 PixelDlmWorkload::PixelDlmWorkload(const RunConfig& config, PreparedImages pictures, std::string tokenizer,
                                    at::Device device)
-    : info_({.name = "jit",
-             .version = 1,
-             .loss_terms = {{.name = "loss"}},
-             .best = {.name = "valid_loss", .direction = Direction::kLower}}),
-      options_(options_of<JitOptions>(config)),
-      training_(config.training),
-      device_(device),
-      pictures_(std::move(pictures)),
+    : ImageWorkload(config, std::move(pictures), device),
       tokenizer_(std::move(tokenizer)),
-      model_(pixel_dlm_shape(options_), device),
-      split_(training_.seed, pictures_.cache.size(), options_.valid_images),
-      files_(options_.save_interval) {}
+      model_(pixel_dlm_shape(options_), device) {}
 
 std::vector<ParameterGroup> PixelDlmWorkload::groups() const {
   return {{.name = "", .parameters = model_.trained(), .weight_decay = std::nullopt}};
 }
-
-double PixelDlmWorkload::flops_per_sample() const {
-  constexpr double kForwardAndBackward = 3.0;
-  return kForwardAndBackward * model_.flops_per_image();
-}
-
-std::string PixelDlmWorkload::memory_advice() const { return jit_memory_advice(options_, training_.use_amp); }
 
 std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() const {
   const int64_t side = options_.image_size;
@@ -95,12 +79,12 @@ std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() co
       {"model", options_.model.name + " for tokens: " + std::to_string(side / patch * (side / patch)) + " patches of " +
                     std::to_string(patch) + " x " + std::to_string(patch) + " pixels, " +
                     std::to_string(count_elements(model_.parameters())) + " parameters"},
-      {"data", pictures_.summary},
+      {"data", images_.summary},
       {"tokenizer", tokenizer_},
       {"texts", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) +
                     " validate, each a picture of " + std::to_string(side) + " x " + std::to_string(side) +
                     " tokens at most"}};
-  const auto left_out = rows_of_left_out(pictures_, training_.verbose);
+  const auto left_out = rows_of_left_out(images_, training_.verbose);
   rows.insert(rows.end(), left_out.begin(), left_out.end());
   return rows;
 }
@@ -110,11 +94,11 @@ Result<HostBatch> PixelDlmWorkload::fetch(const BatchShare& share) const {
   const std::vector<int64_t> numbers = split_.images_of(share.samples);
   const int64_t epoch = split_.epoch_of_draws(share);
   TRY_ASSIGN(const ImageBatch pictures,
-             image_batch(pictures_.cache, numbers, {.seed = share.seed, .epoch = epoch}, is_pinned));
+             image_batch(images_.cache, numbers, {.seed = share.seed, .epoch = epoch}, is_pinned));
   const at::Tensor t_B = at::empty({std::ssize(numbers)}, at::TensorOptions(at::kLong).pinned_memory(is_pinned));
   int64_t tokens = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
-    TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures_.cache.pixels(numbers[i]));
+    TRY_ASSIGN(const std::span<const uint8_t> pixels, images_.cache.pixels(numbers[i]));
     tokens += tokens_in(pixels);
     const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPlace::kDiffusion), static_cast<uint32_t>(epoch),
                               static_cast<uint32_t>(numbers[i])};
@@ -134,18 +118,6 @@ std::vector<at::Tensor> PixelDlmWorkload::loss(const DeviceBatch& batch) {
   const at::Tensor alpha_B111 = (1.0 - t_B.to(at::kFloat) / static_cast<double>(kTimes)).view({-1, 1, 1, 1});
   const at::Tensor z_BCHH = alpha_B111 * image_BCHH + (1.0 - alpha_B111) * batch["noise_BCHH"];
   return {token_loss(model_(z_BCHH, t_B, is_token_BHH).to(at::kFloat), image_BCHH, is_token_BHH)};
-}
-
-std::vector<std::string> PixelDlmWorkload::evaluation_lines(const EvaluationReport& report) {
-  return valid_loss_lines(report, info_.best.name);
-}
-
-std::vector<std::string> PixelDlmWorkload::outputs(const EvaluationReport& report) {
-  return files_.outputs(report, info_.best.name);
-}
-
-OutputContent PixelDlmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
-  return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
 }
 
 WorkloadOrFailure make_pixel_dlm(FileSystem& fs, const RunConfig& config, at::Device device,

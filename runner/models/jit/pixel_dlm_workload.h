@@ -2,9 +2,7 @@
 //
 // Role: joins pictures of tokens, network and loss. A sample is a text; its noise and its time depend only on (seed,
 // epoch, text).
-// Ownership: owns the parameters and the pictures.
-// Threads: as Workload.
-// Shapes: as in pixel_dlm_model.h.
+// Ownership: owns the parameters. Threads: as Workload. Shapes: as in pixel_dlm_model.h.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +12,7 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/models/jit/data/prepare_images.h"
-#include "runner/models/jit/guide_files.h"
-#include "runner/models/jit/image_split.h"
-#include "runner/models/jit/jit_flags.h"
+#include "runner/models/jit/image_workload.h"
 #include "runner/models/jit/pixel_dlm_model.h"
 #include "runner/models/registry.h"
 #include "runner/models/workload.h"
@@ -27,52 +22,36 @@ namespace lockstep {
 // Σ (clamp(prediction, 0, 1) − picture)² over the three channels of the pixels that hold a token.
 at::Tensor token_loss(const at::Tensor& predicted_BCHH, const at::Tensor& image_BCHH, const at::Tensor& is_token_BHH);
 
-class PixelDlmWorkload final : public Workload {
+class PixelDlmWorkload final : public ImageWorkload {
  public:
   // `pictures`: prepared from find_token_images. `tokenizer`: its name, for the start table. Errors (kInvalid): there
   // is no text to train on, or none is long enough.
   static Result<std::unique_ptr<PixelDlmWorkload>> create(const RunConfig& config, PreparedImages pictures,
                                                           const std::string& tokenizer, at::Device device);
 
-  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   [[nodiscard]] NamedTensors buffers() const override { return model_.buffers(); }
   void initialize(uint64_t seed) override { model_.initialize(seed); }
 
-  [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the texts", pictures_.cache.digest()}}; }
-  [[nodiscard]] double flops_per_sample() const override;
-  [[nodiscard]] std::string memory_advice() const override;
+  [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the texts", images_.cache.digest()}}; }
+  [[nodiscard]] double flops_per_sample() const override { return kPassesOfStep * model_.flops_per_image(); }
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
-  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
-    return split_.batches(options);
-  }
   // The tensors: "pixels_BHHC" (bytes, white where there is no token), "t_B", "noise_BCHH". The weight is the number of
   // tokens.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
   // token_loss.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
-  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // The guide's weight files.
-  std::vector<std::string> outputs(const EvaluationReport& report) override;
-  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
-  [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
-  Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
-  Result<TrainingSoFar> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
+  [[nodiscard]] OutputContent output(const std::string& /*name*/, const OutputState& state) const override {
+    return guide_file(model_.parameters(), state);
+  }
 
  private:
   PixelDlmWorkload(const RunConfig& config, PreparedImages pictures, std::string tokenizer, at::Device device);
 
-  WorkloadInfo info_;
-  JitOptions options_;
-  TrainingOptions training_;
-  at::Device device_;
-  PreparedImages pictures_;
   std::string tokenizer_;
   PixelDlmModel model_;
-  ImageSplit split_;
-  GuideFiles files_;
 };
 
 // PluginWorkload::make of --data_format tokens.

@@ -29,12 +29,12 @@ TEST(LaunchLine, a_torchrun_line_is_understood) {
                                   "--rdzv_backend", "c10d", "-t", "3", "train.py", "--lr", "0.1", "--nproc", "9"});
   EXPECT_EQ(line.config.launch.nproc, 4);
   EXPECT_EQ(line.config.launch.max_restarts, 3);
-  EXPECT_EQ(line.run_id, "job");
+  EXPECT_EQ(line.command.run_id, "job");
   EXPECT_EQ(line.ignored, (Words{"--rdzv_backend"}));
   EXPECT_TRUE(line.is_standalone);
-  EXPECT_TRUE(line.output.tee.has(5, true));
-  ASSERT_EQ(line.program.size(), 7U);
-  EXPECT_EQ(Words(line.program.begin() + 1, line.program.end()),
+  EXPECT_TRUE(line.command.output.tee.has(5, true));
+  ASSERT_EQ(line.command.words.size(), 7U);
+  EXPECT_EQ(Words(line.command.words.begin() + 1, line.command.words.end()),
             (Words{"-u", "train.py", "--lr", "0.1", "--nproc", "9"}));
 }
 
@@ -78,14 +78,15 @@ TEST(LaunchLine, the_variables_of_torchrun_give_what_no_flag_gives) {
   EXPECT_EQ(launch.coordinator, "pod-0:29401");
   EXPECT_EQ(launch.max_restarts, 0);
   EXPECT_TRUE(is_given(line.config, "max_restarts"));
-  EXPECT_EQ(line.role, "trainer");
-  EXPECT_EQ(line.output.log_dir, "logs");
-  EXPECT_EQ(line.output.prefix, "[$rank] ");
+  EXPECT_EQ(line.command.role, "trainer");
+  EXPECT_EQ(line.command.output.log_dir, "logs");
+  EXPECT_EQ(line.command.output.prefix, "[$rank] ");
   EXPECT_EQ(line.ignored, (Words{"PET_RDZV_BACKEND"}));
   EXPECT_FALSE(line.is_standalone);
-  EXPECT_EQ(Words(line.program.begin() + 1, line.program.end()), (Words{"-u", "-m", "pkg.train"}));
+  EXPECT_EQ(Words(line.command.words.begin() + 1, line.command.words.end()), (Words{"-u", "-m", "pkg.train"}));
   // The agents of --local_nodes read the same variables, and get the whole command.
-  EXPECT_EQ(parsed({"--", "python3", "-m", "pkg.train"}, environment).program, (Words{"python3", "-m", "pkg.train"}));
+  EXPECT_EQ(parsed({"--", "python3", "-m", "pkg.train"}, environment).command.words,
+            (Words{"python3", "-m", "pkg.train"}));
 }
 
 TEST(LaunchLine, a_variable_that_is_wrong_is_named) {
@@ -119,14 +120,14 @@ TEST(LaunchLine, flags_of_the_output_and_of_the_end) {
   const LaunchLine line = parsed({"-r3", "--tee=0:1", "--local-ranks-filter", "0,2", "--log-line-prefix-template",
                                   "[$rank] ", "--duplicate-stdout-filters", "a,,b,c", "--signals-to-handle",
                                   "SIGTERM, SIGUSR1", "--shutdown-timeout", "7", "--virtual-local-rank", "x.py"});
-  EXPECT_TRUE(line.output.redirects.has(4, true));
-  EXPECT_TRUE(line.output.tee.has(0, false));
-  EXPECT_EQ(line.output.shown, (std::vector{0, 2}));
-  EXPECT_EQ(line.output.duplicate_out, (Words{"a,b", "c"}));
-  EXPECT_EQ(line.signals, (std::vector{SIGTERM, SIGUSR1}));
+  EXPECT_TRUE(line.command.output.redirects.has(4, true));
+  EXPECT_TRUE(line.command.output.tee.has(0, false));
+  EXPECT_EQ(line.command.output.shown, (std::vector{0, 2}));
+  EXPECT_EQ(line.command.output.duplicate_out, (Words{"a,b", "c"}));
+  EXPECT_EQ(line.command.signals, (std::vector{SIGTERM, SIGUSR1}));
   EXPECT_EQ(line.config.launch.stop_timeout_seconds, 7);
-  EXPECT_TRUE(line.virtual_local_rank);
-  EXPECT_FALSE(parsed({"--log_dir", "/dev/null", "--tee", "3", "x.py"}).output.writes_files());
+  EXPECT_TRUE(line.command.virtual_local_rank);
+  EXPECT_FALSE(parsed({"--log_dir", "/dev/null", "--tee", "3", "x.py"}).command.output.writes_files());
 }
 
 TEST(LaunchLine, the_agents_of_local_nodes_get_every_flag_that_has_an_effect) {
@@ -142,8 +143,8 @@ TEST(LaunchLine, what_cannot_be_done_here_is_named_with_what_to_do) {
 }
 
 TEST(LaunchLine, after_two_dashes_comes_a_whole_command) {
-  EXPECT_EQ(parsed({"--nproc", "2", "--", "python", "-u", "x.py"}).program, (Words{"python", "-u", "x.py"}));
-  EXPECT_EQ(parsed({"--", "./run.sh", "--nproc", "2"}).program, (Words{"./run.sh", "--nproc", "2"}));
+  EXPECT_EQ(parsed({"--nproc", "2", "--", "python", "-u", "x.py"}).command.words, (Words{"python", "-u", "x.py"}));
+  EXPECT_EQ(parsed({"--", "./run.sh", "--nproc", "2"}).command.words, (Words{"./run.sh", "--nproc", "2"}));
 }
 
 TEST(LaunchLine, python_is_put_in_front_of_what_python_runs) {
@@ -151,16 +152,16 @@ TEST(LaunchLine, python_is_put_in_front_of_what_python_runs) {
   folder.write("train", "print(1)");
   const std::string script = folder.path() + "/train";
   for (const Words& words : {Words{script}, Words{"x.py"}, Words{"-m", "pkg.x"}, Words{"--module", "pkg.x"}}) {
-    EXPECT_TRUE(parsed(words).program.front().starts_with("python")) << words.front();
+    EXPECT_TRUE(parsed(words).command.words.front().starts_with("python")) << words.front();
   }
-  EXPECT_EQ(parsed({"bash", "run.sh"}).program.front(), "bash");
-  EXPECT_EQ(parsed({"--no_python", "x.py"}).program.front(), "x.py");
-  EXPECT_TRUE(parsed({"--run_path", "--no_python", "train"}).program.front().starts_with("python"));
+  EXPECT_EQ(parsed({"bash", "run.sh"}).command.words.front(), "bash");
+  EXPECT_EQ(parsed({"--no_python", "x.py"}).command.words.front(), "x.py");
+  EXPECT_TRUE(parsed({"--run_path", "--no_python", "train"}).command.words.front().starts_with("python"));
   folder.write("run.sh", "#!/bin/sh\n");
-  EXPECT_EQ(parsed({folder.path() + "/run.sh"}).program.size(), 1U) << "another interpreter's";
+  EXPECT_EQ(parsed({folder.path() + "/run.sh"}).command.words.size(), 1U) << "another interpreter's";
   Environment with_exec = kEnvironment;
   with_exec["PYTHON_EXEC"] = "/opt/python";
-  EXPECT_EQ(parsed({"x.py"}, with_exec).program.front(), "/opt/python");
+  EXPECT_EQ(parsed({"x.py"}, with_exec).command.words.front(), "/opt/python");
 }
 
 TEST(LaunchLine, launchers_are_refused_however_they_are_started) {

@@ -1,8 +1,9 @@
-#include "runner/models/jit/guide_files.h"
+#include "runner/models/jit/image_workload.h"
 
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "runner/models/adam_state_dict.h"
 
@@ -15,33 +16,43 @@ constexpr char kBestLossField[] = "best_loss";
 
 }  // namespace
 
-std::vector<std::string> valid_loss_lines(const Workload::EvaluationReport& report, std::string_view loss) {
-  if (!has_metric(report.metrics, loss)) return {};
+ImageWorkload::ImageWorkload(const RunConfig& config, PreparedImages images, at::Device device)
+    : info_({.name = "jit",
+             .version = 1,
+             .loss_terms = {{.name = "loss"}},
+             .best = {.name = "valid_loss", .direction = Direction::kLower}}),
+      options_(options_of<JitOptions>(config)),
+      training_(config.training),
+      device_(device),
+      images_(std::move(images)),
+      split_(training_.seed, images_.cache.size(), options_.valid_images) {}
+
+std::vector<std::string> ImageWorkload::evaluation_lines(const EvaluationReport& report) {
+  if (!has_metric(report.metrics, info_.best.name)) return {};
   std::array<char, 80> line{};
   std::snprintf(line.data(), line.size(), "Epoch %lld: valid loss %.4f", static_cast<long long>(report.epoch),
-                metric_value(report.metrics, loss));
+                metric_value(report.metrics, info_.best.name));
   return {line.data()};
 }
 
-std::vector<std::string> GuideFiles::outputs(const Workload::EvaluationReport& report, std::string_view loss) {
+std::vector<std::string> ImageWorkload::outputs(const EvaluationReport& report) {
   std::vector<std::string> files;
-  const double value = metric_or_nan(report.metrics, loss);
+  const double value = metric_or_nan(report.metrics, info_.best.name);
   if (std::isfinite(value) && (!best_loss_ || value < *best_loss_)) {
     best_loss_ = value;
     files.emplace_back(kBestModel);
   }
-  if (report.ends_epoch && report.epoch > 0 && report.epoch % save_interval_ == 0) {
+  if (report.ends_epoch && report.epoch > 0 && report.epoch % options_.save_interval == 0) {
     files.push_back(std::string(kCheckpointEpoch) + std::to_string(report.epoch) + ".pth");
   }
   return files;
 }
 
-bool GuideFiles::is_guide_file(std::string_view name) {
+bool ImageWorkload::is_guide_file(std::string_view name) {
   return name == kBestModel || name.starts_with(kCheckpointEpoch);
 }
 
-TorchTree GuideFiles::content(const NamedTensors& parameters, const TrainingOptions& training,
-                              const Workload::OutputState& state, std::string_view loss) {
+TorchTree ImageWorkload::guide_file(const NamedTensors& parameters, const OutputState& state) const {
   TorchTree tree;
   // The state of torch's LambdaLR, which takes the base rate from the optimizer.
   const PickleDict scheduler = {{"last_epoch", {state.step}},
@@ -50,17 +61,17 @@ TorchTree GuideFiles::content(const NamedTensors& parameters, const TrainingOpti
                                 {"lr_lambdas", {PickleList(1)}}};
   tree.root = {{"epoch", {state.epoch - 1}},
                {"model_state_dict", tree.value(state.model)},
-               {"optimizer_state_dict", {adam_state_dict(parameters, training, state, tree)}},
+               {"optimizer_state_dict", {adam_state_dict(parameters, training_, state, tree)}},
                {"scheduler_state_dict", {scheduler}},
-               {"loss", {metric_or_nan(state.metrics, loss)}}};
+               {"loss", {metric_or_nan(state.metrics, info_.best.name)}}};
   return tree;
 }
 
-Json GuideFiles::progress_state() const {
+Json ImageWorkload::progress_state() const {
   return Json{{kBestLossField, best_loss_ ? Json(*best_loss_) : Json(nullptr)}};
 }
 
-Status GuideFiles::restore_progress(const Json& state) {
+Status ImageWorkload::restore_progress(const Json& state) {
   const auto field = state.find(kBestLossField);
   if (field == state.end()) {  // the checkpoint is from a version that did not write these files
     best_loss_.reset();
@@ -75,11 +86,11 @@ Status GuideFiles::restore_progress(const Json& state) {
 }
 
 // The file holds the figure of its own evaluation, but not of earlier ones.
-Result<Workload::TrainingSoFar> GuideFiles::restore_from_file(const Json& fields) {
+Result<Workload::TrainingSoFar> ImageWorkload::restore_from_file(const Json& fields) {
   TRY_ASSIGN(const double last_epoch, figure_in(fields, "epoch"));
   TRY_ASSIGN(const double loss, figure_in(fields, "loss"));
   best_loss_ = std::isfinite(loss) ? std::optional(loss) : std::nullopt;
-  return Workload::TrainingSoFar{.epochs = static_cast<int64_t>(last_epoch) + 1, .figures = {loss}};
+  return TrainingSoFar{.epochs = static_cast<int64_t>(last_epoch) + 1, .figures = {loss}};
 }
 
 }  // namespace lockstep
