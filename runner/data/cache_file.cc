@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "runner/base/json.h"
-
 namespace lockstep {
 
 std::string skipped_summary(const std::vector<SkippedFile>& skipped) {
@@ -47,12 +45,11 @@ std::string skipped_text(const std::vector<SkippedFile>& skipped) {
   return dump_line(list);
 }
 
-Result<std::vector<SkippedFile>> parse_skipped(std::string_view text) {
+Result<std::vector<SkippedFile>> skipped_files_of(const Json& list) {
   const Error damaged{ErrorCode::kCorrupt, "has a damaged list of skipped files"};
-  const Result<Json> list = parse_json(text, "skipped files");
-  if (!list.ok() || !list->is_array()) return damaged;
+  if (!list.is_array()) return damaged;
   std::vector<SkippedFile> skipped;
-  for (const Json& file : *list) {
+  for (const Json& file : list) {
     if (!file.is_array() || file.size() != 2 || !file[0].is_string() || !file[1].is_string()) return damaged;
     skipped.push_back({file[0].get<std::string>(), file[1].get<std::string>()});
   }

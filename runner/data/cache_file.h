@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/base/file_system.h"
+#include "runner/base/json.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
@@ -41,8 +42,8 @@ Result<CacheBytes> map_cache_file(FileSystem& fs, const std::string& path);
 
 // JSON: [[file, reason], …]
 std::string skipped_text(const std::vector<SkippedFile>& skipped);
-// kCorrupt for any other text; the message says only what is wrong.
-Result<std::vector<SkippedFile>> parse_skipped(std::string_view text);
+// kCorrupt for any other value; the message says only what is wrong.
+Result<std::vector<SkippedFile>> skipped_files_of(const Json& list);
 
 uint32_t crc32_of(std::string_view bytes);
 

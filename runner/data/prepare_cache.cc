@@ -2,14 +2,22 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <random>
+#include <thread>
 
+#include "runner/base/atomic_file.h"
 #include "runner/base/cgroup.h"
+#include "runner/base/mutex.h"
 #include "runner/base/sha256.h"
 
-namespace lockstep::preparation {
+namespace lockstep {
 namespace {
 
 // A source is divided into about this many parts, each of at least one piece and at most kPartPieces: enough that all
@@ -18,8 +26,7 @@ constexpr int64_t kParts = 64;
 constexpr int64_t kPartPieces = 256;
 constexpr size_t kReasonsShown = 3;
 constexpr size_t kFingerprintDigits = 16;
-
-}  // namespace
+constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
 int threads_of(const PrepareOptions& options) { return options.threads > 0 ? options.threads : usable_cores(); }
 
@@ -41,6 +48,7 @@ std::string cache_path(const std::string& folder, const std::string& many, uint3
   return join_path(folder, many + "-" + digest.substr(0, kFingerprintDigits) + ".cache");
 }
 
+// A word for the names of temporary files that no other process uses, on this machine or another.
 std::string unique_tag() {
   std::random_device random;
   std::array<char, 40> tag = {};
@@ -48,8 +56,8 @@ std::string unique_tag() {
   return tag.data();
 }
 
-Error cannot_write(const Error& error, const std::string& many, const std::string& folder,
-                   const std::string& cache_flags) {
+Error cannot_write_cache(const Error& error, const std::string& many, const std::string& folder,
+                         const std::string& cache_flags) {
   if (error.code == ErrorCode::kCancelled) return error;
   return Error{ErrorCode::kUnavailable, "cannot write the cache of " + many + " in " + folder + ": " + error.message +
                                             "; make room or give write access there, or name another folder with " +
@@ -63,7 +71,7 @@ Error volume_failed(const Error& error, const std::string& piece) {
                    "already is kept"};
 }
 
-Error stopped(const std::string& many, const std::string& parts_folder) {
+Error stopped_preparation(const std::string& many, const std::string& parts_folder) {
   std::string message = "stopped while " + many + " were read";
   if (!parts_folder.empty())
     message += "; what is read is kept in " + parts_folder + ", and the next start continues from it";
@@ -80,4 +88,212 @@ Error nothing_read(const std::string& summary, const std::vector<SkippedFile>& s
   return Error{ErrorCode::kInvalid, "none of " + summary + " could be read:" + reasons};
 }
 
-}  // namespace lockstep::preparation
+// One preparation: its threads take one part after the other and make a cache of each, in a file or in memory.
+class Preparation {
+ public:
+  // path: of the cache; empty: in memory.
+  Preparation(FileSystem& fs, const PieceSource& source, const RecordKind& kind, std::string path,
+              const PrepareOptions& options)
+      : fs_(fs),
+        source_(source),
+        kind_(kind),
+        pieces_(source.size()),
+        path_(std::move(path)),
+        parts_folder_(path_.empty() ? "" : parts_folder(path_)),
+        options_(options),
+        // One thread has no use for parts in memory: they would be held twice when they are joined.
+        part_pieces_(in_memory() && threads_of(options) == 1 ? pieces_ : pieces_of_part(pieces_)),
+        parts_((static_cast<size_t>(pieces_ + part_pieces_ - 1)) / static_cast<size_t>(part_pieces_)) {}
+
+  Result<RecordCache> run() {
+    if (!in_memory()) {
+      const Status made = make_directories(fs_, parts_folder_);
+      if (!made.ok()) return cannot_write(made.error());
+    }
+    TRY(read_parts());
+    return join_parts();
+  }
+
+ private:
+  [[nodiscard]] bool in_memory() const { return path_.empty(); }
+  [[nodiscard]] std::string part_path(size_t part) const { return join_path(parts_folder_, part_name(part)); }
+  // With this process's tag, because another process may write the same file.
+  [[nodiscard]] std::string temporary_of(const std::string& path) const {
+    return join_path(parent_path(path), ".tmp-" + tag_ + "-" + base_name(path));
+  }
+  [[nodiscard]] Error cannot_write(const Error& error) const {
+    return cannot_write_cache(error, kind_.many, parent_path(path_), options_.cache_flags);
+  }
+
+  // Returns when all parts exist, or with the first error.
+  Status read_parts() {
+    const size_t count = std::min<size_t>(static_cast<size_t>(threads_of(options_)), parts_.size());
+    // Processes start at different parts, so that of two that prepare the same source each does about half.
+    first_ = in_memory() ? 0 : std::hash<std::string>()(tag_) % parts_.size();
+    std::vector<std::jthread> threads;
+    MutexLock lock(mutex_);
+    running_ = count;
+    for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
+    while (running_ > 0) {
+      changed_.wait_for(lock, kProgressInterval);
+      const int64_t done = pieces_done_;
+      lock.unlock();
+      const bool goes_on = options_.progress(done, pieces_);
+      lock.lock();
+      if (!goes_on && !error_) error_ = stopped_preparation(kind_.many, parts_folder_);
+    }
+    if (error_) return *error_;
+    return {};
+  }
+
+  void work() {
+    for (;;) {
+      const size_t taken = next_++;
+      if (taken >= parts_.size()) break;
+      const size_t part = (first_ + taken) % parts_.size();
+      const Status status = stopped() ? Status() : do_part(part);
+      if (status.ok()) continue;
+      const MutexLock lock(mutex_);
+      if (!error_) error_ = status.error();
+    }
+    const MutexLock lock(mutex_);
+    --running_;
+    changed_.notify_one();
+  }
+
+  bool stopped() {
+    const MutexLock lock(mutex_);
+    return error_.has_value();
+  }
+
+  [[nodiscard]] int64_t begin_of(size_t part) const { return static_cast<int64_t>(part) * part_pieces_; }
+  [[nodiscard]] int64_t end_of(size_t part) const { return std::min(begin_of(part) + part_pieces_, pieces_); }
+
+  void count_pieces(int64_t pieces) {
+    const MutexLock lock(mutex_);
+    pieces_done_ += pieces;
+  }
+
+  Status do_part(size_t part) {
+    if (!in_memory()) {
+      Result<RecordCache> there = RecordCache::open(fs_, part_path(part), kind_.format);
+      if (there.ok()) {  // made by an earlier preparation or by another process
+        parts_[part] = std::move(*there);
+        count_pieces(end_of(part) - begin_of(part));
+        return {};
+      }
+    }
+    RecordCacheWriter writer(kind_.format, end_of(part) - begin_of(part));
+    std::vector<SkippedFile> skipped;
+    std::vector<SkippedFile> remarks;
+    for (int64_t i = begin_of(part); i < end_of(part); ++i) {
+      if (stopped()) return {};
+      const Result<std::vector<PieceRecord>> read = kind_.read(i);
+      if (read.ok()) {
+        for (const PieceRecord& record : *read) {
+          writer.add(record.bytes, record.tag);
+          remarks.insert(remarks.end(), record.remarks.begin(), record.remarks.end());
+        }
+      } else if (read.error().code == ErrorCode::kUnavailable) {
+        // The volume failed, not the file. Skipping the piece now would leave it out of the cache for good.
+        return volume_failed(read.error(), source_.name(i));
+      } else {
+        skipped.push_back({source_.name(i), read.error().message});
+      }
+      count_pieces(1);
+    }
+    auto bytes = std::make_shared<const std::string>(std::move(writer).finish(kind_.facts, skipped, remarks));
+    if (in_memory()) {
+      parts_bytes_ += bytes->size();
+      TRY_ASSIGN(parts_[part], RecordCache::from_bytes(std::move(bytes), "memory", kind_.format));
+      return {};
+    }
+    const Status written = write_file_atomically(fs_, part_path(part), *bytes, temporary_of(part_path(part)));
+    if (!written.ok()) return cannot_write(written.error());
+    TRY_ASSIGN(parts_[part], RecordCache::open(fs_, part_path(part), kind_.format));
+    return {};
+  }
+
+  Result<RecordCache> join_parts() {
+    std::vector<const RecordCache*> parts;
+    std::vector<SkippedFile> skipped;
+    int64_t size = 0;
+    for (const std::optional<RecordCache>& part : parts_) {
+      parts.push_back(&*part);
+      size += part->size();
+      skipped.insert(skipped.end(), part->skipped().begin(), part->skipped().end());
+    }
+    if (size == 0) return nothing_read(source_.summary(), skipped);
+    if (in_memory() && parts_.size() == 1) return *std::move(parts_[0]);
+    if (in_memory()) {
+      std::string bytes;
+      bytes.reserve(parts_bytes_);
+      TRY(write_record_cache(kind_.format, parts, [&](const void* data, size_t count) {
+        bytes.append(static_cast<const char*>(data), count);
+        return Status();
+      }));
+      return RecordCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "memory", kind_.format);
+    }
+    const Status written = write_file_atomically(
+        fs_, path_, [&](const ByteSink& sink) { return write_record_cache(kind_.format, parts, sink); },
+        temporary_of(path_));
+    if (!written.ok()) return cannot_write(written.error());
+    return RecordCache::open(fs_, path_, kind_.format);
+  }
+
+  FileSystem& fs_;
+  const PieceSource& source_;
+  const RecordKind& kind_;
+  int64_t pieces_;
+  std::string path_;
+  std::string parts_folder_;
+  const PrepareOptions& options_;
+  std::string tag_ = unique_tag();
+  int64_t part_pieces_;
+  size_t first_ = 0;
+  std::atomic<size_t> next_ = 0;
+  std::vector<std::optional<RecordCache>> parts_;  // each is set by the thread that took the part
+  std::atomic<size_t> parts_bytes_ = 0;            // of those in memory
+
+  Mutex mutex_;
+  ConditionVariable changed_;
+  size_t running_ GUARDED_BY(mutex_) = 0;
+  int64_t pieces_done_ GUARDED_BY(mutex_) = 0;
+  std::optional<Error> error_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Result<Prepared<RecordCache>> prepare_cache(FileSystem& fs, const PieceSource& source, const RecordKind& kind,
+                                            const std::string& cache_folder, const PrepareOptions& options) {
+  Prepared<RecordCache> prepared;
+  prepared.summary = source.summary();
+  prepared.remarks = source.remarks();
+  if (!cache_folder.empty()) {
+    prepared.path = cache_path(cache_folder, kind.many, kind.format.version, source.fingerprint());
+    Result<RecordCache> there = RecordCache::open(fs, prepared.path, kind.format);
+    if (there.ok()) {
+      prepared.cache = std::move(*there);
+      prepared.was_there = true;
+      return prepared;
+    }
+    // A damaged cache is made again and replaced.
+  }
+  Preparation preparation(fs, source, kind, prepared.path, options);
+  Result<RecordCache> made = preparation.run();
+  if (!made.ok()) {
+    if (prepared.path.empty() || made.error().code == ErrorCode::kCancelled) return made.error();
+    // Another process that finished first has removed the parts that this one was writing.
+    Result<RecordCache> of_another = RecordCache::open(fs, prepared.path, kind.format);
+    if (!of_another.ok()) return made.error();
+    made = std::move(of_another);
+  }
+  prepared.cache = std::move(*made);
+  if (!prepared.path.empty()) {
+    // The parts are not needed any more. An error here only leaves them on the disk.
+    static_cast<void>(remove_tree(fs, parts_folder(prepared.path)));
+  }
+  return prepared;
+}
+
+}  // namespace lockstep

@@ -3,14 +3,13 @@
 // cached.
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "runner/base/check.h"
-#include "runner/models/protein/data/structure_cache.h"
 #include "runner/models/protein/data/structure_file.h"
 #include "runner/models/protein/data/structure_json.h"
+#include "tests/runner/data/structure_caches.h"
 
 namespace {
 
@@ -37,9 +36,9 @@ void check(const lockstep::Result<lockstep::Structure>& structure) {
     return;
   }
   LOCKSTEP_CHECK(lockstep::check_structure(*structure).ok(), "readers return what can be cached");
-  const lockstep::Result<lockstep::StructureCache> cache = lockstep::StructureCache::from_structures({*structure});
-  LOCKSTEP_CHECK(cache.ok() && cache->structure(0).ok(), "what was written is read");
-  read_all(*cache);
+  const lockstep::StructureCache cache = lockstep::structure_cache_of({*structure});
+  LOCKSTEP_CHECK(cache.structure(0).ok(), "what was written is read");
+  read_all(cache);
 }
 
 }  // namespace
@@ -49,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 4) {
     case 0: {
-      const auto cache = lockstep::StructureCache::from_bytes(std::make_shared<const std::string>(text), "fuzz");
+      const auto cache = lockstep::structure_cache_from(text);
       if (cache.ok()) read_all(*cache);
       break;
     }

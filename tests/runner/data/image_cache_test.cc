@@ -1,3 +1,4 @@
+// RecordCache by the images in it: what is in the file, and which files are refused.
 #include "runner/models/jit/data/image_cache.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "runner/base/sha256.h"
-#include "tests/runner/data/image_bytes.h"
 #include "tests/support/disk.h"
 #include "tests/support/temporary_folder.h"
 
@@ -22,27 +22,40 @@ using testing::HasSubstr;
 constexpr int64_t kSide = 4;
 const std::vector<std::string> kClasses = {"cat", "dog"};
 const std::vector<SkippedFile> kSkipped = {{"dog/c.jpg", "is empty"}};
-// Offsets in the header that image_cache.cc writes.
+// Offsets in the header that record_cache.cc writes.
 constexpr size_t kVersionAt = 8;
 constexpr size_t kFileBytesAt = 16;
-constexpr size_t kNumImagesAt = 24;
-constexpr size_t kSideAt = 32;
-constexpr size_t kDigestAt = 64;
-constexpr size_t kHeaderBytes = 128;
+constexpr size_t kNumRecordsAt = 24;
+constexpr size_t kDigestAt = 48;
+constexpr size_t kHeaderBytes = 112;
 
-LabelledImage labelled(int seed, int64_t label) { return {test_image(kSide, kSide, seed).rgb, label}; }
+struct TestImage {
+  int seed = 0;
+  uint32_t label = 0;
+};
 
-std::string image_cache_bytes(const std::vector<LabelledImage>& images, int64_t side,
-                              const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped) {
-  ImageCacheWriter writer(static_cast<int64_t>(images.size()), side, classes);
-  for (const LabelledImage& image : images) writer.add(image);
-  return std::move(writer).finish(skipped);
+std::string pixels_of(int seed, int64_t side = kSide) {
+  std::string pixels(static_cast<size_t>(side * side * 3), '\0');
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<char>(static_cast<size_t>(seed) * 31 + i * 7);
+  return pixels;
 }
 
-std::string cache_bytes() { return image_cache_bytes({labelled(1, 0), labelled(2, 1)}, kSide, kClasses, kSkipped); }
+std::string image_cache_bytes(const std::vector<TestImage>& images, int64_t side,
+                              const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped) {
+  RecordCacheWriter writer(kImageCache, std::ssize(images));
+  for (const TestImage& image : images) writer.add(pixels_of(image.seed, side), image.label);
+  return std::move(writer).finish(image_facts(side, classes), skipped, {});
+}
+
+std::string cache_bytes() { return image_cache_bytes({{1, 0}, {2, 1}}, kSide, kClasses, kSkipped); }
+
+Result<RecordCache> records_in(std::string bytes) {
+  return RecordCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "test.cache", kImageCache);
+}
 
 Result<ImageCache> opened(std::string bytes) {
-  return ImageCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "test.cache");
+  TRY_ASSIGN(RecordCache records, records_in(std::move(bytes)));
+  return ImageCache::of(std::move(records));
 }
 
 template <typename T>
@@ -51,9 +64,19 @@ std::string with(std::string bytes, size_t at, T value) {
   return bytes;
 }
 
+// A cache with other bytes in its index or facts, and the digest of these.
+std::string with_digest(std::string bytes, size_t index) {
+  const size_t digested = bytes.find("[[[\"dog/c.jpg\"") - index;
+  const std::string digest = sha256_hex(std::string_view(bytes).substr(index, digested));
+  bytes.replace(kDigestAt, digest.size(), digest);
+  return bytes;
+}
+
 TEST(ImageCache, holds_what_was_put_into_it) {
   const TemporaryFolder folder;
-  const Result<ImageCache> cache = ImageCache::open(disk(), folder.write("a.cache", cache_bytes()));
+  Result<RecordCache> records = RecordCache::open(disk(), folder.write("a.cache", cache_bytes()), kImageCache);
+  ASSERT_TRUE(records.ok()) << records.error().message;
+  const Result<ImageCache> cache = ImageCache::of(std::move(*records));
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   EXPECT_EQ(cache->size(), 2);
   EXPECT_EQ(cache->side(), kSide);
@@ -62,12 +85,12 @@ TEST(ImageCache, holds_what_was_put_into_it) {
   EXPECT_EQ(cache->label(0), 0);
   EXPECT_EQ(cache->label(1), 1);
   const auto pixels = *cache->pixels(1);
-  EXPECT_EQ(std::vector<uint8_t>(pixels.begin(), pixels.end()), labelled(2, 1).rgb);
+  EXPECT_EQ(std::string(pixels.begin(), pixels.end()), pixels_of(2));
   EXPECT_EQ(cache->digest().size(), 64U);
 }
 
 TEST(ImageCache, without_classes_all_labels_are_0) {
-  const Result<ImageCache> cache = opened(image_cache_bytes({labelled(1, 0)}, kSide, {}, {}));
+  const Result<ImageCache> cache = opened(image_cache_bytes({{1, 0}}, kSide, {}, {}));
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   EXPECT_TRUE(cache->classes().empty());
   EXPECT_EQ(cache->label(0), 0);
@@ -75,40 +98,45 @@ TEST(ImageCache, without_classes_all_labels_are_0) {
 
 TEST(ImageCache, its_digest_says_what_differs) {
   const std::string digest = opened(cache_bytes())->digest();
-  const auto other = [](const std::vector<LabelledImage>& images, const std::vector<std::string>& classes) {
+  const auto other = [](const std::vector<TestImage>& images, const std::vector<std::string>& classes) {
     return opened(image_cache_bytes(images, kSide, classes, kSkipped))->digest();
   };
-  EXPECT_EQ(other({labelled(1, 0), labelled(2, 1)}, kClasses), digest);
-  EXPECT_NE(other({labelled(1, 0), labelled(3, 1)}, kClasses), digest);
-  EXPECT_NE(other({labelled(1, 0), labelled(2, 0)}, kClasses), digest);
-  EXPECT_NE(other({labelled(1, 0), labelled(2, 1)}, {"cat", "fox"}), digest);
+  EXPECT_EQ(other({{1, 0}, {2, 1}}, kClasses), digest);
+  EXPECT_NE(other({{1, 0}, {3, 1}}, kClasses), digest);
+  EXPECT_NE(other({{1, 0}, {2, 0}}, kClasses), digest);
+  EXPECT_NE(other({{1, 0}, {2, 1}}, {"cat", "fox"}), digest);
 }
 
-TEST(ImageCache, parts_joined_are_the_cache_made_at_once) {
-  const Result<ImageCache> first = opened(image_cache_bytes({labelled(1, 0)}, kSide, kClasses, {}));
-  const Result<ImageCache> second = opened(image_cache_bytes({labelled(2, 1)}, kSide, kClasses, kSkipped));
+TEST(RecordCache, parts_joined_are_the_cache_made_at_once) {
+  const Result<RecordCache> first = records_in(image_cache_bytes({{1, 0}}, kSide, kClasses, {}));
+  const Result<RecordCache> second = records_in(image_cache_bytes({{2, 1}}, kSide, kClasses, kSkipped));
   std::string joined;
   const ByteSink sink = [&](const void* data, size_t bytes) {
     joined.append(static_cast<const char*>(data), bytes);
     return Status();
   };
-  ASSERT_TRUE(write_image_cache({&*first, &*second}, sink).ok());
+  ASSERT_TRUE(write_record_cache(kImageCache, {&*first, &*second}, sink).ok());
   EXPECT_EQ(joined, cache_bytes());
+  const Result<RecordCache> large = records_in(image_cache_bytes({{1, 0}}, 8, kClasses, {}));
+  EXPECT_THAT(write_record_cache(kImageCache, {&*first, &*large}, sink).error().message,
+              HasSubstr("was prepared in another way than test.cache"));
 }
 
-TEST(ImageCache, parts_of_another_size_or_of_other_classes_are_not_joined) {
-  const Result<ImageCache> first = opened(image_cache_bytes({labelled(1, 0)}, kSide, kClasses, {}));
-  const Result<ImageCache> flat = opened(image_cache_bytes({labelled(1, 0)}, kSide, {}, {}));
-  const Result<ImageCache> large = opened(image_cache_bytes({{test_image(8, 8).rgb, 0}}, 8, kClasses, {}));
-  const ByteSink nowhere = [](const void*, size_t) { return Status(); };
-  for (const ImageCache* other : {&*flat, &*large}) {
-    const Status joined = write_image_cache({&*first, other}, nowhere);
-    ASSERT_FALSE(joined.ok());
-    EXPECT_THAT(joined.error().message, HasSubstr("of another size or of other classes"));
-  }
+TEST(RecordCache, a_record_of_any_length_is_aligned_and_checked_with_what_follows_it) {
+  RecordCacheWriter writer(kImageCache, 2);
+  writer.add("abc", 7);
+  writer.add("", 8);
+  const std::string whole = std::move(writer).finish(Json::object(), {}, {{"a", "b"}});
+  const Result<RecordCache> cache = records_in(whole);
+  ASSERT_TRUE(cache.ok()) << cache.error().message;
+  EXPECT_EQ(*cache->record(0), "abc");
+  EXPECT_EQ(*cache->record(1), "");
+  EXPECT_EQ(cache->tag(0), 7U);
+  EXPECT_EQ(cache->remarks(), (std::vector<SkippedFile>{{"a", "b"}}));
+  EXPECT_FALSE(records_in(with<char>(whole, kHeaderBytes + 5, 'x'))->record(0).ok());
 }
 
-TEST(ImageCache, cut_off_anywhere_it_is_refused) {
+TEST(RecordCache, cut_off_anywhere_it_is_refused) {
   const std::string whole = cache_bytes();
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     const Result<ImageCache> cache = opened(whole.substr(0, bytes));
@@ -117,9 +145,9 @@ TEST(ImageCache, cut_off_anywhere_it_is_refused) {
     EXPECT_THAT(cache.error().message, HasSubstr("test.cache"));
   }
   const TemporaryFolder folder;
-  EXPECT_FALSE(ImageCache::open(disk(), folder.write("empty.cache", "")).ok());
-  EXPECT_FALSE(ImageCache::open(disk(), folder.path()).ok());
-  EXPECT_EQ(ImageCache::open(disk(), folder.file("absent")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(RecordCache::open(disk(), folder.write("empty.cache", ""), kImageCache).ok());
+  EXPECT_FALSE(RecordCache::open(disk(), folder.path(), kImageCache).ok());
+  EXPECT_EQ(RecordCache::open(disk(), folder.file("absent"), kImageCache).error().code, ErrorCode::kNotFound);
 }
 
 TEST(ImageCache, a_changed_byte_is_found_before_it_is_used) {
@@ -135,11 +163,11 @@ TEST(ImageCache, a_changed_byte_is_found_before_it_is_used) {
   }
 }
 
-TEST(ImageCache, another_version_is_named) {
-  const Result<ImageCache> cache = opened(with<uint32_t>(cache_bytes(), kVersionAt, kImageCacheVersion + 1));
+TEST(RecordCache, another_version_is_named) {
+  const Result<ImageCache> cache = opened(with<uint32_t>(cache_bytes(), kVersionAt, kImageCache.version + 1));
   ASSERT_FALSE(cache.ok());
   EXPECT_EQ(cache.error().code, ErrorCode::kConflict);
-  EXPECT_THAT(cache.error().message, HasSubstr("version " + std::to_string(kImageCacheVersion + 1)));
+  EXPECT_THAT(cache.error().message, HasSubstr("version " + std::to_string(kImageCache.version + 1)));
   EXPECT_THAT(cache.error().message, HasSubstr("remove the file"));
 }
 
@@ -147,22 +175,26 @@ TEST(ImageCache, another_version_is_named) {
 TEST(ImageCache, a_made_up_one_is_refused) {
   const std::string whole = cache_bytes();
   for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{3}, ~uint64_t{0}, uint64_t{1} << 61}) {
-    EXPECT_FALSE(opened(with(whole, kNumImagesAt, count)).ok()) << count;
+    EXPECT_FALSE(opened(with(whole, kNumRecordsAt, count)).ok()) << count;
   }
-  for (const uint64_t side : {uint64_t{0}, uint64_t{3}, uint64_t{5}, ~uint64_t{0}, uint64_t{1} << 32}) {
-    EXPECT_FALSE(opened(with(whole, kSideAt, side)).ok()) << side;
-  }
-  // A label beyond the classes.
-  const size_t index = kHeaderBytes + 2 * kSide * kSide * 3;
-  std::string beyond = with<uint32_t>(whole, index + 4, 2);
-  const size_t digested = whole.find("[[\"dog/c.jpg\"") - index;
-  const std::string digest = sha256_hex(std::string_view(beyond).substr(index, digested));
-  beyond.replace(kDigestAt, digest.size(), digest);
-  const Result<ImageCache> cache = opened(beyond);
-  ASSERT_FALSE(cache.ok());
-  EXPECT_THAT(cache.error().message, HasSubstr("has a damaged index (image 0)"));
   EXPECT_THAT(opened(with<uint64_t>(whole + "x", kFileBytesAt, whole.size() + 1)).error().message,
-              HasSubstr("has a damaged header"));
+              HasSubstr("has a damaged list"));
+  const size_t index = kHeaderBytes + 2 * kSide * kSide * 3;
+  EXPECT_THAT(opened(with_digest(with<uint32_t>(whole, index + 20, 2), index)).error().message,
+              HasSubstr("has a damaged index (image 0)"))
+      << "a label beyond the classes";
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{kHeaderBytes + 4}, uint64_t{index}, ~uint64_t{7}}) {
+    EXPECT_FALSE(records_in(with_digest(with(whole, index, offset), index)).ok()) << offset;
+  }
+  const Result<ImageCache> short_one = opened(with_digest(with<uint64_t>(whole, index + 8, 41), index));
+  ASSERT_TRUE(short_one.ok());
+  EXPECT_FALSE(short_one->pixels(0).ok());
+  for (const Json& facts : {Json(), Json(3), image_facts(0, kClasses), image_facts(int64_t{1} << 32, kClasses),
+                            Json{{"side", kSide}, {"classes", 3}}, Json{{"side", kSide}, {"classes", {3}}}}) {
+    RecordCacheWriter writer(kImageCache, 1);
+    writer.add(pixels_of(1), 0);
+    EXPECT_THAT(opened(std::move(writer).finish(facts, {}, {})).error().message, HasSubstr("has damaged facts"));
+  }
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_F(PrepareStructures, a_cache_that_is_damaged_or_of_another_version_is_made_
   ASSERT_TRUE(first.ok());
   const std::string whole = contents(first->path);
   std::string of_another_version = whole;
-  of_another_version[8] = static_cast<char>(kStructureCacheVersion + 1);
+  of_another_version[8] = static_cast<char>(kStructureCache.version + 1);
   for (const std::string& bytes : {whole.substr(0, 1000), of_another_version}) {
     folder_.write("cache/" + base_name(first->path), bytes);
     const Result<PreparedStructures> again = prepare();

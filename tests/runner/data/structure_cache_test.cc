@@ -9,8 +9,7 @@
 
 #include "runner/models/protein/data/structure_file.h"
 #include "tests/runner/data/pdb_text.h"
-#include "tests/support/disk.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/runner/data/structure_caches.h"
 
 namespace lockstep {
 namespace {
@@ -30,13 +29,10 @@ std::vector<Structure> two_structures() {
 
 std::string cache_bytes() { return structure_cache_bytes(two_structures(), {{"c.pdb", "is empty"}}); }
 
-Result<StructureCache> opened(std::string bytes) {
-  return StructureCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "test.cache");
-}
+Result<StructureCache> opened(std::string bytes) { return structure_cache_from(std::move(bytes)); }
 
 TEST(StructureCache, holds_what_was_put_into_it) {
-  const TemporaryFolder folder;
-  const Result<StructureCache> cache = StructureCache::open(disk(), folder.write("a.cache", cache_bytes()));
+  const Result<StructureCache> cache = opened(cache_bytes());
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   ASSERT_EQ(cache->size(), 2);
   EXPECT_EQ(cache->length(0), 5);
@@ -62,35 +58,6 @@ TEST(StructureCache, holds_what_was_put_into_it) {
   EXPECT_TRUE(is_missing(second.backbone[4][3]));
 }
 
-TEST(StructureCache, parts_joined_are_the_cache_made_at_once) {
-  const std::vector<Structure> both = two_structures();
-  const Result<StructureCache> first = opened(structure_cache_bytes({both[0]}, {}));
-  const Result<StructureCache> second = opened(structure_cache_bytes({both[1]}, {{"c.pdb", "is empty"}}));
-  std::string joined;
-  const Status written = write_structure_cache({&*first, &*second}, [&](const void* data, size_t bytes) {
-    joined.append(static_cast<const char*>(data), bytes);
-    return Status();
-  });
-  ASSERT_TRUE(written.ok());
-  EXPECT_EQ(joined, cache_bytes());
-  EXPECT_EQ(opened(joined)->digest(), opened(cache_bytes())->digest());
-  EXPECT_NE(opened(joined)->digest(), first->digest());
-}
-
-TEST(StructureCache, cut_off_anywhere_it_is_refused) {
-  const std::string whole = cache_bytes();
-  for (size_t bytes = 0; bytes < whole.size(); bytes += 1 + bytes / 40) {
-    const Result<StructureCache> cache = opened(whole.substr(0, bytes) + std::string(bytes < 16 ? 16 : 0, '\0'));
-    ASSERT_FALSE(cache.ok()) << bytes;
-    EXPECT_EQ(cache.error().code, ErrorCode::kCorrupt);
-    EXPECT_THAT(cache.error().message, HasSubstr("test.cache"));
-  }
-  const TemporaryFolder folder;
-  EXPECT_FALSE(StructureCache::open(disk(), folder.write("empty.cache", "")).ok());
-  EXPECT_FALSE(StructureCache::open(disk(), folder.path()).ok());
-  EXPECT_EQ(StructureCache::open(disk(), folder.file("absent")).error().code, ErrorCode::kNotFound);
-}
-
 TEST(StructureCache, a_changed_byte_is_found_before_it_is_used) {
   const std::string whole = cache_bytes();
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -102,16 +69,6 @@ TEST(StructureCache, a_changed_byte_is_found_before_it_is_used) {
     for (int64_t i = 0; i < cache->size(); ++i) refused = refused || !cache->structure(i).ok();
     EXPECT_TRUE(refused) << "byte " << at;
   }
-}
-
-TEST(StructureCache, another_version_is_named) {
-  std::string bytes = cache_bytes();
-  bytes[8] = static_cast<char>(kStructureCacheVersion + 1);
-  const Result<StructureCache> cache = opened(bytes);
-  ASSERT_FALSE(cache.ok());
-  EXPECT_EQ(cache.error().code, ErrorCode::kConflict);
-  EXPECT_THAT(cache.error().message, HasSubstr("version " + std::to_string(kStructureCacheVersion + 1)));
-  EXPECT_THAT(cache.error().message, HasSubstr("remove the file"));
 }
 
 TEST(CheckStructure, refuses_an_atom_that_is_so_far_away_that_distances_overflow) {

@@ -26,6 +26,7 @@
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/workload_flags.h"
+#include "tests/runner/data/structure_caches.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -419,7 +420,7 @@ TEST(MdmWorkload, torsions_that_fit_no_structure_are_counted_and_refused_where_t
   const RunConfig config =
       *parse_run_config({"protein", "--pdb_path", "generated", "--variant", "mdm"}, all_workload_flags());
   const auto made = [&](const std::vector<Structure>& structures) {
-    return MdmWorkload::create(config, StructureCache::from_structures(structures).value(), at::Device(at::kCPU));
+    return MdmWorkload::create(config, structure_cache_of(structures), at::Device(at::kCPU));
   };
   const auto workload = made({with, without});
   ASSERT_TRUE(workload.ok()) << workload.error().message;
@@ -448,8 +449,7 @@ TEST(MdmWorkload, fetches_the_complete_standard_residues_of_the_first_protein_ch
   const RunConfig config = *parse_run_config(
       {"protein", "--pdb_path", "generated", "--variant", "mdm", "--mask_ratio", "0.5", "--use_predefined_split"},
       all_workload_flags());
-  const auto workload =
-      *MdmWorkload::create(config, StructureCache::from_structures(structures).value(), at::Device(at::kCPU));
+  const auto workload = *MdmWorkload::create(config, structure_cache_of(structures), at::Device(at::kCPU));
   // A, V, K, F of the first structure; C of the second and its padding.
   const at::Tensor whole =
       at::constant_pad_nd(indices_of({kMethyl, kBranch, kMethyl, kMethyl, kMethylene, kMethylene, kMethylene,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runner/models/protein/design/mpnn_task_flags.h"
+#include "tests/runner/data/structure_caches.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +24,7 @@ class MpnnPositions : public ::testing::Test {
     structure.chains.push_back(chain("B", {{5, ' '}, {6, ' '}}));
     structure.chains.push_back(chain("R", {{1, ' '}}));
     structure.chains[2].is_protein = false;
-    cache_ = StructureCache::from_structures({structure}).value();
+    cache_ = structure_cache_of({structure});
     view_ = cache_.structure(0).value();
   }
 
@@ -51,7 +52,7 @@ class MpnnPositions : public ::testing::Test {
     return found.ok() ? "" : found.error().message;
   }
 
-  StructureCache cache_ = StructureCache::from_structures({}).value();
+  StructureCache cache_;
   StructureView view_;
 };
 

@@ -17,6 +17,7 @@
 #include "runner/models/protein/data/structure.h"
 #include "runner/models/protein/data/structure_cache.h"
 #include "runner/models/workload_flags.h"
+#include "tests/runner/data/structure_caches.h"
 
 namespace lockstep {
 namespace {
@@ -68,9 +69,7 @@ std::unique_ptr<MpnnWorkload> mpnn_workload(const std::vector<Structure>& struct
       *parse_run_config({"protein", "--pdb_path", "generated", "--hidden_dim", "32", "--num_encoder_layers", "1",
                          "--num_decoder_layers", "1", "--val_split", val_split},
                         all_workload_flags());
-  return std::move(
-             MpnnWorkload::create(config, StructureCache::from_structures(structures).value(), at::Device(at::kCPU)))
-      .value();
+  return std::move(MpnnWorkload::create(config, structure_cache_of(structures), at::Device(at::kCPU))).value();
 }
 
 DeviceBatch batch_of_sample(const MpnnWorkload& workload, int64_t sample, int64_t epoch) {

@@ -19,7 +19,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
-#include "runner/data/cache_file.h"
+#include "runner/data/prepare_cache.h"
 
 namespace lockstep {
 
@@ -28,24 +28,11 @@ struct LabelledImage {
   int64_t label = 0;
 };
 
-class ImageSource {
+class ImageSource : public PieceSource {
  public:
-  virtual ~ImageSource() = default;
-
-  // For messages: "3786 files in 10 classes (.png 3786)".
-  [[nodiscard]] virtual std::string summary() const = 0;
-  // What is left out without being read: links that lead nowhere.
-  [[nodiscard]] virtual std::vector<SkippedFile> remarks() const { return {}; }
-  // Pieces to read, at least 1; sorted, the same on every machine that sees the same files.
-  [[nodiscard]] virtual int64_t size() const = 0;
-  // The name of piece i for messages: a path relative to the source.
-  [[nodiscard]] virtual std::string name(int64_t i) const = 0;
   // The images of piece i: one for an image file, one per text for a piece of texts. Errors: those of decode_image and
   // of the disk, without the piece's name.
   [[nodiscard]] virtual Result<std::vector<LabelledImage>> read(int64_t i) const = 0;
-  // A text of the side and the files' relative paths, sizes and modification times, which changes when one of them
-  // does.
-  [[nodiscard]] virtual std::string fingerprint() const = 0;
   // In pixels, of all images.
   [[nodiscard]] virtual int64_t side() const = 0;
   // By label; empty: flat.

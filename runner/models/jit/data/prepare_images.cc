@@ -8,22 +8,6 @@
 namespace lockstep {
 namespace {
 
-// The Kind of prepare_cache.
-struct ImageKind {
-  using Cache = ImageCache;
-  using Piece = LabelledImage;
-  static constexpr uint32_t kVersion = kImageCacheVersion;
-  static constexpr const char* kMany = "images";
-  const ImageSource& source;
-
-  [[nodiscard]] ImageCacheWriter writer(int64_t num_images) const {
-    return {num_images, source.side(), source.classes()};
-  }
-  static Status write_cache(const std::vector<const ImageCache*>& parts, const ByteSink& sink) {
-    return write_image_cache(parts, sink);
-  }
-};
-
 // Refuses a class without images: a model would learn nothing about it, but sampling would still offer it.
 Status check_classes(const PreparedImages& prepared, const std::string& path) {
   const ImageCache& cache = prepared.cache;
@@ -76,7 +60,19 @@ std::vector<std::pair<std::string, std::string>> rows_of_left_out(const Prepared
 
 Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,
                                       const PrepareOptions& options) {
-  return prepare_cache(fs, ImageKind{source}, cache_folder, options);
+  const auto read = [&source](int64_t i) -> Result<std::vector<PieceRecord>> {
+    TRY_ASSIGN(const std::vector<LabelledImage> images, source.read(i));
+    std::vector<PieceRecord> records;
+    for (const LabelledImage& image : images) {
+      records.push_back({.bytes = {image.rgb.begin(), image.rgb.end()}, .tag = static_cast<uint32_t>(image.label)});
+    }
+    return records;
+  };
+  const RecordKind kind{
+      .format = kImageCache, .many = "images", .facts = image_facts(source.side(), source.classes()), .read = read};
+  TRY_ASSIGN(Prepared<RecordCache> prepared, prepare_cache(fs, source, kind, cache_folder, options));
+  TRY_ASSIGN(ImageCache cache, ImageCache::of(std::move(prepared.cache)));
+  return prepared_as(std::move(cache), std::move(prepared));
 }
 
 }  // namespace lockstep

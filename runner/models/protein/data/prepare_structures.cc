@@ -5,31 +5,6 @@
 #include "runner/data/generated_name.h"
 
 namespace lockstep {
-namespace {
-
-// The Kind of prepare_cache.
-struct StructureKind {
-  using Cache = StructureCache;
-  using Piece = Structure;
-  static constexpr uint32_t kVersion = kStructureCacheVersion;
-  static constexpr const char* kMany = "structures";
-  const StructureSource& source;
-
-  struct Writer {
-    std::vector<Structure> structures;
-    void add(Structure structure) { structures.push_back(std::move(structure)); }
-    [[nodiscard]] std::string finish(const std::vector<SkippedFile>& skipped) && {
-      return structure_cache_bytes(structures, skipped);
-    }
-  };
-  [[nodiscard]] static Writer writer(int64_t /*num_structures*/) { return {}; }
-  static Status write_cache(const std::vector<const StructureCache*>& parts, const ByteSink& sink) {
-    return write_structure_cache(parts, sink);
-  }
-};
-
-}  // namespace
-
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string& path, const std::string& cache_folder,
                                               const PrepareOptions& options, SplitLists split_lists) {
   TRY_ASSIGN(const std::unique_ptr<StructureSource> source,
@@ -40,7 +15,21 @@ Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string&
 
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const StructureSource& source,
                                               const std::string& cache_folder, const PrepareOptions& options) {
-  return prepare_cache(fs, StructureKind{source}, cache_folder, options);
+  const auto read = [&source](int64_t i) -> Result<std::vector<PieceRecord>> {
+    TRY_ASSIGN(const std::vector<Structure> structures, source.read(i));
+    std::vector<PieceRecord> records;
+    for (const Structure& structure : structures) {
+      int64_t positions = 0;
+      for (const StructureChain& chain : structure.chains) positions += std::ssize(chain.positions);
+      records.push_back({.bytes = structure_record(structure), .tag = static_cast<uint32_t>(positions)});
+      for (const std::string& remark : structure.remarks) records.back().remarks.push_back({structure.name, remark});
+    }
+    return records;
+  };
+  const RecordKind kind{.format = kStructureCache, .many = "structures", .facts = Json::object(), .read = read};
+  TRY_ASSIGN(Prepared<RecordCache> prepared, prepare_cache(fs, source, kind, cache_folder, options));
+  StructureCache cache(std::move(prepared.cache));
+  return prepared_as(std::move(cache), std::move(prepared));
 }
 
 }  // namespace lockstep

@@ -1,29 +1,24 @@
-// StructureCache: all structures of a data set in one file that is mapped into memory and never copied.
+// StructureCache: all structures of a data set as records of a cache file, from which they are read without a copy.
 //
 // Role: training, scoring and design read structures from it; prepare_structures.h makes it.
 // Threads: const methods from any thread. Ownership: views borrow from the cache and live no longer than it.
-// The file (little-endian; structure_cache.cc): a header, the structures one after the other, their index, the lists of
-// files that could not be read and of remarks. The file is not trusted: header, index and the index's checksum are
-// checked when it is opened, a structure and its checksum when it is read, so a truncated or forged file is refused.
-// Truncating the file while it is mapped ends the process (SIGBUS), as with every mapped file.
+// A record is not trusted: its parts and the indices in them are checked when it is read.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "runner/base/file_system.h"
 #include "runner/base/result.h"
-#include "runner/data/cache_file.h"
+#include "runner/data/record_cache.h"
 #include "runner/models/protein/data/structure.h"
 
 namespace lockstep {
 
-// Raised with every change of the file format or of what the readers put into it; older caches are then made anew.
-inline constexpr uint32_t kStructureCacheVersion = 2;
+inline constexpr CacheFormat kStructureCache = {.magic = "LSTRUCT\n", .version = 3, .name = "structure cache"};
 
 // As StructureChain; its positions are [begin, end) of the structure's.
 struct ChainView {
@@ -53,47 +48,25 @@ struct StructureView {
 
 class StructureCache {
  public:
-  // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
-  // names the file.
-  static Result<StructureCache> open(FileSystem& fs, const std::string& path);
-  // The same from memory; `what` names it in messages.
-  static Result<StructureCache> from_bytes(std::shared_ptr<const std::string> bytes, const std::string& what);
-  // Of structures that pass check_structure.
-  static Result<StructureCache> from_structures(const std::vector<Structure>& structures);
+  StructureCache() = default;
+  // Of a cache of structure_record()s.
+  explicit StructureCache(RecordCache records) : records_(std::move(records)) {}
 
-  [[nodiscard]] int64_t size() const { return num_structures_; }
+  [[nodiscard]] int64_t size() const { return records_.size(); }
   // Of structure i in [0, size()): its positions, without reading it.
-  [[nodiscard]] int64_t length(int64_t i) const;
-  // kCorrupt when the structure's checksum is wrong.
+  [[nodiscard]] int64_t length(int64_t i) const { return records_.tag(i); }
+  // kCorrupt when it is damaged.
   [[nodiscard]] Result<StructureView> structure(int64_t i) const;
-  // Files that could not be read when the cache was made, in the order of their names.
-  [[nodiscard]] const std::vector<SkippedFile>& skipped() const { return skipped_; }
+  [[nodiscard]] const std::vector<SkippedFile>& skipped() const { return records_.skipped(); }
   // Structure::remarks of the structures, by their names.
-  [[nodiscard]] const std::vector<SkippedFile>& remarks() const { return remarks_; }
-  // SHA-256 of the index, which holds the checksums of all structures: the same for the same data, independent of
-  // paths.
-  [[nodiscard]] const std::string& digest() const { return digest_; }
+  [[nodiscard]] const std::vector<SkippedFile>& remarks() const { return records_.remarks(); }
+  [[nodiscard]] const std::string& digest() const { return records_.digest(); }
 
  private:
-  friend Status write_structure_cache(const std::vector<const StructureCache*>& parts, const ByteSink& sink);
-
-  Status check();
-  [[nodiscard]] Error corrupt(const std::string& message) const;
-
-  std::string what_;
-  std::shared_ptr<const void> memory_;  // keeps bytes_ alive: a mapping or a string
-  std::string_view bytes_;
-  int64_t num_structures_ = 0;
-  uint64_t index_offset_ = 0;
-  std::vector<SkippedFile> skipped_;
-  std::vector<SkippedFile> remarks_;
-  std::string digest_;
+  RecordCache records_;
 };
 
-// The bytes of a cache. The structures pass check_structure.
-std::string structure_cache_bytes(const std::vector<Structure>& structures, const std::vector<SkippedFile>& skipped);
-
-// One cache of all structures and skipped files of `parts`, in their order.
-Status write_structure_cache(const std::vector<const StructureCache*>& parts, const ByteSink& sink);
+// The record of a structure that passes check_structure; its tag is the number of positions.
+std::string structure_record(const Structure& structure);
 
 }  // namespace lockstep

@@ -20,28 +20,16 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
-#include "runner/data/cache_file.h"
+#include "runner/data/prepare_cache.h"
 #include "runner/models/protein/data/structure.h"
 
 namespace lockstep {
 
-class StructureSource {
+class StructureSource : public PieceSource {
  public:
-  virtual ~StructureSource() = default;
-
-  // For messages: "25 structure files (.cif.gz 5, .pdb 20)".
-  [[nodiscard]] virtual std::string summary() const = 0;
-  // What is left out without being read: links that lead nowhere, names in lists that fit no structure.
-  [[nodiscard]] virtual std::vector<SkippedFile> remarks() const { return {}; }
-  // Pieces to read, at least 1; sorted, the same on every machine that sees the same files.
-  [[nodiscard]] virtual int64_t size() const = 0;
-  // The name of piece i for messages: a path relative to the source, or "chains.jsonl line 12".
-  [[nodiscard]] virtual std::string name(int64_t i) const = 0;
   // The structures of piece i; several if it has several assemblies. Each passes check_structure. Errors: those of the
   // readers, without the piece's name.
   [[nodiscard]] virtual Result<std::vector<Structure>> read(int64_t i) const = 0;
-  // A text of the files' relative paths, sizes and modification times, which changes when the files do.
-  [[nodiscard]] virtual std::string fingerprint() const = 0;
 };
 
 // What becomes of train.txt, val.txt and test.txt in a folder.
