@@ -311,7 +311,7 @@ void Agent::arm_beats_timer() {
 
 void Agent::read_all_beats() {
   terminal_.write_waiting();
-  if (const std::string problem = run_folder_ ? run_folder_->take_problem() : ""; !problem.empty()) {
+  if (const std::string problem = run_folder_ ? run_folder_->new_problem() : ""; !problem.empty()) {
     terminal_.err_line("lockstep: warning: a start or recovery is not recorded in the run's folder: " + problem);
   }
   const int64_t now_ns = monotonic_ns();

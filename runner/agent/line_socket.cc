@@ -39,7 +39,7 @@ void LineSocket::start(Handlers handlers) {
 }
 
 void LineSocket::set_line_bytes_max(size_t bytes) {
-  const std::string rest = splitter_.take_rest();
+  const std::string rest = splitter_.flush_rest();
   splitter_ = LineSplitter(bytes);
   splitter_.append(rest);
 }

@@ -122,7 +122,7 @@ void NodeWorkers::on_end(Worker& worker, int wait_status) {
                 .last_words = worker.last_words,
                 .killed_by_us = worker.killed_by_us};
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !worker.killed_by_us;
-  if (killed && oom_kills_.take_kill(std::chrono::steady_clock::now())) {
+  if (killed && oom_kills_.claim_kill(std::chrono::steady_clock::now())) {
     end.code = code_of(ExitCode::kOutOfMemory);
     end.last_words = "the kernel killed it because the memory limit was reached";
   }

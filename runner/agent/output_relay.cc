@@ -66,7 +66,7 @@ void OutputRelay::relay_unfinished() {
 void OutputRelay::relay_lines() {
   while (true) {
     const Result<std::optional<std::string>> line = splitter_.next_line();
-    if (!line.ok()) return on_line_(shown_of(splitter_.take_rest()));
+    if (!line.ok()) return on_line_(shown_of(splitter_.flush_rest()));
     if (!line->has_value()) return;
     on_line_(shown_of(**line));
   }
@@ -80,7 +80,7 @@ void OutputRelay::finish() {
     splitter_.append(std::string_view(chunk.data(), size));
     relay_lines();
   }
-  if (const std::string rest = splitter_.take_rest(); !rest.empty()) on_line_(shown_of(rest));
+  if (const std::string rest = splitter_.flush_rest(); !rest.empty()) on_line_(shown_of(rest));
   relay_unfinished();
   pipe_.close(error);
 }

@@ -181,8 +181,8 @@ std::string reason_of_error_file(FileSystem& fs, const std::string& path) {
   std::istringstream lines(text_field(*error, {"message", "extraInfo", "py_callstack"}));
   for (std::string line; std::getline(lines, line);) traceback.add(line);
   if (const std::string found = traceback.reason(); !found.empty()) return found;
-  const std::string said = text_field(*error, {"message", "message"});
-  return said.empty() ? text_field(*error, {"message"}) : said;
+  const std::string nested = text_field(*error, {"message", "message"});
+  return nested.empty() ? text_field(*error, {"message"}) : nested;
 }
 
 void LastLines::add(const std::string& line) {
@@ -233,10 +233,10 @@ std::string LastLines::reason() const {
     }
   }
   if (!error.empty()) return place.empty() ? error : error + " (" + place + ")";
-  const auto said = std::find_if(lines_.rbegin(), lines_.rend(), [](const std::string& line) {
+  const auto last = std::find_if(lines_.rbegin(), lines_.rend(), [](const std::string& line) {
     return line.find_first_not_of(" \t\r") != std::string::npos;
   });
-  return said == lines_.rend() ? "" : *said;
+  return last == lines_.rend() ? "" : *last;
 }
 
 }  // namespace lockstep

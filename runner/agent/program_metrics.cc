@@ -41,17 +41,17 @@ std::vector<MetricFamily> program_metrics(const ProgramFigures& figures) {
   families.add(metric::kSteps, static_cast<double>(figures.steps_of_process));
   families.add(metric::kStep, static_cast<double>(figures.step));
   families.add(metric::kLastStepTimestamp, figures.last_step_unix);
-  if (figures.said != nullptr) {
-    const Progress& said = *figures.said;
-    if (said.total_steps > 0) {
-      families.add(metric::kTargetSteps, static_cast<double>(said.total_steps));
-      families.add(metric::kProgress, static_cast<double>(said.step) / static_cast<double>(said.total_steps));
+  if (figures.progress != nullptr) {
+    const Progress& progress = *figures.progress;
+    if (progress.total_steps > 0) {
+      families.add(metric::kTargetSteps, static_cast<double>(progress.total_steps));
+      families.add(metric::kProgress, static_cast<double>(progress.step) / static_cast<double>(progress.total_steps));
     }
-    families.add_if_known(metric::kEstimatedRemaining, said.eta_seconds);
-    if (std::isfinite(said.loss)) families.add(metric::kLoss, said.loss, {{"split", "train"}});
-    families.add_if_known(metric::kLearningRate, said.lr);
-    families.add_if_known(metric::kGradientNorm, said.grad_norm);
-    families.add_if_known(metric::kSamplesPerSecond, said.samples_per_second);
+    families.add_if_known(metric::kEstimatedRemaining, progress.eta_seconds);
+    if (std::isfinite(progress.loss)) families.add(metric::kLoss, progress.loss, {{"split", "train"}});
+    families.add_if_known(metric::kLearningRate, progress.lr);
+    families.add_if_known(metric::kGradientNorm, progress.grad_norm);
+    families.add_if_known(metric::kSamplesPerSecond, progress.samples_per_second);
   }
   if (figures.others != nullptr) {
     for (const auto& [name, value] : *figures.others) families.add(metric::kEvaluationValue, value, {{"metric", name}});

@@ -14,7 +14,7 @@ struct ProgramFigures {
   int64_t step = 0;                                       // committed
   int64_t steps_of_process = 0;                           // made by this process
   double last_step_unix = 0.0;                            // seconds
-  const Progress* said = nullptr;                         // what is known of the whole run; null: nothing
+  const Progress* progress = nullptr;                     // what is known of the whole run; null: nothing
   const std::map<std::string, double>* others = nullptr;  // further figures that the program has named; null: none
 };
 

@@ -16,11 +16,11 @@ ProgramOutput::ProgramOutput(boost::asio::io_context& loop, FileSystem& fs, Outp
     : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)), ranks_(static_cast<size_t>(nproc)) {
   if (log_folder.empty()) return;
   files_ =
-      std::make_unique<RankFiles>(fs, log_folder, [this] { boost::asio::post(loop_, [this] { tell_problem(); }); });
+      std::make_unique<RankFiles>(fs, log_folder, [this] { boost::asio::post(loop_, [this] { note_problem(); }); });
 }
 
-void ProgramOutput::tell_problem() {
-  if (const std::string problem = files_->take_problem(); !problem.empty()) handlers_.on_note("warning: " + problem);
+void ProgramOutput::note_problem() {
+  if (const std::string problem = files_->new_problem(); !problem.empty()) handlers_.on_note("warning: " + problem);
 }
 
 void ProgramOutput::begin_start(int restarts) {
@@ -63,7 +63,7 @@ void ProgramOutput::finish(int local_rank) {
 
 std::string ProgramOutput::reason(int local_rank) const { return at(local_rank).last_lines.reason(); }
 
-void ProgramOutput::tell_last_lines(int first_rank) {
+void ProgramOutput::show_last_lines(int first_rank) {
   if (std::exchange(has_told_last_lines_, true)) return;
   for (int local_rank = 0; local_rank < std::ssize(ranks_); ++local_rank) {
     const std::vector<std::string> lines = at(local_rank).last_lines.newest(kLastLinesShown);
@@ -76,7 +76,7 @@ void ProgramOutput::tell_last_lines(int first_rank) {
 void ProgramOutput::flush(std::chrono::milliseconds patience) {
   if (!files_) return;
   files_->flush(patience);
-  tell_problem();  // the event loop has ended
+  note_problem();  // the event loop has ended
 }
 
 }  // namespace lockstep

@@ -43,7 +43,7 @@ class ProgramOutput {
   // Why the newest process of this rank failed, by what it said to stderr; empty when it said nothing.
   [[nodiscard]] std::string reason(int local_rank) const;
   // The last lines of the ranks whose stderr is not shown; once for each start. `first_rank`: of local rank 0.
-  void tell_last_lines(int first_rank);
+  void show_last_lines(int first_rank);
   void flush(std::chrono::milliseconds patience);
 
  private:
@@ -56,7 +56,7 @@ class ProgramOutput {
   [[nodiscard]] const Rank& at(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
   Rank& at(int local_rank) { return ranks_[static_cast<size_t>(local_rank)]; }
   std::shared_ptr<OutputRelay> relay(int local_rank, int fd, bool to_stderr);
-  void tell_problem();
+  void note_problem();
   void on_line(int local_rank, bool to_stderr, const std::string& line);
 
   boost::asio::io_context& loop_;

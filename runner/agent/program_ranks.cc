@@ -151,13 +151,13 @@ Environment ProgramRanks::environment_of(int local_rank) const {
 
 // ---- what a worker would say ----
 
-void ProgramRanks::say(int local_rank, WorkerMessage message) {
+void ProgramRanks::report(int local_rank, WorkerMessage message) {
   boost::asio::post(loop_, [this, local_rank, message = std::move(message)] {
     if (is_alive(local_rank)) handlers_.on_message(local_rank, message);
   });
 }
 
-void ProgramRanks::say_ended(WorkerEnd end) {
+void ProgramRanks::report_end(WorkerEnd end) {
   Rank& rank = at(end.local_rank);
   rank.state = State::kNone;
   rank.kill_timer.reset();
@@ -178,7 +178,7 @@ Status ProgramRanks::start(int local_rank) {
   rank = Rank{};
   rank.state = State::kAwaiting;
   TRY(prepare_page(rank));
-  say(local_rank, Hello{.local_rank = local_rank, .pid = ::getpid(), .terms = kTerms});
+  report(local_rank, Hello{.local_rank = local_rank, .pid = ::getpid(), .terms = kTerms});
   return {};
 }
 
@@ -279,7 +279,7 @@ void ProgramRanks::start_programs() {
     for (int first = 0; first < nproc() && forked.ok(); first += static_cast<int>(kRanksPerRequest)) {
       forked = fork_programs(first, std::min(nproc(), first + static_cast<int>(kRanksPerRequest)));
     }
-    if (forked.ok()) return look_at_steps();
+    if (forked.ok()) return schedule_step_poll();
     handlers_.on_note("the program is started without a zygote: " + forked.error().message);
     zygote_failed_ = true;
   }
@@ -287,7 +287,7 @@ void ProgramRanks::start_programs() {
     if (at(local_rank).state != State::kAwaiting) continue;
     if (const Status started = exec_program(local_rank); !started.ok()) fail_to_start(local_rank, started.error());
   }
-  look_at_steps();
+  schedule_step_poll();
 }
 
 Status ProgramRanks::exec_program(int local_rank) {
@@ -405,9 +405,9 @@ void ProgramRanks::start_instead_of_fork(int local_rank) {
 
 void ProgramRanks::fail_to_start(int local_rank, const Error& error) {
   const bool is_missing = error.code == ErrorCode::kNotFound || error.code == ErrorCode::kInvalid;
-  say_ended(WorkerEnd{.local_rank = local_rank,
-                      .code = code_of(is_missing ? ExitCode::kUsage : ExitCode::kCrash),
-                      .last_words = error.message});
+  report_end(WorkerEnd{.local_rank = local_rank,
+                       .code = code_of(is_missing ? ExitCode::kUsage : ExitCode::kCrash),
+                       .last_words = error.message});
 }
 
 // ---- steps ----
@@ -442,7 +442,7 @@ void ProgramRanks::on_report(const ProgressReport& report) {
   update(*reported_, report);
   reported_ns_ = monotonic_ns();
   if (report.step) steps_before_ = std::max<int64_t>(0, *report.step - rank.page->read().step);
-  tell_progress();
+  send_progress();
   if (!report.others.empty()) {
     handlers_.on_message(0, Evaluation{.epoch = reported_->epoch, .metrics = reported_->others});
   }
@@ -474,7 +474,7 @@ Progress ProgramRanks::progress_now() const {
 }
 
 // Rank 0's node only.
-void ProgramRanks::tell_progress() {
+void ProgramRanks::send_progress() {
   const Progress progress = progress_now();
   if (progress.step <= 0) return;
   if (at(0).first_step < 0) {
@@ -484,7 +484,7 @@ void ProgramRanks::tell_progress() {
   handlers_.on_message(0, progress);
 }
 
-void ProgramRanks::tell_metrics(const std::optional<Progress>& progress) {
+void ProgramRanks::send_metrics(const std::optional<Progress>& progress) {
   const double now_unix = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const int64_t now_ns = monotonic_ns();
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
@@ -499,25 +499,25 @@ void ProgramRanks::tell_metrics(const std::optional<Progress>& progress) {
                                              .step = is_rank_0 && progress ? progress->step : beats.step,
                                              .steps_of_process = std::max<int64_t>(1, beats.step - rank.first_step + 1),
                                              .last_step_unix = now_unix - seconds_from(beats.committed_ns, now_ns),
-                                             .said = is_rank_0 && progress ? &*progress : nullptr,
+                                             .progress = is_rank_0 && progress ? &*progress : nullptr,
                                              .others = is_rank_0 && reported_ ? &reported_->others : nullptr})});
   }
 }
 
 // Says for rank 0 when the group's first step was made, and after that how far it is; and on every node, what a restart
 // would not lose.
-void ProgramRanks::look_at_steps() {
+void ProgramRanks::schedule_step_poll() {
   step_timer_.expires_after(at(0).first_step < 0 ? kFirstStepLook : kProgressInterval);
   step_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     const State state = at(0).state;
     if (state != State::kForking && state != State::kRunning) return;
-    look_at_step();
-    look_at_steps();
+    poll_step();
+    schedule_step_poll();
   });
 }
 
-void ProgramRanks::look_at_step() {
+void ProgramRanks::poll_step() {
   Rank& rank = at(0);
   const BeatSnapshot beats = rank.page->read();
   if (beats.step > 0 && (recent_steps_.empty() || beats.committed_ns > recent_steps_.back().second)) {
@@ -526,8 +526,8 @@ void ProgramRanks::look_at_step() {
   }
   if (beats.step > 0 && rank.first_step < 0) on_first_step(beats.step, beats.committed_ns);
   const bool has_rank_0 = rank.assignment->rank == 0;
-  if (has_rank_0) tell_progress();
-  tell_metrics(has_rank_0 ? std::optional(progress_now()) : std::nullopt);
+  if (has_rank_0) send_progress();
+  send_metrics(has_rank_0 ? std::optional(progress_now()) : std::nullopt);
   const bool has_stepped_for_long =
       rank.first_step >= 0 && beats.committed_ns - rank.first_step_ns > std::chrono::nanoseconds(kLongEnough).count();
   if (has_stepped_for_long && !std::exchange(rank.has_progressed, true)) handlers_.on_progress(beats.step);
@@ -568,9 +568,9 @@ void ProgramRanks::end_process(int local_rank, int signal) {
       return;
     case State::kAwaiting:
     case State::kFinished:
-      return say_ended(WorkerEnd{.local_rank = local_rank,
-                                 .code = rank.stop_code != 0 ? rank.stop_code : kSignalCodes + signal,
-                                 .killed_by_us = rank.killed_by_us});
+      return report_end(WorkerEnd{.local_rank = local_rank,
+                                  .code = rank.stop_code != 0 ? rank.stop_code : kSignalCodes + signal,
+                                  .killed_by_us = rank.killed_by_us});
     case State::kForking:
       rank.pending_signal =
           std::max(rank.pending_signal == SIGKILL ? SIGKILL : signal, signal == SIGKILL ? SIGKILL : 0);
@@ -614,7 +614,7 @@ void ProgramRanks::on_process_end(int local_rank, int wait_status) {
   Rank& rank = at(local_rank);
   rank.wait_status = wait_status;
   rank.ended_ns = monotonic_ns();
-  if (local_rank == 0) look_at_step();  // it may have made its first step a moment ago
+  if (local_rank == 0) poll_step();  // it may have made its first step a moment ago
   end_when_alone(local_rank);
 }
 
@@ -652,7 +652,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   const pid_t pid = rank.pid;
   rank.wait_status.reset();
   const bool had_terminal = command_.terminal_rank == local_rank;
-  if (had_terminal) take_foreground();
+  if (had_terminal) reclaim_foreground();
   output_.finish(local_rank);
   rank.kill_timer.reset();
   // One that was asked to stop does not wait for another group, also when its group ended meanwhile.
@@ -667,9 +667,9 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   if (had_terminal && code == code_of(ExitCode::kInterrupted) && rank.stop_code == 0) rank.stop_code = code;
   if (rank.stop_code != 0 && !rank.killed_by_us) {
     end.code = rank.stop_code;
-    return say_ended(std::move(end));
+    return report_end(std::move(end));
   }
-  if (code != 0 && rank.stop_code == 0) output_.tell_last_lines(at(0).assignment->rank);
+  if (code != 0 && rank.stop_code == 0) output_.show_last_lines(at(0).assignment->rank);
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !rank.killed_by_us;
   if (code == 0) {
     rank.state = State::kFinished;
@@ -688,7 +688,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
     finished_request_ = next_request_;
     return;
   }
-  if (killed && oom_kills_.take_kill(std::chrono::steady_clock::now())) {
+  if (killed && oom_kills_.claim_kill(std::chrono::steady_clock::now())) {
     end.code = code_of(ExitCode::kOutOfMemory);
     end.last_words = "the kernel killed it because the memory limit was reached";
   } else if (!WIFSIGNALED(wait_status) || is_stop(code)) {
@@ -697,13 +697,13 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
                                                      : "its exit code was " + std::to_string(code);
     if (code != end.code) end.last_words = how + (end.last_words.empty() ? "" : ": " + end.last_words);
   }
-  say_ended(std::move(end));
+  report_end(std::move(end));
 }
 
 // The error that ended it, as torch's error file has it; else what it said to stderr.
 std::string ProgramRanks::reason_of(int local_rank) const {
-  const std::string said = reason_of_error_file(fs_, error_file(local_rank));
-  return said.empty() ? output_.reason(local_rank) : said;
+  const std::string reason = reason_of_error_file(fs_, error_file(local_rank));
+  return reason.empty() ? output_.reason(local_rank) : reason;
 }
 
 // The process is gone, and the rank waits for the next placement.
@@ -713,14 +713,14 @@ void ProgramRanks::leave(int local_rank) {
   rank = Rank{};
   rank.state = State::kAwaiting;
   if (const Status made = prepare_page(rank); !made.ok()) return fail_to_start(local_rank, made.error());
-  say(local_rank, Left{.generation = generation_, .cause = how, .message = "", .step = 0});
+  report(local_rank, Left{.generation = generation_, .cause = how, .message = "", .step = 0});
 }
 
 void ProgramRanks::on_all_finished() {
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     Rank& rank = at(local_rank);
     if (rank.state != State::kFinished) continue;
-    say_ended(WorkerEnd{.local_rank = local_rank, .pid = rank.pid, .code = 0});
+    report_end(WorkerEnd{.local_rank = local_rank, .pid = rank.pid, .code = 0});
   }
 }
 

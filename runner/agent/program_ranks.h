@@ -96,8 +96,8 @@ class ProgramRanks final : public NodeRanks {
   [[nodiscard]] int nproc() const { return static_cast<int>(ranks_.size()); }
 
   // From the event loop, after what runs now: the agent must not be called back from within its own call.
-  void say(int local_rank, WorkerMessage message);
-  void say_ended(WorkerEnd end);
+  void report(int local_rank, WorkerMessage message);
+  void report_end(WorkerEnd end);
   void ask_store(StoreOp op, std::vector<std::string> keys, std::vector<std::string> values);
 
   void on_assignment(int local_rank, const Assignment& assignment);
@@ -122,13 +122,13 @@ class ProgramRanks final : public NodeRanks {
   void on_program_end(int local_rank, int wait_status);
   void leave(int local_rank);
   void on_all_finished();
-  void look_at_steps();
-  void look_at_step();
+  void schedule_step_poll();
+  void poll_step();
   void on_first_step(int64_t step, int64_t committed_ns);
   void open_progress_server();
   void on_report(const ProgressReport& report);
-  void tell_progress();
-  void tell_metrics(const std::optional<Progress>& progress);
+  void send_progress();
+  void send_metrics(const std::optional<Progress>& progress);
   [[nodiscard]] Progress progress_now() const;
   [[nodiscard]] std::string error_file(int local_rank) const;
   [[nodiscard]] Environment environment_of(int local_rank) const;

@@ -146,7 +146,7 @@ void RankFiles::report(const Status& written) {
   on_problem_();
 }
 
-std::string RankFiles::take_problem() {
+std::string RankFiles::new_problem() {
   const MutexLock lock(mutex_);
   return std::exchange(problem_, {});
 }

@@ -5,7 +5,7 @@
 // Role: takes lines and writes them on a thread of its own, because a slow volume must not hold up the agent's
 // heartbeats. Lines wait in memory, up to kUnwrittenBytesMax; more are left out, and a line in the file says how many.
 // A file that cannot be written (a full disk) is reported once; training goes on, and later lines are tried again.
-// Threads: every function from one thread; `on_problem` is called from the writing thread, when take_problem() has one.
+// Threads: every function from one thread; `on_problem` is called from the writing thread, when new_problem() has one.
 #pragma once
 
 #include <chrono>
@@ -46,7 +46,7 @@ class RankFiles {
   // Into the file of filtered lines of all ranks.
   void write_filtered(bool to_stderr, std::string_view line);
   // Why files cannot be written, once; empty: nothing new.
-  std::string take_problem();
+  std::string new_problem();
   // Waits until everything is written, for at most this long.
   void flush(std::chrono::milliseconds patience);
 

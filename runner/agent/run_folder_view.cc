@@ -114,7 +114,7 @@ void RunFolderView::append_recovery(std::string line) {
   shared_->changed.notify_all();
 }
 
-std::string RunFolderView::take_problem() {
+std::string RunFolderView::new_problem() {
   const MutexLock lock(shared_->mutex);
   return std::exchange(shared_->problem, "");
 }

@@ -42,7 +42,7 @@ class RunFolderView {
   // Queues the line for recoveries.jsonl.
   void append_recovery(std::string line);
   // Why a line could not be written. Reported once, and again only after a write has succeeded. Empty: nothing new.
-  std::string take_problem();
+  std::string new_problem();
 
  private:
   struct Shared;

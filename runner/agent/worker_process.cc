@@ -169,7 +169,7 @@ bool is_in_foreground() {
   return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
 }
 
-void take_foreground() {
+void reclaim_foreground() {
   sigset_t blocked{};
   sigset_t before{};
   ::sigemptyset(&blocked);
@@ -186,7 +186,7 @@ Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Envir
   return spawn(words, environment, beat_fd, /*with_link=*/false, has_terminal);
 }
 
-bool OomKillCounter::take_kill(TimePoint now) {
+bool OomKillCounter::claim_kill(TimePoint now) {
   if (now - seen_at_ > kOomKillsTogether) taken_ = seen_;
   if (const int64_t count = read(); count > seen_) {
     seen_ = count;

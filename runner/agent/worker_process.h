@@ -43,13 +43,13 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
 // Starts a program that knows nothing of Lockstep. `words`: the program's path and its arguments. `environment` is
 // complete, but for the variable of the beat page, which is added, and LOCKSTEP_TOKEN, which is removed. Errors as
 // above. `has_terminal`: it gets this process's stdin, stdout and stderr, of a terminal whose foreground it becomes;
-// there are no pipes then. Give the foreground back with take_foreground.
+// there are no pipes then. Give the foreground back with reclaim_foreground.
 Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd,
                                     bool has_terminal = false);
 // True when stdin and stdout are a terminal that this process may read.
 bool is_in_foreground();
 // Makes this process's group the foreground of its terminal again.
-void take_foreground();
+void reclaim_foreground();
 
 // Deaths within this time after a rise of the kernel's oom_kill count are attributed to that rise.
 inline constexpr std::chrono::seconds kOomKillsTogether{1};
@@ -63,7 +63,7 @@ class OomKillCounter {
 
   // To be called when a worker has ended by SIGKILL. True if the kernel killed it for memory: the count has risen by
   // more than the calls that have returned true. A rise that no call uses within kOomKillsTogether was another process.
-  bool take_kill(TimePoint now);
+  bool claim_kill(TimePoint now);
 
   // The file of our own cgroup; empty when there is none.
   static std::string path_of_own_cgroup();

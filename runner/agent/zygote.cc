@@ -111,12 +111,12 @@ Result<Json> describe_zygote(const ZygoteCommand& command) {
   const Result<SpawnedWorker> spawned = spawn_program(words_of(command, true), command.environment, null);
   ::close(null);
   if (!spawned.ok()) return spawned.error();
-  std::string said;
+  std::string output;
   std::array<char, kAnswerBytesMax> bytes{};
   pollfd ready{.fd = spawned->stdout_fd, .events = POLLIN, .revents = 0};
   while (::poll(&ready, 1, -1) > 0 || errno == EINTR) {
     const ssize_t size = ::read(spawned->stdout_fd, bytes.data(), bytes.size());
-    if (size > 0) said.append(bytes.data(), static_cast<size_t>(size));
+    if (size > 0) output.append(bytes.data(), static_cast<size_t>(size));
     if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) break;
   }
   std::string problem(kAnswerBytesMax, '\0');
@@ -125,8 +125,8 @@ Result<Json> describe_zygote(const ZygoteCommand& command) {
   ::close(spawned->stderr_fd);
   ::waitpid(spawned->pid, nullptr, 0);
   // Packages may print while they are imported.
-  if (const size_t at = said.find(kDescriptionBegins); at != std::string::npos) {
-    return parse_json(std::string_view(said).substr(at), "what the interpreter says of itself");
+  if (const size_t at = output.find(kDescriptionBegins); at != std::string::npos) {
+    return parse_json(std::string_view(output).substr(at), "what the interpreter says of itself");
   }
   return Error{ErrorCode::kUnavailable, command.python + " cannot be asked what it imports: " +
                                             (problem.empty() ? "it ended without a word" : problem)};

@@ -36,7 +36,7 @@ Result<std::optional<std::string>> LineSplitter::next_line() {
   return line;
 }
 
-std::string LineSplitter::take_rest() {
+std::string LineSplitter::flush_rest() {
   std::string rest = buffer_.substr(begin_);
   buffer_.clear();
   begin_ = scanned_ = 0;

@@ -33,7 +33,7 @@ class LineSplitter {
   // The bytes after the last newline, which next_line() has seen.
   [[nodiscard]] std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
   // The same, taken out; to be called at the end of a stream.
-  std::string take_rest();
+  std::string flush_rest();
 
  private:
   size_t line_bytes_max_;

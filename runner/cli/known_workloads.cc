@@ -31,7 +31,7 @@ Result<WorkloadList> known_workloads(const std::vector<std::string>& arguments, 
     words.insert(words.end(), arguments.begin(), arguments.end());
   }
   TRY_ASSIGN(const ProgramEnd end, end_of_program(std::move(words)));
-  const std::string line = last_line(end.said);
+  const std::string line = last_line(end.output);
   if (end.code == code_of(ExitCode::kUsage)) return Error{ErrorCode::kInvalid, line};
   if (end.code != 0) {
     return Error{ErrorCode::kInvalid, "--plugin " + plugin + ": " + worker + " ended with " + exit_reason(end.code) +

@@ -49,7 +49,7 @@ Result<ProgramEnd> end_of_program(std::vector<std::string> command) {
   if (pid == 0) run_child(argv.data(), output[1]);
   const int fork_error = errno;
   ::close(output[1]);
-  ProgramEnd end{.said = read_all(output[0]), .code = 0};
+  ProgramEnd end{.output = read_all(output[0]), .code = 0};
   ::close(output[0]);
   int status = 0;
   while (pid > 0 && ::waitpid(pid, &status, 0) < 0) {

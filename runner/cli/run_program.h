@@ -10,8 +10,8 @@
 namespace lockstep {
 
 struct ProgramEnd {
-  std::string said;  // its standard output and error, interleaved, without newlines at the end
-  int code = 0;      // exit code as in a shell: 134 when SIGABRT ended it
+  std::string output;  // its standard output and error, interleaved, without newlines at the end
+  int code = 0;        // exit code as in a shell: 134 when SIGABRT ended it
 };
 
 // The first word of `command` is looked for on PATH. kNotFound: no such program; kUnavailable: it cannot be started.

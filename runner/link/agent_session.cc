@@ -136,14 +136,14 @@ void AgentSession::on_message(AgentMessage message) {
   std::shared_ptr<GroupAbort> to_fire;
   {
     const MutexLock lock(mutex_);
-    to_fire = take_in(std::move(message));
+    to_fire = handle_message(std::move(message));
   }
   changed_.notify_all();
   // Without the lock, because fire() calls into another room, and the training thread calls was_cut() meanwhile.
   if (to_fire) to_fire->fire();
 }
 
-std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
+std::shared_ptr<GroupAbort> AgentSession::handle_message(AgentMessage message) {
   if (auto* assignment = std::get_if<Assignment>(&message)) {
     received_ = std::move(*assignment);
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {

@@ -62,7 +62,7 @@ class AgentSession final : public AgentLink, public StoreTransport {
   void read_loop();
   void on_message(AgentMessage message);
   // Returns the abort to fire when the message cuts the watched group; else null.
-  [[nodiscard]] std::shared_ptr<GroupAbort> take_in(AgentMessage message) REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<GroupAbort> handle_message(AgentMessage message) REQUIRES(mutex_);
   [[noreturn]] void leave_without_agent();
 
   const int local_rank_;

@@ -24,7 +24,7 @@ JointEnd JointWork::end() {
   append_requests(stop_.requests(), sums);
   const PhaseScope waiting(clock_, Phase::kWaiting);
   sums = sum_over_ranks(group_, sums);
-  const StepRequests requests = take_requests(sums);
+  const StepRequests requests = extract_requests(sums);
   return {.is_complete = sums.front() == 0.0, .requests = requests};
 }
 

@@ -19,7 +19,7 @@ void append_requests(const StepRequests& requests, std::vector<double>& numbers)
                                  requests.leave_together ? 1.0 : 0.0});
 }
 
-StepRequests take_requests(std::vector<double>& sums) {
+StepRequests extract_requests(std::vector<double>& sums) {
   const std::vector<double> asked(sums.end() - kRequests, sums.end());
   sums.resize(sums.size() - kRequests);
   return {.stop_code = asked[kTerminates] > 0.0   ? code_of(ExitCode::kTerminated)

@@ -23,7 +23,7 @@ struct StepRequests {
 // Requests travel as the last numbers of a reduction: a rank appends its own, and takes what any rank was asked to do
 // off the sums.
 void append_requests(const StepRequests& requests, std::vector<double>& numbers);
-StepRequests take_requests(std::vector<double>& sums);
+StepRequests extract_requests(std::vector<double>& sums);
 
 struct StopToken {
   std::function<bool()> is_cut = [] { return false; };

@@ -208,7 +208,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   clock.enter(Phase::kWaiting);
   totals_ = sums.wait();
   clock.enter(Phase::kOther);
-  outcome.requests = take_requests(totals_);
+  outcome.requests = extract_requests(totals_);
   outcome.reports = report_up_to(step - parts_.rank.stream.lag());
   return outcome;
 }

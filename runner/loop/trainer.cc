@@ -467,7 +467,7 @@ StepRequests Trainer::evaluate(Generation& g) {
       // From here on the evaluation counts, whatever happens to its files.
       EvaluationNote kept = note;
       std::erase_if(kept.outputs, [&](const std::string& name) { return outcome.parts.contains(name); });
-      take_evaluation(g, std::move(kept));
+      record_evaluation(g, std::move(kept));
       note.lr = state_.journal.evaluation->lr;
       parts_.reporter.on_evaluation(note.report, rank_.workload);
       writer_.stage_outputs(note, std::move(outcome.parts), g.stop);
@@ -481,7 +481,7 @@ StepRequests Trainer::evaluate(Generation& g) {
   return outcome.requests;
 }
 
-void Trainer::take_evaluation(const Generation& g, EvaluationNote note) {
+void Trainer::record_evaluation(const Generation& g, EvaluationNote note) {
   Counters& counters = state_.counters;
   counters.evaluated_step = counters.step;
   const std::optional<bool> is_best =

@@ -82,7 +82,7 @@ class Trainer {
   StepRequests enter_phase(Generation& generation, int64_t phase);
   StepRequests change_phase(Generation& generation);
   StepRequests evaluate(Generation& generation);
-  void take_evaluation(const Generation& generation, EvaluationNote note);
+  void record_evaluation(const Generation& generation, EvaluationNote note);
   void checkpoint(Generation& generation, bool is_best);
   Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);

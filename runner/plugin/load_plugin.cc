@@ -41,19 +41,19 @@ std::string demangled(const std::string& name) {
 }
 
 // Turns dlopen's message into one that says what to do.
-Error not_loaded(const std::string& path, const std::string& said) {
+Error not_loaded(const std::string& path, const std::string& reason) {
   // "…/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by …)"
   for (const char* version : {"version `GLIBC_", "version `GLIBCXX_", "version `CXXABI_", "version `GCC_"}) {
-    if (said.find(version) == std::string::npos) continue;
-    return refused(path, "was compiled on a newer system than this one: " + said +
+    if (reason.find(version) == std::string::npos) continue;
+    return refused(path, "was compiled on a newer system than this one: " + reason +
                              "; compile it in the image lockstep/sdk of this Lockstep (docs/your-own-model.md)");
   }
   constexpr std::string_view kUndefined = "undefined symbol: ";
-  const size_t at = said.find(kUndefined);
+  const size_t at = reason.find(kUndefined);
   if (at == std::string::npos) {
-    return refused(path, "cannot be loaded: " + said + "; expected a shared object (docs/your-own-model.md)");
+    return refused(path, "cannot be loaded: " + reason + "; expected a shared object (docs/your-own-model.md)");
   }
-  std::string symbol = said.substr(at + kUndefined.size());
+  std::string symbol = reason.substr(at + kUndefined.size());
   symbol = symbol.substr(0, symbol.find_first_of(" ,\n"));
   return refused(path,
                  "uses " + demangled(symbol) +

@@ -374,9 +374,9 @@ class Worker {
   // Without an agent the start time of rank 0 is the attempt.
   Result<uint64_t> agree_on_generation(const StoreHandle& store) {
     const auto mine = static_cast<uint64_t>(std::time(nullptr)) << 32;
-    TRY_ASSIGN(const std::string told,
+    TRY_ASSIGN(const std::string of_rank_zero,
                broadcast_from_rank_zero(store, world_.assignment, "generation", std::to_string(mine)));
-    return parse_number<uint64_t>(told).value_or(0);
+    return parse_number<uint64_t>(of_rank_zero).value_or(0);
   }
 
   // A group could not be formed: with an agent this rank waits for the next one.

@@ -57,8 +57,8 @@ TEST(RankFiles, a_full_disk_is_reported_once_and_other_files_are_written) {
     files.write(0, false, "lost");
     files.flush(60s);
     files.write(1, false, "kept");
-    problem = files.take_problem();
-    EXPECT_EQ(files.take_problem(), "");
+    problem = files.new_problem();
+    EXPECT_EQ(files.new_problem(), "");
   }
   EXPECT_EQ(problems, 1);
   EXPECT_NE(problem.find("attempt_0/0/stdout.log"), std::string::npos) << problem;

@@ -89,8 +89,8 @@ TEST(RunFolderView, tells_once_why_lines_are_not_written) {
   view.append_recovery("bad");
   view.append_recovery("bad");
   EXPECT_EQ(view.answer("/a", kNow).code, 200);  // queued after the appended lines
-  EXPECT_EQ(view.take_problem(), "read-only");
-  EXPECT_THAT(view.take_problem(), IsEmpty());
+  EXPECT_EQ(view.new_problem(), "read-only");
+  EXPECT_THAT(view.new_problem(), IsEmpty());
 }
 
 TEST(RunFolderView, reads_and_writes_a_folder) {

@@ -67,25 +67,25 @@ class OomKills : public testing::Test {
 TEST_F(OomKills, are_taken_once_each_however_many_come_together) {
   say(2);
   OomKillCounter counter(path());
-  EXPECT_FALSE(counter.take_kill(at_));
+  EXPECT_FALSE(counter.claim_kill(at_));
   say(4);
-  EXPECT_TRUE(counter.take_kill(at_));
-  EXPECT_TRUE(counter.take_kill(at_ + kOomKillsTogether));  // its end is told a moment later
-  EXPECT_FALSE(counter.take_kill(at_ + kOomKillsTogether));
+  EXPECT_TRUE(counter.claim_kill(at_));
+  EXPECT_TRUE(counter.claim_kill(at_ + kOomKillsTogether));  // its end is told a moment later
+  EXPECT_FALSE(counter.claim_kill(at_ + kOomKillsTogether));
 }
 
 TEST_F(OomKills, of_others_are_not_blamed_on_a_later_kill) {
   say(0);
   OomKillCounter counter(path());
   say(3);
-  EXPECT_TRUE(counter.take_kill(at_));
+  EXPECT_TRUE(counter.claim_kill(at_));
   const auto later = at_ + 2 * kOomKillsTogether;
-  EXPECT_FALSE(counter.take_kill(later));
+  EXPECT_FALSE(counter.claim_kill(later));
   say(4);
-  EXPECT_TRUE(counter.take_kill(later));
-  EXPECT_FALSE(counter.take_kill(later));
+  EXPECT_TRUE(counter.claim_kill(later));
+  EXPECT_FALSE(counter.claim_kill(later));
   std::filesystem::remove(path());
-  EXPECT_FALSE(counter.take_kill(later));
+  EXPECT_FALSE(counter.claim_kill(later));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(LineSplitter, gives_whole_lines_whatever_the_pieces) {
       }
     }
     EXPECT_EQ(lines, (std::vector<std::string>{"one", "", "three"}));
-    EXPECT_EQ(splitter.take_rest(), "rest");
+    EXPECT_EQ(splitter.flush_rest(), "rest");
   }
 }
 

@@ -55,7 +55,7 @@ Result<RecordCache> records_in(std::string bytes) {
 
 Result<ImageCache> opened(std::string bytes) {
   TRY_ASSIGN(RecordCache records, records_in(std::move(bytes)));
-  return ImageCache::of(std::move(records));
+  return ImageCache::from_records(std::move(records));
 }
 
 template <typename T>
@@ -76,7 +76,7 @@ TEST(ImageCache, holds_what_was_put_into_it) {
   const TemporaryFolder folder;
   Result<RecordCache> records = RecordCache::open(disk(), folder.write("a.cache", cache_bytes()), kImageCache);
   ASSERT_TRUE(records.ok()) << records.error().message;
-  const Result<ImageCache> cache = ImageCache::of(std::move(*records));
+  const Result<ImageCache> cache = ImageCache::from_records(std::move(*records));
   ASSERT_TRUE(cache.ok()) << cache.error().message;
   EXPECT_EQ(cache->size(), 2);
   EXPECT_EQ(cache->side(), kSide);

@@ -10,7 +10,7 @@ Json image_facts(int64_t side, const std::vector<std::string>& classes) {
   return {{"side", side}, {"classes", classes}};
 }
 
-Result<ImageCache> ImageCache::of(RecordCache records) {
+Result<ImageCache> ImageCache::from_records(RecordCache records) {
   ImageCache cache;
   cache.records_ = std::move(records);
   const Json& facts = cache.records_.facts();

@@ -24,7 +24,7 @@ Json image_facts(int64_t side, const std::vector<std::string>& classes);
 class ImageCache {
  public:
   // kCorrupt: its facts or labels are damaged.
-  static Result<ImageCache> of(RecordCache records);
+  static Result<ImageCache> from_records(RecordCache records);
 
   [[nodiscard]] int64_t size() const { return records_.size(); }
   // In pixels: all images are side × side.

@@ -132,8 +132,8 @@ ParsedAtoms atoms_of_first_model(const gemmi::cif::Loop& loop) {
       segments.begin_next();
       last_unit = std::move(of_row);
     }
-    residue.segment =
-        segments.of(residue.chain + ' ' + number_text + ' ' + residue.insertion_code, atom.name, atom.altloc != '\0');
+    residue.segment = segments.number_of(residue.chain + ' ' + number_text + ' ' + residue.insertion_code, atom.name,
+                                         atom.altloc != '\0');
     const ParsedResidue* const last = parsed.residues.empty() ? nullptr : &parsed.residues.back();
     if (last == nullptr || last->segment != residue.segment || last->number != residue.number ||
         last->insertion_code != residue.insertion_code || last->name != residue.name || last->chain != residue.chain) {

@@ -42,7 +42,7 @@ struct ParsedResidue {
 class SegmentCounter {
  public:
   // Of the next atom. An alternative location of an atom that was there begins no segment.
-  int64_t of(std::string_view residue, std::string_view atom, bool is_alternative) {
+  int64_t number_of(std::string_view residue, std::string_view atom, bool is_alternative) {
     const bool is_known = residue == residue_ ? std::find(atoms_.begin(), atoms_.end(), atom) != atoms_.end()
                                               : residues_.count(std::string(residue)) > 0;
     if (is_known && !is_alternative) begin_next();

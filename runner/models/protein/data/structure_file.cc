@@ -123,7 +123,7 @@ Result<PdbRecords> atoms_of_first_model(std::string_view text) {
     last_segment = segment;
     records.lines.append(line.substr(0, kSegmentColumn));
     if (line.size() < kSegmentColumn) records.lines.append(kSegmentColumn - line.size(), ' ');
-    records.lines += segment_text(segments.of(line.substr(20, 7), line.substr(12, 4), line[16] != ' '));
+    records.lines += segment_text(segments.number_of(line.substr(20, 7), line.substr(12, 4), line[16] != ' '));
     records.lines.push_back('\n');
   }
   return records;
