@@ -1,30 +1,25 @@
 // RunMetrics: a worker's Prometheus metrics, set by the training loop and sent to the agent, which serves them.
 //
-// Role: typed setters over a prometheus::Registry; names, help and types come from contract/metric_names.h. A figure
-// that is not known yet (loss before the first log line, MFU on an unknown device) is absent and not reported as 0.
-// Threads: every function may be called from any thread, except on_phase_seconds: always from the same one.
-// Ownership: owns its registry. Every series has the label rank; families() sets it to the present rank.
-// Units: seconds, bytes, Unix seconds for timestamps.
+// Role: what the names of contract/metric_names.h mean to a worker. A figure that is not known yet (loss before the
+// first log line, MFU on an unknown device) is absent and not reported as 0.
+// Threads: every function may be called from any thread. Every series has the label rank; families() sets it to the
+// present rank. Units: seconds, bytes, Unix seconds for timestamps.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runner/contract/messages.h"
+#include "runner/base/mutex.h"
+#include "runner/contract/metric_families.h"
 #include "runner/telemetry/phase_clock.h"
 #include "runner/telemetry/step_report.h"
 
-namespace prometheus {
-class Registry;
-}
-
 namespace lockstep {
 
-// Every step; costs a few atomic additions.
+// Every step.
 struct StepFigures {
   int64_t step = 0;        // steps done by the run, this one included
   int64_t samples = 0;     // of the global batch
@@ -58,9 +53,6 @@ const char* to_string(StartupPart part);
 class RunMetrics {
  public:
   RunMetrics(int rank, double start_unix_time);
-  ~RunMetrics();
-  RunMetrics(const RunMetrics&) = delete;
-  RunMetrics& operator=(const RunMetrics&) = delete;
 
   // Sets the value of the label rank from now on.
   void set_rank(int rank);
@@ -78,15 +70,14 @@ class RunMetrics {
   void on_startup(StartupPart part, double seconds);
   void on_rendezvous(double seconds);
 
-  // For serialisers and tests; lives as long as this object.
-  [[nodiscard]] const prometheus::Registry& registry() const;
-
   // What the agent link's message `Metrics` carries; families without a series are left out.
   [[nodiscard]] std::vector<MetricFamily> families() const;
 
  private:
-  struct Series;
-  std::unique_ptr<Series> series_;
+  mutable Mutex mutex_;
+  MetricFamilies families_ GUARDED_BY(mutex_);
+  int rank_ GUARDED_BY(mutex_);
+  int64_t target_steps_ GUARDED_BY(mutex_) = 0;
 };
 
 // Resident memory of this process in bytes, 0 where /proc cannot be read.

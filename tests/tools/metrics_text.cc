@@ -1,9 +1,7 @@
 // metrics_text: for tests/python/test_metrics_lint.py, the Prometheus text of a RunMetrics in which everything is set.
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
-
 #include <iostream>
 
+#include "runner/agent/metrics_text.h"
 #include "runner/telemetry/metrics.h"
 
 namespace lockstep {
@@ -41,6 +39,7 @@ int main() {
   using namespace lockstep;
   RunMetrics metrics(0, 1.7e9);
   set_everything(metrics);
-  prometheus::TextSerializer().Serialize(std::cout, metrics.registry().Collect());
+  const std::vector<MetricFamily> families = metrics.families();
+  std::cout << metrics_text({&families});
   return 0;
 }
