@@ -33,11 +33,16 @@ void MetricFamilies::observe(const MetricName& name, std::span<const double> bou
   for (HistogramBucket& bucket : series.buckets) bucket.cumulative_count += value <= bucket.upper_bound ? 1 : 0;
 }
 
-std::vector<MetricFamily> MetricFamilies::of_rank(int rank) const {
+std::vector<MetricFamily> MetricFamilies::all() const {
   std::vector<MetricFamily> families;
-  for (const auto& [name, family] : families_) {
-    families.push_back(family);
-    for (MetricSample& sample : families.back().metrics) sample.labels["rank"] = std::to_string(rank);
+  for (const auto& [name, family] : families_) families.push_back(family);
+  return families;
+}
+
+std::vector<MetricFamily> MetricFamilies::of_rank(int rank) const {
+  std::vector<MetricFamily> families = all();
+  for (MetricFamily& family : families) {
+    for (MetricSample& sample : family.metrics) sample.labels["rank"] = std::to_string(rank);
   }
   return families;
 }

@@ -25,7 +25,9 @@ class MetricFamilies {
   MetricSample& histogram(const MetricName& name, std::span<const double> bounds, const Labels& labels = {});
   void observe(const MetricName& name, std::span<const double> bounds, double value, const Labels& labels = {});
 
-  // By name, each series with the label rank.
+  // By name.
+  [[nodiscard]] std::vector<MetricFamily> all() const;
+  // The same, each series with the label rank.
   [[nodiscard]] std::vector<MetricFamily> of_rank(int rank) const;
 
  private:
