@@ -1,7 +1,6 @@
 #include "runner/config/run_config.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <fstream>
@@ -82,30 +81,38 @@ std::string workload_word(const std::vector<std::string>& arguments, const Workl
   return {};
 }
 
-// Rewrites the forms that are accepted beside those of CLI11: dashes for underscores, --no_x, booleans without a value,
-// negative numbers. Every flag becomes one word "--name=value".
-class Normalizer {
+// Reads the words of a command line: dashes may stand for underscores, --no_x for x=false, and a boolean needs no
+// value.
+class LineReader {
  public:
-  Normalizer(const std::vector<Flag>& table, std::string workload, const std::vector<std::string>& arguments)
-      : table_(table), workload_(std::move(workload)), arguments_(arguments) {}
+  // `word`: the workload's or the task's name, the only word that is not a flag.
+  LineReader(const std::vector<Flag>& table, const std::string& word, const std::vector<std::string>& arguments)
+      : table_(table), word_(word), arguments_(arguments) {}
 
-  Result<std::vector<std::string>> run() {
-    std::vector<std::string> words;
+  // Of a flag that is given twice the last value counts.
+  Result<GivenFlags> run() {
     while (at_ < arguments_.size()) {
       const std::string& word = arguments_[at_++];
-      if (!word.starts_with("--") || word.size() == 2) {
-        workload_seen_ = workload_seen_ || word == workload_;
-        words.push_back(word);
-        continue;
+      if (word.starts_with("--") && word.size() > 2) {
+        TRY(read_flag(word));
+      } else if (word.starts_with("-") || std::exchange(word_seen_, true)) {
+        return unexpected(word);
       }
-      TRY_ASSIGN(std::string normal, flag_word(word));
-      words.push_back(std::move(normal));
     }
-    return words;
+    return std::move(given_);
   }
+  // Of --config; empty: not given.
+  [[nodiscard]] const std::string& config_file() const { return config_file_; }
 
  private:
-  Result<std::string> flag_word(const std::string& word) {
+  [[nodiscard]] Error unexpected(const std::string& word) const {
+    std::string message = "unexpected argument \"" + word + "\"";
+    const std::string nearest = nearest_flag(table_, word.substr(std::min(word.find_first_not_of('-'), word.size())));
+    if (word.starts_with("-") && !nearest.empty()) message += "; did you mean --" + nearest + "?";
+    return invalid(message);
+  }
+
+  Status read_flag(const std::string& word) {
     const size_t equals = word.find('=');
     const std::string name =
         with_underscores(word.substr(2, equals == std::string::npos ? std::string::npos : equals - 2));
@@ -128,7 +135,9 @@ class Normalizer {
     if (negated != nullptr) {
       TRY_ASSIGN(value, negated_value(*flag, value.value_or("true"), ""));
     }
-    return "--" + (flag == nullptr ? name : flag->name) + "=" + value.value_or("true");
+    if (flag != nullptr) given_[flag->name] = GivenText{value.value_or("true"), ""};
+    if (name == "config") config_file_ = *value;
+    return {};
   }
 
   // `flag`: null for --config and --plugin.
@@ -140,23 +149,17 @@ class Normalizer {
   // True when the next word is the value of the flag before it.
   [[nodiscard]] bool takes_next(bool is_bool) const {
     const std::string& next = arguments_[at_];
-    if (is_bool) return !next.starts_with("-") && (workload_seen_ || next != workload_);
+    if (is_bool) return !next.starts_with("-") && (word_seen_ || next != word_);
     return !next.starts_with("--");
   }
 
   const std::vector<Flag>& table_;
-  std::string workload_;
+  const std::string& word_;
   const std::vector<std::string>& arguments_;
   size_t at_ = 0;
-  bool workload_seen_ = false;
-};
-
-// The parser of one command line. `app` owns all its options.
-struct CommandLine {
-  std::unique_ptr<CLI::App> app;
-  CLI::Option* workload = nullptr;
-  CLI::Option* config = nullptr;
-  std::map<std::string, CLI::Option*> flags;  // by name
+  bool word_seen_ = false;
+  GivenFlags given_;
+  std::string config_file_;
 };
 
 class HelpFormatter final : public CLI::Formatter {
@@ -171,48 +174,23 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-CommandLine make_command_line(const std::vector<Flag>& table, const RunConfig& defaults) {
-  CommandLine line;
-  line.app = std::make_unique<CLI::App>(
+// Prints the help of a command with these flags.
+std::unique_ptr<CLI::App> help_of(const std::vector<Flag>& table, const RunConfig& defaults) {
+  auto app = std::make_unique<CLI::App>(
       "Trains a model. Dashes may stand for underscores; booleans take --x, --x=false, "
       "--x false, --no_x.");
-  CLI::App& app = *line.app;
-  app.set_help_flag("");
-  app.allow_extras();
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  line.workload = app.add_option("workload", "what to train")->type_name("WORKLOAD");
-  line.config =
-      app.add_option("--config", "a YAML file of flags, name: value; the command line wins")->type_name("FILE.yaml");
-  app.add_option("--plugin", "a model of your own: a shared object (docs/your-own-model.md)")->type_name("FILE.so");
+  app->formatter(std::make_shared<HelpFormatter>());
+  app->add_option("--config", "a YAML file of flags, name: value; the command line wins")->type_name("FILE.yaml");
+  app->add_option("--plugin", "a model of your own: a shared object (docs/your-own-model.md)")->type_name("FILE.so");
   for (const Flag& flag : table) {
     std::string names = "--" + flag.name;
     for (const std::string& alias : flag.aliases) names += ",--" + alias;
-    CLI::Option* option = app.add_option(names, flag.help)->group(flag.group)->type_name("{" + flag.expects + "}");
+    CLI::Option* option = app->add_option(names, flag.help)->group(flag.group)->type_name("{" + flag.expects + "}");
     const std::string value = flag.get(defaults);
     if (!value.empty()) option->default_str(value);
-    line.flags.emplace(flag.name, option);
   }
-  return line;
-}
-
-Status run_command_line(CommandLine& line, std::vector<std::string> words) {
-  std::reverse(words.begin(), words.end());  // CLI11 expects the words in reverse order
-  try {
-    line.app->parse(words);
-  } catch (const CLI::Error& e) {
-    return invalid(e.what());
-  }
-  return {};
-}
-
-Status check_extras(const std::vector<Flag>& table, const CLI::App& app) {
-  const std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) return {};
-  const std::string& word = extras.front();
-  std::string message = "unexpected argument \"" + word + "\"";
-  const std::string nearest = nearest_flag(table, word.substr(std::min(word.find_first_not_of('-'), word.size())));
-  if (word.starts_with("-") && !nearest.empty()) message += "; did you mean --" + nearest + "?";
-  return invalid(message);
+  app->set_help_flag("-h,--help", "print this and stop");
+  return app;
 }
 
 Result<const WorkloadFlags*> checked_workload(const std::string& word, const WorkloadList& workloads) {
@@ -269,19 +247,14 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
   return {};
 }
 
-// The flags of the command line and of the file of --config. `word`: the workload's or the task's name, the only word
-// that is not a flag.
+// The flags of the command line and of the file of --config. `word`: as LineReader's.
 Result<GivenFlags> given_flags(const std::vector<Flag>& table, const std::string& word,
-                               const std::vector<std::string>& arguments, const RunConfig& defaults) {
-  TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, word, arguments).run());
-  CommandLine line = make_command_line(table, defaults);
-  TRY(run_command_line(line, std::move(words)));
-  TRY(check_extras(table, *line.app));
+                               const std::vector<std::string>& arguments) {
+  LineReader reader(table, word, arguments);
+  TRY_ASSIGN(GivenFlags of_line, reader.run());
   GivenFlags given;
-  if (!line.config->empty()) TRY(collect_yaml(table, line.config->results().back(), given));
-  for (const auto& [name, option] : line.flags) {
-    if (!option->empty()) given[name] = GivenText{option->results().back(), ""};
-  }
+  if (!reader.config_file().empty()) TRY(collect_yaml(table, reader.config_file(), given));
+  for (auto& [name, text] : of_line) given[name] = std::move(text);
   return given;
 }
 
@@ -499,11 +472,7 @@ bool wants_help(const std::vector<std::string>& arguments) {
 
 std::string run_help(const std::string& word, const WorkloadList& workloads) {
   const WorkloadFlags* workload = find_workload(workloads, word);
-  CommandLine line =
-      make_command_line(flag_table(workload), workload == nullptr ? RunConfig{} : default_config(*workload));
-  line.workload->group("");  // hidden: the usage line names it already
-  line.app->set_help_flag("-h,--help", "print this and stop");
-  line.app->formatter(std::make_shared<HelpFormatter>());
+  const auto help = help_of(flag_table(workload), workload == nullptr ? RunConfig{} : default_config(*workload));
   std::string footer;
   if (workload == nullptr) {
     footer = "Workloads (lockstep run WORKLOAD --help: its own flags, too):\n";
@@ -512,18 +481,18 @@ std::string run_help(const std::string& word, const WorkloadList& workloads) {
   } else {
     footer = presets_help(*workload) + (workload->example.empty() ? "" : "Example: " + workload->example + "\n\n");
   }
-  line.app->footer(footer +
-                   "A TrainJob's file can replace the flags: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
-                   "Exit codes: lockstep --help, or README.md");
-  line.app->name("lockstep run " + (workload == nullptr ? "WORKLOAD" : workload->name));
-  return line.app->help();
+  help->footer(footer +
+               "A TrainJob's file can replace the flags: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
+               "Exit codes: lockstep --help, or README.md");
+  help->name("lockstep run " + (workload == nullptr ? "WORKLOAD" : workload->name));
+  return help->help();
 }
 
 Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads) {
   TRY_ASSIGN(const WorkloadFlags* workload, checked_workload(workload_word(arguments, workloads), workloads));
   const std::vector<Flag> table = flag_table(workload);
   RunConfig config = default_config(*workload);
-  TRY_ASSIGN(GivenFlags given, given_flags(table, workload->name, arguments, config));
+  TRY_ASSIGN(GivenFlags given, given_flags(table, workload->name, arguments));
   TRY(add_preset(table, *workload, config, given));
   TRY(set_flags(table, given, nullptr, config));
   infer_schedule(given, config);
@@ -546,18 +515,15 @@ bool names_task(const std::vector<std::string>& arguments, const WorkloadList& w
 }
 
 std::string task_help(const WorkloadFlags& workload, const WorkloadTask& task) {
-  CommandLine line = make_command_line(task_flag_table(workload, task), default_task_config(workload, task));
-  line.workload->group("");  // hidden: the usage line names it already
-  line.app->description("What it does: " + task.summary + ".\n" +
-                        "Flags of data and model come from the checkpoint; those that are given win.");
-  line.app->set_help_flag("-h,--help", "print this and stop");
-  line.app->formatter(std::make_shared<HelpFormatter>());
+  const auto help = help_of(task_flag_table(workload, task), default_task_config(workload, task));
+  help->description("What it does: " + task.summary + ".\n" +
+                    "Flags of data and model come from the checkpoint; those that are given win.");
   std::string examples = "Examples:\n";
   for (const std::string& example : task.examples) examples += "  " + example + "\n";
-  line.app->footer(examples + "\nThe result goes to standard output, remarks to standard error.\n" +
-                   "Exit codes: lockstep --help, or README.md");
-  line.app->name("lockstep " + workload.name + " " + task.name);
-  return line.app->help();
+  help->footer(examples + "\nThe result goes to standard output, remarks to standard error.\n" +
+               "Exit codes: lockstep --help, or README.md");
+  help->name("lockstep " + workload.name + " " + task.name);
+  return help->help();
 }
 
 Result<RunConfig> parse_task_config(const std::vector<std::string>& arguments, const WorkloadList& workloads,
@@ -569,7 +535,7 @@ Result<RunConfig> parse_task_config(const std::vector<std::string>& arguments, c
   // The task's name is at the place that the workload's name has in a run.
   const std::vector<std::string> from_task(arguments.begin() + 1, arguments.end());
   RunConfig config = default_task_config(workload, task);
-  TRY_ASSIGN(const GivenFlags given, given_flags(table, task.name, from_task, config));
+  TRY_ASSIGN(const GivenFlags given, given_flags(table, task.name, from_task));
   TRY(set_flags(table, given, trained, config));
   config.flags = effective_values(table, config, given);
   TRY(task.check(config));
