@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <string_view>
 #include <utility>
 
+#include "runner/base/random_hex.h"
 #include "runner/base/same_secret.h"
 
 namespace lockstep {
@@ -21,17 +21,7 @@ constexpr const char* kUrl = "KUBEFLOW_TRAINER_SERVER_URL";
 constexpr const char* kTokenFile = "KUBEFLOW_TRAINER_SERVER_TOKEN";
 constexpr const char* kPath = "/progress";
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr int kTokenWords = 4;  // of 32 bits
-
-std::string new_token() {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::random_device random;
-  std::string token;
-  for (int i = 0; i < kTokenWords; ++i) {
-    for (uint32_t word = random(), digit = 0; digit < 8; ++digit, word >>= 4U) token += kDigits[word & 15U];
-  }
-  return token;
-}
+constexpr size_t kTokenDigits = 32;
 
 Status write_secret(const std::string& path, const std::string& text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
@@ -73,7 +63,7 @@ void go_around_the_proxy(Environment& environment) {
 
 Result<std::unique_ptr<ProgressServer>> ProgressServer::start(const std::string& folder,
                                                               std::function<void(ProgressReport)> on_report) {
-  const std::string token = new_token();
+  const std::string token = random_hex(kTokenDigits);
   std::string token_file = folder + "/progress-token";
   TRY(write_secret(token_file, token));
   TRY_ASSIGN(std::unique_ptr<HttpServer> server,

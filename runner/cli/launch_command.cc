@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <random>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/parse_number.h"
 #include "runner/base/plural.h"
+#include "runner/base/random_hex.h"
 #include "runner/cli/agent_start.h"
 #include "runner/cli/parse_command.h"
 #include "runner/cli/torchrun_flags.h"
@@ -539,16 +539,9 @@ Status choose_nproc(LaunchLine& line, const Environment& environment) {
   return {};
 }
 
-// "12345678-…", as torchrun names a run of --standalone.
+// "12345678-1234-4123-8123-123456789abc", as torchrun names a run of --standalone.
 std::string random_run_id() {
-  std::random_device device;
-  std::array<char, 37> text{};
-  const unsigned a = device();
-  const unsigned b = device();
-  const unsigned c = device();
-  std::snprintf(text.data(), text.size(), "%08x-%04x-4%03x-%04x-%04x%08x", a, b >> 16U, b & 0xfffU,
-                0x8000U | (c >> 18U), c & 0xffffU, device());
-  return text.data();
+  return random_hex(8) + "-" + random_hex(4) + "-4" + random_hex(3) + "-8" + random_hex(3) + "-" + random_hex(12);
 }
 
 // A script that does not exist, or a folder without a program, is said before anything is started.

@@ -20,7 +20,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "runner/agent/control_socket.h"
@@ -29,6 +28,7 @@
 #include "runner/base/fork.h"
 #include "runner/base/json.h"
 #include "runner/base/plural.h"
+#include "runner/base/random_hex.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
@@ -60,17 +60,6 @@ Result<int> free_port() {
   if (!error) acceptor.bind(Tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0), error);
   if (error) return Error{ErrorCode::kUnavailable, "no free port: " + error.message()};
   return int{acceptor.local_endpoint().port()};
-}
-
-std::string random_token() {
-  std::random_device device;
-  std::string token;
-  for (int i = 0; i < 8; ++i) {
-    std::array<char, 9> hex{};
-    std::snprintf(hex.data(), hex.size(), "%08x", device());
-    token += hex.data();
-  }
-  return token;
 }
 
 // Runs between fork and exec (see base/fork.h).
@@ -446,7 +435,7 @@ int run_local_nodes(const LocalNodesOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
   const Result<int> port = free_port();
   if (!port.ok()) return fail(port.error());
-  LocalNetwork network{.coordinator_host = kLoopback, .coordinator_port = *port, .token = random_token()};
+  LocalNetwork network{.coordinator_host = kLoopback, .coordinator_port = *port, .token = random_hex(64)};
   if (!options.warning.empty()) std::fprintf(stderr, "%s\n", options.warning.c_str());
   std::printf("starting %d nodes with %s each on this machine\n", options.nodes, plural(options.nproc, "rank").c_str());
   std::fflush(nullptr);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runner/base/file_system.h"
+#include "runner/base/plural.h"
 
 namespace lockstep {
 namespace {
@@ -161,9 +162,7 @@ std::string counts_by_ending(const std::vector<FoundFile>& files,
     const std::string ending = ending_of(file.relative);
     ++counts[ending.empty() ? "without an ending" : ending];
   }
-  std::string text;
-  for (const auto& [ending, count] : counts) text += (text.empty() ? "" : ", ") + ending + " " + std::to_string(count);
-  return text;
+  return joined(counts, ", ", [](const auto& count) { return count.first + " " + std::to_string(count.second); });
 }
 
 }  // namespace lockstep

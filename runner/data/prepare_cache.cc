@@ -1,7 +1,5 @@
 #include "runner/data/prepare_cache.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,12 +7,12 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/cgroup.h"
 #include "runner/base/mutex.h"
+#include "runner/base/random_hex.h"
 #include "runner/base/sha256.h"
 
 namespace lockstep {
@@ -46,14 +44,6 @@ std::string cache_path(const std::string& folder, const std::string& many, uint3
                        const std::string& fingerprint) {
   const std::string digest = sha256_hex(many + " " + std::to_string(version) + "\n" + fingerprint);
   return join_path(folder, many + "-" + digest.substr(0, kFingerprintDigits) + ".cache");
-}
-
-// A word for the names of temporary files that no other process uses, on this machine or another.
-std::string unique_tag() {
-  std::random_device random;
-  std::array<char, 40> tag = {};
-  std::snprintf(tag.data(), tag.size(), "%d-%08x%08x", static_cast<int>(::getpid()), random(), random());
-  return tag.data();
 }
 
 Error cannot_write_cache(const Error& error, const std::string& many, const std::string& folder,
@@ -248,7 +238,7 @@ class Preparation {
   std::string path_;
   std::string parts_folder_;
   const PrepareOptions& options_;
-  std::string tag_ = unique_tag();
+  const std::string tag_ = random_hex(16);  // in the names of temporary files, which no other process uses
   int64_t part_pieces_;
   size_t first_ = 0;
   std::atomic<size_t> next_ = 0;

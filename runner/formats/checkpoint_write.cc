@@ -6,6 +6,7 @@
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 #include "runner/base/sha256.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/formats/safetensors.h"
@@ -138,11 +139,7 @@ Status make_room(FileSystem& fs, const CheckpointWrite& request, WrittenCheckpoi
 
 bool is_full(const Status& status) { return !status.ok() && status.error().reason == kNoSpace; }
 
-std::string names_of(const std::vector<std::string>& paths) {
-  std::string names;
-  for (const std::string& path : paths) names += (names.empty() ? "" : ", ") + base_name(path);
-  return names;
-}
+std::string names_of(const std::vector<std::string>& paths) { return joined(paths, ", ", base_name); }
 
 // A checkpoint needs a folder that can be renamed with its content, which the first one, hours later, would find out.
 Status probe_folder(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "runner/base/plural.h"
 #include "runner/formats/little_endian.h"
 #include "runner/formats/zip_archive.h"
 
@@ -99,8 +100,7 @@ Result<NpyArray> read_npz_array(std::string_view bytes, const std::string& name,
   TRY_ASSIGN(const auto entries, read_zip_directory(bytes, what));
   const auto found = entries.find(name + ".npy");
   if (found == entries.end()) {
-    std::string names;
-    for (const auto& [entry, where] : entries) names += (names.empty() ? "" : ", ") + entry;
+    const std::string names = joined(entries, ", ", [](const auto& entry) { return entry.first; });
     return Error{ErrorCode::kInvalid, std::string(what) + " has no array " + name + "; it has " +
                                           (names.empty() ? "none" : names) + ": save it with numpy.savez(file, " +
                                           name + "=…)"};

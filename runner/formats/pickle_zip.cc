@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "runner/base/plural.h"
+#include "runner/formats/little_endian.h"
 #include "runner/formats/open_text.h"
 #include "runner/formats/tensor_file.h"
 #include "runner/formats/unpickler.h"
@@ -248,21 +250,18 @@ class Pickler {
   [[nodiscard]] const std::vector<const TensorView*>& storages() const { return storages_; }
 
  private:
-  void put_bytes(uint64_t value, size_t count) {
-    for (size_t i = 0; i < count; ++i) out_.push_back(static_cast<char>((value >> (8 * i)) & 0xFFU));
-  }
   void put_text(std::string_view text) {
     out_ += 'X';
-    put_bytes(text.size(), 4);
+    put_little_endian(out_, text.size(), 4);
     out_ += text;
   }
   void put_integer(int64_t value) {
     if (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max()) {
       out_ += 'J';
-      put_bytes(static_cast<uint64_t>(value), 4);
+      put_little_endian(out_, static_cast<uint64_t>(value), 4);
     } else {
       out_ += "\x8a\x08";
-      put_bytes(static_cast<uint64_t>(value), 8);
+      put_little_endian(out_, static_cast<uint64_t>(value), 8);
     }
   }
   void put_float(double value) {
@@ -407,8 +406,7 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
     chosen = &joined;
   }
   if (chosen == nullptr) {
-    std::string names;
-    for (const auto& [name, dict] : nested) names += (names.empty() ? "" : ", ") + name;
+    const std::string names = joined(nested, ", ", [](const auto& part) { return part.first; });
     return Error{ErrorCode::kInvalid,
                  std::string(what) + (names.empty() ? ": holds no dict of tensors"
                                                     : ": holds several dicts of tensors (" + names +

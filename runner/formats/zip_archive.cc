@@ -220,10 +220,6 @@ uint32_t crc32_of(const void* data, uint64_t bytes) {
   return static_cast<uint32_t>(crc32_z(0, static_cast<const Bytef*>(data), static_cast<z_size_t>(bytes)));
 }
 
-void put(std::string& out, uint64_t value, size_t count) {
-  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<char>((value >> (8 * i)) & 0xFFU));
-}
-
 }  // namespace
 
 Result<std::map<std::string, ZipEntry>> read_zip_directory(std::string_view file, std::string_view what) {
@@ -270,29 +266,29 @@ Status ZipWriter::add(const std::string& name, const void* data, uint64_t bytes)
   const bool is_zip64 = bytes >= zip64_from_;
   std::string extra;
   if (is_zip64) {
-    put(extra, kZip64ExtraId, 2);
-    put(extra, 16, 2);
-    put(extra, bytes, 8);
-    put(extra, bytes, 8);
+    put_little_endian(extra, kZip64ExtraId, 2);
+    put_little_endian(extra, 16, 2);
+    put_little_endian(extra, bytes, 8);
+    put_little_endian(extra, bytes, 8);
   }
   const uint64_t unpadded = offset_ + kLocalHeaderBytes + name.size() + extra.size() + 4;
   const uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
-  put(extra, kPaddingExtraId, 2);
-  put(extra, padding, 2);
+  put_little_endian(extra, kPaddingExtraId, 2);
+  put_little_endian(extra, padding, 2);
   extra.append(static_cast<size_t>(padding), 'Z');
 
   std::string header;
-  put(header, kLocalHeader, 4);
-  put(header, is_zip64 ? kVersionZip64 : 0, 2);
-  put(header, kUtf8Flag, 2);
-  put(header, 0, 2);  // stored
-  put(header, 0, 2);  // time
-  put(header, kDosDate, 2);
-  put(header, entry.crc32, 4);
-  put(header, is_zip64 ? kMax32 : bytes, 4);
-  put(header, is_zip64 ? kMax32 : bytes, 4);
-  put(header, name.size(), 2);
-  put(header, extra.size(), 2);
+  put_little_endian(header, kLocalHeader, 4);
+  put_little_endian(header, is_zip64 ? kVersionZip64 : 0, 2);
+  put_little_endian(header, kUtf8Flag, 2);
+  put_little_endian(header, 0, 2);  // stored
+  put_little_endian(header, 0, 2);  // time
+  put_little_endian(header, kDosDate, 2);
+  put_little_endian(header, entry.crc32, 4);
+  put_little_endian(header, is_zip64 ? kMax32 : bytes, 4);
+  put_little_endian(header, is_zip64 ? kMax32 : bytes, 4);
+  put_little_endian(header, name.size(), 2);
+  put_little_endian(header, extra.size(), 2);
   header += name + extra;
   TRY(send(header.data(), header.size()));
   TRY(send(data, bytes));
@@ -308,57 +304,57 @@ Status ZipWriter::finish() {
     const bool is_far = entry.header_offset >= zip64_from_;
     std::string extra;
     if (is_large) {
-      put(extra, entry.bytes, 8);
-      put(extra, entry.bytes, 8);
+      put_little_endian(extra, entry.bytes, 8);
+      put_little_endian(extra, entry.bytes, 8);
     }
-    if (is_far) put(extra, entry.header_offset, 8);
+    if (is_far) put_little_endian(extra, entry.header_offset, 8);
     std::string extra_header;
     if (!extra.empty()) {
-      put(extra_header, kZip64ExtraId, 2);
-      put(extra_header, extra.size(), 2);
+      put_little_endian(extra_header, kZip64ExtraId, 2);
+      put_little_endian(extra_header, extra.size(), 2);
     }
-    put(out, kCentralHeader, 4);
-    put(out, kVersionZip64, 2);
-    put(out, is_large || is_far ? kVersionZip64 : 0, 2);
-    put(out, kUtf8Flag, 2);
-    put(out, 0, 2);  // stored
-    put(out, 0, 2);  // time
-    put(out, kDosDate, 2);
-    put(out, entry.crc32, 4);
-    put(out, is_large ? kMax32 : entry.bytes, 4);
-    put(out, is_large ? kMax32 : entry.bytes, 4);
-    put(out, entry.name.size(), 2);
-    put(out, extra_header.size() + extra.size(), 2);
-    put(out, 0, 2);  // comment
-    put(out, 0, 8);  // disk, attributes
-    put(out, is_far ? kMax32 : entry.header_offset, 4);
+    put_little_endian(out, kCentralHeader, 4);
+    put_little_endian(out, kVersionZip64, 2);
+    put_little_endian(out, is_large || is_far ? kVersionZip64 : 0, 2);
+    put_little_endian(out, kUtf8Flag, 2);
+    put_little_endian(out, 0, 2);  // stored
+    put_little_endian(out, 0, 2);  // time
+    put_little_endian(out, kDosDate, 2);
+    put_little_endian(out, entry.crc32, 4);
+    put_little_endian(out, is_large ? kMax32 : entry.bytes, 4);
+    put_little_endian(out, is_large ? kMax32 : entry.bytes, 4);
+    put_little_endian(out, entry.name.size(), 2);
+    put_little_endian(out, extra_header.size() + extra.size(), 2);
+    put_little_endian(out, 0, 2);  // comment
+    put_little_endian(out, 0, 8);  // disk, attributes
+    put_little_endian(out, is_far ? kMax32 : entry.header_offset, 4);
     out += entry.name + extra_header + extra;
   }
   const uint64_t directory_bytes = out.size();
   const uint64_t end_offset = directory_offset + directory_bytes;
   const bool is_zip64 = end_offset >= zip64_from_ || entries_.size() >= kMax16;
   if (is_zip64) {
-    put(out, kZip64End, 4);
-    put(out, kZip64EndBytes - 12, 8);
-    put(out, kVersionZip64, 2);
-    put(out, kVersionZip64, 2);
-    put(out, 0, 8);  // disks
-    put(out, entries_.size(), 8);
-    put(out, entries_.size(), 8);
-    put(out, directory_bytes, 8);
-    put(out, directory_offset, 8);
-    put(out, kZip64Locator, 4);
-    put(out, 0, 4);
-    put(out, end_offset, 8);
-    put(out, 1, 4);
+    put_little_endian(out, kZip64End, 4);
+    put_little_endian(out, kZip64EndBytes - 12, 8);
+    put_little_endian(out, kVersionZip64, 2);
+    put_little_endian(out, kVersionZip64, 2);
+    put_little_endian(out, 0, 8);  // disks
+    put_little_endian(out, entries_.size(), 8);
+    put_little_endian(out, entries_.size(), 8);
+    put_little_endian(out, directory_bytes, 8);
+    put_little_endian(out, directory_offset, 8);
+    put_little_endian(out, kZip64Locator, 4);
+    put_little_endian(out, 0, 4);
+    put_little_endian(out, end_offset, 8);
+    put_little_endian(out, 1, 4);
   }
-  put(out, kEnd, 4);
-  put(out, 0, 4);  // disks
-  put(out, is_zip64 ? kMax16 : entries_.size(), 2);
-  put(out, is_zip64 ? kMax16 : entries_.size(), 2);
-  put(out, is_zip64 ? kMax32 : directory_bytes, 4);
-  put(out, is_zip64 ? kMax32 : directory_offset, 4);
-  put(out, 0, 2);
+  put_little_endian(out, kEnd, 4);
+  put_little_endian(out, 0, 4);  // disks
+  put_little_endian(out, is_zip64 ? kMax16 : entries_.size(), 2);
+  put_little_endian(out, is_zip64 ? kMax16 : entries_.size(), 2);
+  put_little_endian(out, is_zip64 ? kMax32 : directory_bytes, 4);
+  put_little_endian(out, is_zip64 ? kMax32 : directory_offset, 4);
+  put_little_endian(out, 0, 2);
   return send(out.data(), out.size());
 }
 

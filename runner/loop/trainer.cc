@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runner/base/clock.h"
+#include "runner/base/plural.h"
 #include "runner/dist/collectives.h"
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
@@ -407,8 +408,7 @@ Outcome Trainer::check_drift(Generation& g) {
   if (every == 0 || state_.counters.step % every != 0) return {};
   const std::vector<int> drifted = drifted_ranks(g.group, rank_.stream, state_.parameters());
   if (drifted.empty()) return {};
-  std::string ranks;
-  for (const int rank : drifted) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  const std::string ranks = joined(drifted, ", ", [](int rank) { return std::to_string(rank); });
   return {ExitCode::kCrash,
           "after step " + std::to_string(state_.counters.step) + " the parameters of rank " + ranks +
               " differ from rank 0's (--drift_check_every " + std::to_string(every) +

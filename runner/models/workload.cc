@@ -4,6 +4,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "runner/base/plural.h"
+
 namespace lockstep {
 
 namespace {
@@ -21,9 +23,8 @@ EvaluationMetrics::const_iterator find_metric(const EvaluationMetrics& metrics, 
 const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
   const auto found = find_tensor(tensors, name);
   if (found != tensors.end()) return found->tensor;
-  std::string names;
-  for (const NamedTensor& entry : tensors) names += (names.empty() ? "" : ", ") + entry.name;
-  throw std::out_of_range("the batch has no tensor " + std::string(name) + ", only " + names);
+  throw std::out_of_range("the batch has no tensor " + std::string(name) + ", only " +
+                          joined(tensors, ", ", &NamedTensor::name));
 }
 
 bool DeviceBatch::has(std::string_view name) const { return find_tensor(tensors, name) != tensors.end(); }
@@ -63,9 +64,8 @@ NamedTensors parameters_of(const Workload& workload) {
 double metric_value(const EvaluationMetrics& metrics, std::string_view name) {
   const auto found = find_metric(metrics, name);
   if (found != metrics.end()) return found->second;
-  std::string names;
-  for (const auto& [figure, value] : metrics) names += (names.empty() ? "" : ", ") + figure;
-  throw std::out_of_range("the evaluation has no figure " + std::string(name) + ", only " + names);
+  throw std::out_of_range("the evaluation has no figure " + std::string(name) + ", only " +
+                          joined(metrics, ", ", [](const auto& metric) { return metric.first; }));
 }
 
 bool has_metric(const EvaluationMetrics& metrics, std::string_view name) {

@@ -50,8 +50,7 @@ std::string remark_on_unknown_words(const UserProfile& profile, const std::vecto
     for (const int64_t user : users) known.insert(profiles[static_cast<size_t>(user)].*field.word);
     if (word.empty() || known.contains(word)) continue;
     known.erase("");  // not described
-    std::string list;
-    for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
+    const std::string list = joined(known);
     unknown += (unknown.empty() ? "the " : "; nor the ") + std::string(field.name) + " " + word +
                " (known: " + (list.empty() ? "none" : list) + ")";
   }
