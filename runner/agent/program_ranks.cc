@@ -12,6 +12,7 @@
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -19,12 +20,12 @@
 #include <limits>
 #include <utility>
 
-#include "runner/agent/program_metrics.h"
 #include "runner/agent/thread_states.h"
 #include "runner/base/clock.h"
 #include "runner/base/fd.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/contract/metric_families.h"
 
 namespace lockstep {
 namespace {
@@ -104,6 +105,22 @@ Result<Pipe> make_output_pipe() {
     return Error{ErrorCode::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno)};
   }
   return Pipe{.read_end = Fd(fds[0]), .write_end = Fd(fds[1])};
+}
+
+// What rank 0 knows of the whole run.
+void set_run_metrics(const Progress& progress, MetricFamilies& families) {
+  const auto set_if_known = [&](const MetricName& name, double value) {
+    if (std::isfinite(value) && value >= 0) families.set(name, value);
+  };
+  if (progress.total_steps > 0) {
+    families.set(metric::kTargetSteps, static_cast<double>(progress.total_steps));
+    families.set(metric::kProgress, static_cast<double>(progress.step) / static_cast<double>(progress.total_steps));
+  }
+  set_if_known(metric::kEstimatedRemaining, progress.eta_seconds);
+  if (std::isfinite(progress.loss)) families.set(metric::kLoss, progress.loss, {{"split", "train"}});
+  set_if_known(metric::kLearningRate, progress.lr);
+  set_if_known(metric::kGradientNorm, progress.grad_norm);
+  set_if_known(metric::kSamplesPerSecond, progress.samples_per_second);
 }
 
 }  // namespace
@@ -493,14 +510,18 @@ void ProgramRanks::send_metrics(const std::optional<Progress>& progress) {
     const BeatSnapshot beats = rank.page->read();
     if (beats.step <= 0) continue;
     if (rank.first_step < 0) rank.first_step = beats.step;
-    const bool is_rank_0 = rank.assignment->rank == 0;
-    handlers_.on_message(
-        local_rank, Metrics{program_metrics({.rank = rank.assignment->rank,
-                                             .step = is_rank_0 && progress ? progress->step : beats.step,
-                                             .steps_of_process = std::max<int64_t>(1, beats.step - rank.first_step + 1),
-                                             .last_step_unix = now_unix - seconds_from(beats.committed_ns, now_ns),
-                                             .progress = is_rank_0 && progress ? &*progress : nullptr,
-                                             .others = is_rank_0 && reported_ ? &reported_->others : nullptr})});
+    const bool knows_the_run = rank.assignment->rank == 0 && progress;
+    MetricFamilies families;
+    families.set(metric::kSteps, static_cast<double>(std::max<int64_t>(1, beats.step - rank.first_step + 1)));
+    families.set(metric::kStep, static_cast<double>(knows_the_run ? progress->step : beats.step));
+    families.set(metric::kLastStepTimestamp, now_unix - seconds_from(beats.committed_ns, now_ns));
+    if (knows_the_run) set_run_metrics(*progress, families);
+    if (knows_the_run && reported_) {
+      for (const auto& [name, value] : reported_->others) {
+        families.set(metric::kEvaluationValue, value, {{"metric", name}});
+      }
+    }
+    handlers_.on_message(local_rank, Metrics{families.of_rank(rank.assignment->rank)});
   }
 }
 

@@ -387,7 +387,7 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
   if (chosen == nullptr && nested.size() == 1) chosen = nested[0].second;
   // A model saved in parts, {"encoder_state_dict": …, "decoder_state_dict": …}: the parts' names become prefixes of the
   // tensors' names ("encoder.…").
-  PickleDict joined;
+  PickleDict whole;
   if (chosen == nullptr && nested.size() > 1 &&
       std::all_of(nested.begin(), nested.end(), [](const auto& part) { return part.first.ends_with(kPartEnding); })) {
     for (const auto& [name, dict] : nested) {
@@ -400,10 +400,10 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
         if (tensor == nullptr) continue;
         TensorView renamed = *tensor;
         renamed.name = prefix + key.substr(wrappers);
-        joined.emplace_back(renamed.name, PickleValue{renamed});
+        whole.emplace_back(renamed.name, PickleValue{renamed});
       }
     }
-    chosen = &joined;
+    chosen = &whole;
   }
   if (chosen == nullptr) {
     const std::string names = joined(nested, ", ", [](const auto& part) { return part.first; });

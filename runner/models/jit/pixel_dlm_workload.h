@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/models/jit/image_workload.h"
 #include "runner/models/jit/pixel_dlm_model.h"
+#include "runner/models/jit/workload_of_images.h"
 #include "runner/models/registry.h"
 #include "runner/models/workload.h"
 

@@ -1,4 +1,4 @@
-#include "runner/models/jit/image_workload.h"
+#include "runner/models/jit/workload_of_images.h"
 
 #include <array>
 #include <cmath>
