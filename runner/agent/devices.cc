@@ -1,9 +1,6 @@
 #include "runner/agent/devices.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <array>
 #include <sstream>
 #include <utility>
 
@@ -56,63 +53,22 @@ std::vector<int> visible_gpus(const std::optional<std::string>& cuda_visible_dev
   return visible;
 }
 
-struct GpuMonitor::Nvml {
-  void* library = nullptr;
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*device_count)(unsigned int*) = nullptr;
-  int (*device)(unsigned int, NvmlDevice*) = nullptr;
-  int (*uuid)(NvmlDevice, char*, unsigned int) = nullptr;
-  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
-  int (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;
-  bool running = false;
-
-  ~Nvml() {
-    if (running) shutdown();
-    if (library != nullptr) ::dlclose(library);
-  }
-
-  template <typename F>
-  bool load(F& function, const char* name) {
-    function = reinterpret_cast<F>(::dlsym(library, name));  // NOLINT: how dlsym is used
-    return function != nullptr;
-  }
-
-  bool open() {
-    library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return false;
-    const bool complete = load(init, "nvmlInit_v2") && load(shutdown, "nvmlShutdown") &&
-                          load(device_count, "nvmlDeviceGetCount_v2") &&
-                          load(device, "nvmlDeviceGetHandleByIndex_v2") && load(uuid, "nvmlDeviceGetUUID") &&
-                          load(memory, "nvmlDeviceGetMemoryInfo") && load(utilization, "nvmlDeviceGetUtilizationRates");
-    running = complete && init() == 0;
-    return running;
-  }
-
-  [[nodiscard]] std::vector<std::string> uuids() const {
-    unsigned int count = 0;
-    if (device_count(&count) != 0) return {};
-    std::vector<std::string> all;
-    for (unsigned int i = 0; i < count; ++i) {
-      NvmlDevice handle = nullptr;
-      std::array<char, kNvmlTextBytes> text{};
-      const bool known = device(i, &handle) == 0 && uuid(handle, text.data(), kNvmlTextBytes) == 0;
-      all.emplace_back(known ? text.data() : "");
-    }
-    return all;
-  }
-};
-
-GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, std::vector<int> visible)
-    : nvml_(std::move(nvml)), visible_(std::move(visible)) {}
-GpuMonitor::~GpuMonitor() = default;
+GpuMonitor::~GpuMonitor() { nvml_->call("nvmlShutdown"); }
 
 std::unique_ptr<GpuMonitor> GpuMonitor::open(const std::optional<std::string>& cuda_visible_devices) {
-  auto nvml = std::make_unique<Nvml>();
-  if (!nvml->open()) return nullptr;
-  std::vector<int> visible = visible_gpus(cuda_visible_devices, nvml->uuids());
-  if (visible.empty()) return nullptr;
-  return std::unique_ptr<GpuMonitor>(new GpuMonitor(std::move(nvml), std::move(visible)));
+  auto nvml = std::make_unique<DriverLibrary>("libnvidia-ml.so.1");
+  if (!nvml->is_open() || nvml->call("nvmlInit_v2") != 0) return nullptr;
+  std::unique_ptr<GpuMonitor> monitor(new GpuMonitor(std::move(nvml)));
+  unsigned int count = 0;
+  if (monitor->nvml_->call("nvmlDeviceGetCount_v2", &count) != 0) return nullptr;
+  std::vector<std::string> uuids;
+  for (unsigned int i = 0; i < count; ++i) {
+    NvmlDevice device = nullptr;
+    const bool is_known = monitor->nvml_->call("nvmlDeviceGetHandleByIndex_v2", i, &device) == 0;
+    uuids.push_back(is_known ? nvml_text(*monitor->nvml_, "nvmlDeviceGetUUID", device) : "");
+  }
+  monitor->visible_ = visible_gpus(cuda_visible_devices, uuids);
+  return monitor->visible_.empty() ? nullptr : std::move(monitor);
 }
 
 int GpuMonitor::count() const { return static_cast<int>(visible_.size()); }
@@ -124,9 +80,9 @@ std::vector<GpuUse> GpuMonitor::use() const {
     NvmlDevice handle = nullptr;
     NvmlMemory memory{};
     NvmlUtilization utilization{};
-    if (nvml_->device(static_cast<unsigned int>(index), &handle) != 0) continue;
-    if (nvml_->memory(handle, &memory) != 0) continue;
-    if (nvml_->utilization(handle, &utilization) != 0) utilization.gpu = 0;
+    if (nvml_->call("nvmlDeviceGetHandleByIndex_v2", static_cast<unsigned int>(index), &handle) != 0) continue;
+    if (nvml_->call("nvmlDeviceGetMemoryInfo", handle, &memory) != 0) continue;
+    if (nvml_->call("nvmlDeviceGetUtilizationRates", handle, &utilization) != 0) utilization.gpu = 0;
     all.push_back(GpuUse{.index = index,
                          .memory_used_bytes = static_cast<int64_t>(memory.used),
                          .memory_total_bytes = static_cast<int64_t>(memory.total),

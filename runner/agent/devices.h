@@ -7,9 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
+
+class DriverLibrary;
 
 struct GpuUse {
   int index = 0;  // as NVML numbers them (PCI order)
@@ -36,10 +39,9 @@ class GpuMonitor {
   [[nodiscard]] std::vector<GpuUse> use() const;  // of those for which NVML has figures; about a millisecond each
 
  private:
-  struct Nvml;
-  GpuMonitor(std::unique_ptr<Nvml> nvml, std::vector<int> visible);
+  explicit GpuMonitor(std::unique_ptr<DriverLibrary> nvml) : nvml_(std::move(nvml)) {}
 
-  std::unique_ptr<Nvml> nvml_;
+  std::unique_ptr<DriverLibrary> nvml_;
   std::vector<int> visible_;
 };
 

@@ -1,5 +1,3 @@
-#include <dlfcn.h>
-
 #include <array>
 #include <filesystem>
 #include <utility>
@@ -16,46 +14,8 @@ constexpr int kUncorrectedErrors = 1;        // NVML_MEMORY_ERROR_TYPE_UNCORRECT
 constexpr int kSinceTheDriverWasLoaded = 0;  // NVML_VOLATILE_ECC
 constexpr unsigned int kMigEnabled = 1;      // NVML_DEVICE_MIG_ENABLE
 
-// A library that is closed when it is no longer needed.
-class Library {
- public:
-  explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {}
-  ~Library() {
-    if (handle_ != nullptr) ::dlclose(handle_);
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-
-  [[nodiscard]] bool is_open() const { return handle_ != nullptr; }
-
-  // Calls a function that returns 0 on success, and returns its result; -1 when the library has no such function.
-  template <typename... Arguments>
-  int call(const char* name, Arguments... arguments) const {
-    using Function = int (*)(Arguments...);
-    const auto function = reinterpret_cast<Function>(::dlsym(handle_, name));
-    return function == nullptr ? -1 : function(arguments...);
-  }
-
-  [[nodiscard]] std::string error_text(int code) const {
-    using Function = const char* (*)(int);
-    const auto function = reinterpret_cast<Function>(::dlsym(handle_, "nvmlErrorString"));
-    return function == nullptr ? "error " + std::to_string(code) : function(code);
-  }
-
- private:
-  void* handle_;
-};
-
-// Calls an NVML function that writes a text about a device (name, UUID); empty when it fails.
-std::string text_of(const Library& nvml, const char* function, NvmlDevice device) {
-  std::array<char, kNvmlTextBytes> text{};
-  if (nvml.call(function, device, text.data(), kNvmlTextBytes) != 0) return "";
-  text.back() = '\0';
-  return text.data();
-}
-
-GpuFacts inspect_gpu(const Library& nvml, int index, NvmlDevice device) {
-  GpuFacts gpu{.index = index, .name = text_of(nvml, "nvmlDeviceGetName", device)};
+GpuFacts inspect_gpu(const DriverLibrary& nvml, int index, NvmlDevice device) {
+  GpuFacts gpu{.index = index, .name = nvml_text(nvml, "nvmlDeviceGetName", device)};
   nvml.call("nvmlDeviceGetCudaComputeCapability", device, &gpu.capability.major, &gpu.capability.minor);
   NvmlMemory memory{};
   if (nvml.call("nvmlDeviceGetMemoryInfo", device, &memory) == 0) {
@@ -73,7 +33,7 @@ GpuFacts inspect_gpu(const Library& nvml, int index, NvmlDevice device) {
 }
 
 void inspect_nvml(DriverFacts& facts, const Environment& environment) {
-  const Library nvml("libnvidia-ml.so.1");
+  const DriverLibrary nvml("libnvidia-ml.so.1");
   if (!nvml.is_open()) return;
   if (const int error = nvml.call("nvmlInit_v2"); error != 0) {
     facts.problem = nvml.error_text(error);
@@ -90,7 +50,7 @@ void inspect_nvml(DriverFacts& facts, const Environment& environment) {
     const bool known = nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device) == 0;
     facts.gpus.push_back(known ? inspect_gpu(nvml, static_cast<int>(i), device)
                                : GpuFacts{.index = static_cast<int>(i), .name = "unknown"});
-    uuids.push_back(known ? text_of(nvml, "nvmlDeviceGetUUID", device) : "");
+    uuids.push_back(known ? nvml_text(nvml, "nvmlDeviceGetUUID", device) : "");
   }
   const auto restriction = environment.find(std::string(env::kCudaVisibleDevices));
   facts.is_restricted = restriction != environment.end();
@@ -108,7 +68,7 @@ DriverFacts inspect_driver(const Environment& environment) {
   facts.has_device_files = std::filesystem::exists("/dev/nvidiactl", error);
   facts.cuda_visible_devices = variable(environment, env::kCudaVisibleDevices);
   facts.nvidia_visible_devices = variable(environment, env::kNvidiaVisibleDevices);
-  const Library cuda("libcuda.so.1");
+  const DriverLibrary cuda("libcuda.so.1");
   facts.has_cuda = cuda.is_open();
   if (facts.has_cuda) cuda.call("cuDriverGetVersion", &facts.cuda_version);
   inspect_nvml(facts, environment);
