@@ -6,6 +6,7 @@
 
 #include "runner/agent/nvml.h"
 #include "runner/base/json.h"
+#include "runner/base/trimmed.h"
 
 namespace lockstep {
 namespace {
@@ -21,12 +22,6 @@ std::optional<int> find_gpu(const std::string& entry, const std::vector<std::str
   return static_cast<int>(*index);
 }
 
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 }  // namespace
 
 std::vector<int> visible_gpus(const std::optional<std::string>& cuda_visible_devices,
@@ -39,7 +34,7 @@ std::vector<int> visible_gpus(const std::optional<std::string>& cuda_visible_dev
   std::istringstream entries(*cuda_visible_devices);
   std::string raw;
   while (std::getline(entries, raw, ',')) {
-    const std::string entry = trimmed(raw);
+    const std::string entry(trimmed(raw));
     if (entry.starts_with("MIG-")) {
       visible.push_back(-1);
       continue;

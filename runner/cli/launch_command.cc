@@ -22,6 +22,7 @@
 #include "runner/base/parse_number.h"
 #include "runner/base/plural.h"
 #include "runner/base/random_hex.h"
+#include "runner/base/trimmed.h"
 #include "runner/cli/agent_start.h"
 #include "runner/cli/parse_command.h"
 #include "runner/cli/torchrun_flags.h"
@@ -390,8 +391,7 @@ class Parser {
   Status set_signals(const Source& source, const std::string& value) {
     line_.command.signals.clear();
     for (const std::string& name : split_at_commas(value)) {
-      const size_t begin = std::min(name.find_first_not_of(' '), name.size());
-      const int number = signal_of(std::string_view(name).substr(begin, name.find_last_not_of(' ') + 1 - begin));
+      const int number = signal_of(trimmed(name));
       if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
         return source.wrong(value, "names of signals that a program can handle: SIGTERM,SIGINT,SIGUSR1");
       }

@@ -8,6 +8,7 @@
 #include "runner/base/one_line.h"
 #include "runner/base/parse_number.h"
 #include "runner/base/plural.h"
+#include "runner/base/trimmed.h"
 #include "runner/data/csv_line.h"
 #include "runner/data/instant.h"
 #include "runner/data/next_line.h"
@@ -16,18 +17,11 @@ namespace lockstep {
 namespace {
 
 constexpr int kLinesLookedAt = 100;  // until one has a known form
-constexpr std::string_view kBlank = " \t";
 
 // A number in a column without a name is taken for a time from here on (1970-01-12): no rating is so large.
 constexpr double kTimeMin = 1e6;
 
 bool is_space(char c) { return c == ' ' || c == '\t'; }
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 size_t split_spaces(std::string_view line, EventFields& fields) {
   size_t count = 0;

@@ -10,6 +10,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/one_line.h"
 #include "runner/base/plural.h"
+#include "runner/base/trimmed.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/csv_line.h"
 #include "runner/data/event_layout.h"
@@ -59,13 +60,6 @@ std::vector<std::string_view> split_fields(std::string_view line, std::string_vi
     if (at == std::string_view::npos) return fields;
     line.remove_prefix(at + separator.size());
   }
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 std::string text_of(std::string_view field) { return std::string(trimmed(field)); }

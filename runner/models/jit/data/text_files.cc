@@ -8,6 +8,7 @@
 #include "runner/base/json.h"
 #include "runner/base/one_line.h"
 #include "runner/base/plural.h"
+#include "runner/base/trimmed.h"
 #include "runner/formats/open_text.h"
 
 namespace lockstep {
@@ -22,13 +23,6 @@ constexpr int64_t kTextPieceBytes = int64_t{4} << 10;
 constexpr uint64_t kJsonBytesMax = uint64_t{256} << 20;
 // A longer line is taken as a sign that the file is not text.
 constexpr size_t kLineBytesMax = size_t{16} << 20;
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n\v\f";
-  const size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 std::string_view without_mark(std::string_view line) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runner/base/plural.h"
+#include "runner/base/trimmed.h"
 #include "runner/data/found_files.h"
 #include "runner/data/next_line.h"
 #include "runner/formats/open_text.h"
@@ -323,13 +324,10 @@ std::string structure_name_in_list(const std::string& entry) {
 }
 
 std::vector<std::string> entries_of_list(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\v\f";
   std::vector<std::string> entries;
   while (!text.empty()) {
-    const std::string_view line = next_line(text);
-    const size_t begin = line.find_first_not_of(kBlank);
-    if (begin == std::string_view::npos) continue;
-    entries.emplace_back(line.substr(begin, line.find_last_not_of(kBlank) + 1 - begin));
+    const std::string_view entry = trimmed(next_line(text));
+    if (!entry.empty()) entries.emplace_back(entry);
   }
   return entries;
 }
