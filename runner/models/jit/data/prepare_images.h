@@ -14,6 +14,7 @@
 #include "runner/base/result.h"
 #include "runner/data/prepare_cache.h"
 #include "runner/models/jit/data/image_cache.h"
+#include "runner/models/jit/data/image_source.h"
 
 namespace lockstep {
 
