@@ -48,6 +48,7 @@ std::vector<int> visible_gpus(const std::optional<std::string>& cuda_visible_dev
   return visible;
 }
 
+GpuMonitor::GpuMonitor(std::unique_ptr<DriverLibrary> nvml) : nvml_(std::move(nvml)) {}
 GpuMonitor::~GpuMonitor() { nvml_->call("nvmlShutdown"); }
 
 std::unique_ptr<GpuMonitor> GpuMonitor::open(const std::optional<std::string>& cuda_visible_devices) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -39,7 +38,7 @@ class GpuMonitor {
   [[nodiscard]] std::vector<GpuUse> use() const;  // of those for which NVML has figures; about a millisecond each
 
  private:
-  explicit GpuMonitor(std::unique_ptr<DriverLibrary> nvml) : nvml_(std::move(nvml)) {}
+  explicit GpuMonitor(std::unique_ptr<DriverLibrary> nvml);
 
   std::unique_ptr<DriverLibrary> nvml_;
   std::vector<int> visible_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -40,17 +41,9 @@ std::string value_text(const OrderedJson& value) {
 }  // namespace
 
 const char* to_string(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "info";
+  constexpr std::array kNames{"debug", "info", "warning", "error"};
+  static_assert(kNames.size() == static_cast<size_t>(LogLevel::kError) + 1);
+  return kNames.at(static_cast<size_t>(level));
 }
 
 struct Logger::Sink {

@@ -1,31 +1,14 @@
 #include "runner/base/result.h"
 
+#include <array>
+
 namespace lockstep {
 
 const char* to_string(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalid:
-      return "invalid";
-    case ErrorCode::kNotFound:
-      return "not found";
-    case ErrorCode::kCorrupt:
-      return "corrupt";
-    case ErrorCode::kRetry:
-      return "retry";
-    case ErrorCode::kConflict:
-      return "conflict";
-    case ErrorCode::kExists:
-      return "exists";
-    case ErrorCode::kForbidden:
-      return "forbidden";
-    case ErrorCode::kGone:
-      return "gone";
-    case ErrorCode::kCancelled:
-      return "cancelled";
-    case ErrorCode::kUnavailable:
-      return "unavailable";
-  }
-  return "unknown";
+  constexpr std::array kNames{"invalid", "not found", "corrupt", "retry",     "conflict",
+                              "exists",  "forbidden", "gone",    "cancelled", "unavailable"};
+  static_assert(kNames.size() == static_cast<size_t>(ErrorCode::kUnavailable) + 1);
+  return kNames.at(static_cast<size_t>(code));
 }
 
 }  // namespace lockstep

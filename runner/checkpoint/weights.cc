@@ -12,55 +12,21 @@
 namespace lockstep {
 namespace {
 
+constexpr std::pair<DType, at::ScalarType> kTypes[] = {
+    {DType::kBool, at::kBool}, {DType::kU8, at::kByte},   {DType::kI8, at::kChar},  {DType::kI16, at::kShort},
+    {DType::kI32, at::kInt},   {DType::kI64, at::kLong},  {DType::kF16, at::kHalf}, {DType::kBF16, at::kBFloat16},
+    {DType::kF32, at::kFloat}, {DType::kF64, at::kDouble}};
+
 std::optional<DType> dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kBool:
-      return DType::kBool;
-    case at::kByte:
-      return DType::kU8;
-    case at::kChar:
-      return DType::kI8;
-    case at::kShort:
-      return DType::kI16;
-    case at::kInt:
-      return DType::kI32;
-    case at::kLong:
-      return DType::kI64;
-    case at::kHalf:
-      return DType::kF16;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kFloat:
-      return DType::kF32;
-    case at::kDouble:
-      return DType::kF64;
-    default:
-      return std::nullopt;
+  for (const auto& [dtype, scalar_type] : kTypes) {
+    if (scalar_type == type) return dtype;
   }
+  return std::nullopt;
 }
 
 at::ScalarType scalar_type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return at::kBool;
-    case DType::kU8:
-      return at::kByte;
-    case DType::kI8:
-      return at::kChar;
-    case DType::kI16:
-      return at::kShort;
-    case DType::kI32:
-      return at::kInt;
-    case DType::kI64:
-      return at::kLong;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kBF16:
-      return at::kBFloat16;
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kF64:
-      return at::kDouble;
+  for (const auto& [known, scalar_type] : kTypes) {
+    if (known == dtype) return scalar_type;
   }
   LOCKSTEP_CHECK(false, "a DType without a scalar type");
 }

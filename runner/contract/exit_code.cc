@@ -3,8 +3,27 @@
 #include <sys/wait.h>
 
 #include <cstring>
+#include <utility>
 
 namespace lockstep {
+namespace {
+
+constexpr std::pair<ExitCode, const char*> kReasons[] = {
+    {ExitCode::kDone, "Done"},
+    {ExitCode::kCrash, "Crash"},
+    {ExitCode::kUsage, "InvalidUsage"},
+    {ExitCode::kData, "DataUnreadable"},
+    {ExitCode::kCheckpoint, "CheckpointFailed"},
+    {ExitCode::kNotFinite, "NotFinite"},
+    {ExitCode::kPeerLost, "PeerLost"},
+    {ExitCode::kTimeout, "TimedOut"},
+    {ExitCode::kDeviceFault, "DeviceFault"},
+    {ExitCode::kOutOfMemory, "OutOfMemory"},
+    {ExitCode::kInterrupted, "Interrupted"},
+    {ExitCode::kTerminated, "Terminated"},
+};
+
+}  // namespace
 
 bool is_stop(int code) { return code == code_of(ExitCode::kInterrupted) || code == code_of(ExitCode::kTerminated); }
 
@@ -13,31 +32,8 @@ const char* stop_words(int code) {
 }
 
 std::string exit_reason(int code) {
-  switch (static_cast<ExitCode>(code)) {
-    case ExitCode::kDone:
-      return "Done";
-    case ExitCode::kCrash:
-      return "Crash";
-    case ExitCode::kUsage:
-      return "InvalidUsage";
-    case ExitCode::kData:
-      return "DataUnreadable";
-    case ExitCode::kCheckpoint:
-      return "CheckpointFailed";
-    case ExitCode::kNotFinite:
-      return "NotFinite";
-    case ExitCode::kPeerLost:
-      return "PeerLost";
-    case ExitCode::kTimeout:
-      return "TimedOut";
-    case ExitCode::kDeviceFault:
-      return "DeviceFault";
-    case ExitCode::kOutOfMemory:
-      return "OutOfMemory";
-    case ExitCode::kInterrupted:
-      return "Interrupted";
-    case ExitCode::kTerminated:
-      return "Terminated";
+  for (const auto& [known, reason] : kReasons) {
+    if (code == code_of(known)) return reason;
   }
   const char* signal_name = code > kSignalCodes ? sigabbrev_np(code - kSignalCodes) : nullptr;
   return signal_name != nullptr ? "Signal" + std::string(signal_name) : "Crash";

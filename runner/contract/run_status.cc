@@ -1,5 +1,6 @@
 #include "runner/contract/run_status.h"
 
+#include <array>
 #include <cmath>
 
 namespace lockstep {
@@ -93,21 +94,9 @@ OrderedJson array_of(const std::vector<T>& items) {
 }  // namespace
 
 const char* to_string(RunPhase phase) {
-  switch (phase) {
-    case RunPhase::kStarting:
-      return "Starting";
-    case RunPhase::kRunning:
-      return "Running";
-    case RunPhase::kRecovering:
-      return "Recovering";
-    case RunPhase::kStopping:
-      return "Stopping";
-    case RunPhase::kComplete:
-      return "Complete";
-    case RunPhase::kFailed:
-      return "Failed";
-  }
-  return "Unknown";
+  constexpr std::array kNames{"Starting", "Running", "Recovering", "Stopping", "Complete", "Failed"};
+  static_assert(kNames.size() == static_cast<size_t>(RunPhase::kFailed) + 1);
+  return kNames.at(static_cast<size_t>(phase));
 }
 
 OrderedJson to_json(const Recovery& r) {

@@ -581,21 +581,10 @@ Result<std::string> events_file_in(const TextFolder& archive, const std::string&
 }  // namespace
 
 const char* to_string(InteractionsFormat format) {
-  switch (format) {
-    case InteractionsFormat::kUserItem:
-      return "user item";
-    case InteractionsFormat::kUserItemTime:
-      return "user item time";
-    case InteractionsFormat::kUserItemRatingTime:
-      return "user item rating timestamp";
-    case InteractionsFormat::kCsv:
-      return "CSV";
-    case InteractionsFormat::kRatingsDat:
-      return "ratings.dat";
-    case InteractionsFormat::kInter:
-      return "RecBole .inter";
-  }
-  return "unknown";
+  constexpr std::array kNames{"user item", "user item time", "user item rating timestamp", "ratings.dat",
+                              "CSV",       "RecBole .inter"};
+  static_assert(kNames.size() == static_cast<size_t>(InteractionsFormat::kInter) + 1);
+  return kNames.at(static_cast<size_t>(format));
 }
 
 std::string_view OriginalIds::id(int64_t number) const {

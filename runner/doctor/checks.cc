@@ -513,17 +513,9 @@ Check check_data(const Facts& facts) {
 }  // namespace
 
 const char* to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kOk:
-      return "ok";
-    case Verdict::kWarn:
-      return "warn";
-    case Verdict::kFail:
-      return "fail";
-    case Verdict::kSkip:
-      return "skip";
-  }
-  return "unknown";
+  constexpr std::array kNames{"ok", "warn", "fail", "skip"};
+  static_assert(kNames.size() == static_cast<size_t>(Verdict::kSkip) + 1);
+  return kNames.at(static_cast<size_t>(verdict));
 }
 
 int ranks_meant(const Facts& facts) { return facts.request.nproc.value_or(std::max(1, usable_gpus(facts))); }

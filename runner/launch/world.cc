@@ -614,27 +614,10 @@ Status find_coordinator(const Reader& env, const LaunchOptions& launch, AgentPla
 }  // namespace
 
 const char* to_string(WorldSource source) {
-  switch (source) {
-    case WorldSource::kAgent:
-      return "agent";
-    case WorldSource::kTorchrun:
-      return "torchrun";
-    case WorldSource::kPod:
-      return "pod";
-    case WorldSource::kIndexedJob:
-      return "indexed job";
-    case WorldSource::kStatefulSet:
-      return "stateful set";
-    case WorldSource::kSlurm:
-      return "slurm";
-    case WorldSource::kMpi:
-      return "mpi";
-    case WorldSource::kFlags:
-      return "flags";
-    case WorldSource::kSingle:
-      return "single";
-  }
-  return "unknown";
+  constexpr std::array kNames{"agent", "torchrun", "pod",   "indexed job", "stateful set",
+                              "slurm", "mpi",      "flags", "single"};
+  static_assert(kNames.size() == static_cast<size_t>(WorldSource::kSingle) + 1);
+  return kNames.at(static_cast<size_t>(source));
 }
 
 Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch) {

@@ -21,19 +21,9 @@ void set_if_known(MetricFamilies& families, const MetricName& name, const std::o
 }  // namespace
 
 const char* to_string(StartupPart part) {
-  switch (part) {
-    case StartupPart::kProcess:
-      return "process";
-    case StartupPart::kLoad:
-      return "load";
-    case StartupPart::kRendezvous:
-      return "rendezvous";
-    case StartupPart::kRestore:
-      return "restore";
-    case StartupPart::kFirstStep:
-      return "first_step";
-  }
-  return "";
+  constexpr std::array kNames{"process", "load", "rendezvous", "restore", "first_step"};
+  static_assert(kNames.size() == static_cast<size_t>(StartupPart::kFirstStep) + 1);
+  return kNames.at(static_cast<size_t>(part));
 }
 
 RunMetrics::RunMetrics(int rank, double start_unix_time) : rank_(rank) {
