@@ -1,6 +1,7 @@
 #include "runner/config/run_config.h"
 
 #include <CLI/App.hpp>
+#include <CLI/Config.hpp>  // App needs its definitions
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <fstream>
