@@ -3,33 +3,13 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 
-#include "runner/base/check.h"
-
 namespace lockstep {
-namespace {
 
-at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, int64_t hidden_units) {
-  const std::string& name = parameter.name;
-  const at::Tensor& tensor = parameter.tensor;
-  if (tensor.dim() >= 2) return values.xavier_normal(tensor.sizes());
-  if (name.find("layernorm") != std::string::npos) {
-    return name.ends_with(".weight") ? at::ones(tensor.sizes()) : at::zeros(tensor.sizes());
-  }
-  if (name.find("conv") != std::string::npos) {
-    return values.uniform(tensor.sizes(), 1.0 / std::sqrt(static_cast<double>(hidden_units)));
-  }
-  return at::zeros(tensor.sizes());
-}
-
-}  // namespace
-
-SasrecModel::SasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device) : options_(options) {
-  LOCKSTEP_CHECK(options.hidden_units % options.num_heads == 0, "num_heads must divide hidden_units");
+SasrecModel::SasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device)
+    : SequenceModel(options, num_items, device) {
   const int64_t d = options.hidden_units;
-  item_emb_ = trained({num_items + 1, d}, device);
   pos_emb_ = trained({options.maxlen + 1, d}, device);
   for (int64_t i = 0; i < options.num_blocks; ++i) {
     blocks_.push_back(Block{.attention_norm = make_norm(d, device),
@@ -38,65 +18,37 @@ SasrecModel::SasrecModel(const SasrecOptions& options, int64_t num_items, at::De
                             .forward_norm = make_norm(d, device),
                             .forward = make_feed_forward(d, device)});
   }
-  last_norm_ = make_norm(d, device);
   positions_T_ = at::arange(1, options.maxlen + 1, at::TensorOptions(at::kLong).device(device));
-  causal_mask_TT_ = at::full({options.maxlen, options.maxlen}, -std::numeric_limits<double>::infinity(),
-                             at::TensorOptions(at::kFloat).device(device))
-                        .triu(1);
-  name_parameters();
-}
-
-void SasrecModel::name_parameters() {
-  const auto add = [this](std::string name, const at::Tensor& tensor) {
-    parameters_.push_back(NamedTensor{std::move(name), tensor});
-  };
-  // As in the PyTorch implementation, each kind of layer has its own list, with one entry per block.
-  const auto for_each_block = [this](const std::string& list, const auto& add_block) {
-    for (size_t i = 0; i < blocks_.size(); ++i) add_block(list + "." + std::to_string(i), blocks_[i]);
-  };
   add("item_emb.weight", item_emb_);
   add("pos_emb.weight", pos_emb_);
-  for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
-    add_layer_norm(parameters_, name, block.attention_norm);
-  });
-  for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
+  add_blocks(blocks_, [this](const std::string& name, const Block& block) {
     add(name + ".in_proj_weight", block.in_proj.weight);
     add(name + ".in_proj_bias", block.in_proj.bias);
     add_linear(parameters_, name + ".out_proj", block.out_proj);
   });
-  for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
-    add_layer_norm(parameters_, name, block.forward_norm);
-  });
-  for_each_block("forward_layers", [&](const std::string& name, const Block& block) {
-    add_parameters(parameters_, name, block.forward);
-  });
   add_layer_norm(parameters_, "last_layernorm", last_norm_);
 }
 
-void SasrecModel::initialize(uint64_t seed) {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& tensor = parameters_[i].tensor;
-    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), options_.hidden_units));
+at::Tensor SasrecModel::initial_value(const std::string& name, at::IntArrayRef sizes,
+                                      const InitialValues& values) const {
+  if (sizes.size() >= 2) return values.xavier_normal(sizes);
+  if (name.find("layernorm") != std::string::npos) {
+    return name.ends_with(".weight") ? at::ones(sizes) : at::zeros(sizes);
   }
-  item_emb_[kPadding].zero_();
+  if (name.find("conv") != std::string::npos) {
+    return values.uniform(sizes, 1.0 / std::sqrt(static_cast<double>(options_.hidden_units)));
+  }
+  return at::zeros(sizes);
+}
+
+void SasrecModel::initialize(uint64_t seed) {
+  SequenceModel::initialize(seed);
+  const at::NoGradGuard no_grad;
   pos_emb_[kPadding].zero_();
 }
 
-at::Tensor SasrecModel::encode(const at::Tensor& items_BT, const at::Tensor& /*times_BT*/) const {
-  Dropouts off;
-  return encode_embedded(items_BT, at::embedding(item_emb_, items_BT, kPadding), off);
-}
-
-at::Tensor SasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tensor& /*times_BT*/,
-                                     const DropoutKey& key) const {
-  Dropouts dropouts(options_.dropout_rate, key);
-  return pair_logits(item_emb_, ids_3BT,
-                     [&](const at::Tensor& items_BTD) { return encode_embedded(ids_3BT[0], items_BTD, dropouts); });
-}
-
 at::Tensor SasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
-                                        Dropouts& dropouts) const {
+                                        const at::Tensor& /*times_BT*/, Dropouts& dropouts) const {
   const bool original = options_.form() == SasrecForm::kOriginal;
   const at::Tensor used_BT = items_BT.ne(kPadding);
   const at::Tensor places_BTD = at::embedding(pos_emb_, at::mul(positions_T_, used_BT), kPadding);

@@ -1,6 +1,5 @@
 // SasrecModel: the network of SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018) in three
-// forms. It has the parameter names of the PyTorch implementation that published results come from, and computes the
-// same values.
+// forms.
 //
 // Role: maps a sequence of items to one vector per position, whose dot product with an item's embedding is that item's
 // score.
@@ -12,6 +11,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runner/layers/linear.h"
@@ -23,17 +23,11 @@ namespace lockstep {
 
 class SasrecModel final : public SequenceModel {
  public:
-  // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
   SasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device);
 
   // Xavier-normal matrices and embeddings, layer norms 1 and 0, attention biases 0, feed-forward biases uniform in
   // ±1/√D, rows 0 of both embeddings 0.
   void initialize(uint64_t seed) override;
-  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
-  [[nodiscard]] const at::Tensor& item_embedding() const override { return item_emb_; }
-  [[nodiscard]] at::Tensor encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const override;
-  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
-                                        const DropoutKey& key) const override;
   // The sum of the squared item embeddings.
   [[nodiscard]] at::Tensor embedding_penalty() const override { return item_emb_.square().sum(); }
 
@@ -46,20 +40,16 @@ class SasrecModel final : public SequenceModel {
     FeedForward forward;
   };
 
-  void name_parameters();
   [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
-                                           Dropouts& dropouts) const;
+                                           const at::Tensor& times_BT, Dropouts& dropouts) const override;
+  [[nodiscard]] at::Tensor initial_value(const std::string& name, at::IntArrayRef sizes,
+                                         const InitialValues& values) const override;
   [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                   Dropouts& dropouts) const;
 
-  SasrecOptions options_;
-  at::Tensor item_emb_;  // [I + 1, D]
-  at::Tensor pos_emb_;   // [T + 1, D]
+  at::Tensor pos_emb_;  // [T + 1, D]
   std::vector<Block> blocks_;
-  LayerNorm last_norm_;
-  at::Tensor positions_T_;     // 1 … T
-  at::Tensor causal_mask_TT_;  // 0 where position i may attend to j (j <= i), -inf above the diagonal
-  NamedTensors parameters_;
+  at::Tensor positions_T_;  // 1 … T
 };
 
 }  // namespace lockstep

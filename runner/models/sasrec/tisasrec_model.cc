@@ -3,12 +3,10 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 #include <tuple>
 #include <utility>
 
-#include "runner/base/check.h"
 #include "runner/models/sasrec/time_attention.h"
 
 namespace lockstep {
@@ -16,18 +14,6 @@ namespace {
 
 constexpr const char* kTimeKeys = "time_matrix_K_emb.weight";
 constexpr const char* kTimeValues = "time_matrix_V_emb.weight";
-
-at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, const SasrecOptions& options) {
-  const std::string& name = parameter.name;
-  const at::IntArrayRef sizes = parameter.tensor.sizes();
-  if (sizes.size() >= 2) return values.xavier_uniform(sizes);
-  if (name.find("layernorm") != std::string::npos) {
-    return name.ends_with(".weight") ? at::ones(sizes) : at::zeros(sizes);
-  }
-  if (name.find(".alpha_") != std::string::npos) return at::full(sizes, options.tisasrec.mhc_init_gate);
-  if (name.find(".bias_") != std::string::npos) return at::zeros(sizes);
-  return values.uniform(sizes, 1.0 / std::sqrt(static_cast<double>(options.hidden_units)));
-}
 
 }  // namespace
 
@@ -52,11 +38,10 @@ std::string cut_time_table(NamedTensors& file, int64_t time_span) {
   return {};
 }
 
-TisasrecModel::TisasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device) : options_(options) {
-  LOCKSTEP_CHECK(options.hidden_units % options.num_heads == 0, "num_heads must divide hidden_units");
+TisasrecModel::TisasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device)
+    : SequenceModel(options, num_items, device) {
   const TisasrecOptions& tisasrec = options.tisasrec;
   const int64_t d = options.hidden_units;
-  item_emb_ = trained({num_items + 1, d}, device);
   abs_pos_K_emb_ = trained({options.maxlen, d}, device);
   abs_pos_V_emb_ = trained({options.maxlen, d}, device);
   if (!tisasrec.no_time) {
@@ -82,68 +67,35 @@ TisasrecModel::TisasrecModel(const SasrecOptions& options, int64_t num_items, at
     }
     blocks_.push_back(std::move(block));
   }
-  last_norm_ = make_norm(d, device);
-  causal_mask_TT_ = at::full({options.maxlen, options.maxlen}, -std::numeric_limits<double>::infinity(),
-                             at::TensorOptions(at::kFloat).device(device))
-                        .triu(1);
-  name_parameters();
-}
-
-void TisasrecModel::name_parameters() {
-  const auto add = [this](const std::string& name, const at::Tensor& tensor) { parameters_.push_back({name, tensor}); };
-  // As in the PyTorch implementation, each kind of layer has its own list, with one entry per block.
-  const auto for_each_block = [this](const std::string& list, const auto& add_block) {
-    for (size_t i = 0; i < blocks_.size(); ++i) add_block(list + "." + std::to_string(i), blocks_[i]);
-  };
   add("item_emb.weight", item_emb_);
   add("abs_pos_K_emb.weight", abs_pos_K_emb_);
   add("abs_pos_V_emb.weight", abs_pos_V_emb_);
-  if (!options_.tisasrec.no_time) {
+  if (!tisasrec.no_time) {
     add(kTimeKeys, time_matrix_K_emb_);
     add(kTimeValues, time_matrix_V_emb_);
   }
-  for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
-    add_layer_norm(parameters_, name, block.attention_norm);
-  });
-  for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
-    for (const auto& [part, linear] :
+  add_blocks(blocks_, [this](const std::string& name, const Block& block) {
+    for (const auto& [layer, weights] :
          {std::pair("Q_w", &block.query), std::pair("K_w", &block.key), std::pair("V_w", &block.value)}) {
-      add_linear(parameters_, name + "." + part, *linear);
+      add_linear(parameters_, name + "." + layer, *weights);
     }
   });
-  for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
-    add_layer_norm(parameters_, name, block.forward_norm);
-  });
-  for_each_block("forward_layers", [&](const std::string& name, const Block& block) {
-    add_parameters(parameters_, name, block.forward);
-  });
-  for_each_block("connections", [&](const std::string& name, const Block& block) {
+  add_list("connections", blocks_, [this](const std::string& name, const Block& block) {
     if (block.attention_connection) block.attention_connection->add_parameters(parameters_, name + ".attention");
     if (block.forward_connection) block.forward_connection->add_parameters(parameters_, name + ".forward");
   });
   add_layer_norm(parameters_, "last_layernorm", last_norm_);
 }
 
-void TisasrecModel::initialize(uint64_t seed) {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& tensor = parameters_[i].tensor;
-    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), options_));
+at::Tensor TisasrecModel::initial_value(const std::string& name, at::IntArrayRef sizes,
+                                        const InitialValues& values) const {
+  if (sizes.size() >= 2) return values.xavier_uniform(sizes);
+  if (name.find("layernorm") != std::string::npos) {
+    return name.ends_with(".weight") ? at::ones(sizes) : at::zeros(sizes);
   }
-  item_emb_[kPadding].zero_();
-}
-
-at::Tensor TisasrecModel::encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const {
-  Dropouts off;
-  return encode_embedded(items_BT, at::embedding(item_emb_, items_BT, kPadding), times_BT, off);
-}
-
-at::Tensor TisasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
-                                       const DropoutKey& key) const {
-  Dropouts dropouts(options_.dropout_rate, key);
-  return pair_logits(item_emb_, ids_3BT, [&](const at::Tensor& items_BTD) {
-    return encode_embedded(ids_3BT[0], items_BTD, times_BT, dropouts);
-  });
+  if (name.find(".alpha_") != std::string::npos) return at::full(sizes, options_.tisasrec.mhc_init_gate);
+  if (name.find(".bias_") != std::string::npos) return at::zeros(sizes);
+  return values.uniform(sizes, 1.0 / std::sqrt(static_cast<double>(options_.hidden_units)));
 }
 
 at::Tensor TisasrecModel::embedding_penalty() const {

@@ -1,6 +1,6 @@
 // TisasrecModel: the network of TiSASRec, a SASRec that also uses the time between events (Li, Wang and McAuley, "Time
-// Interval Aware Self-Attention for Sequential Recommendation", WSDM 2020). It has the parameter names of the public
-// PyTorch implementation, loads its trained weights, and computes the same values.
+// Interval Aware Self-Attention for Sequential Recommendation", WSDM 2020). It loads the trained weights of the public
+// PyTorch implementation.
 //
 // Role: maps a sequence of items and their times to one vector per position.
 // Blocks: queries are computed from the layer-normalised input, keys and values from the input itself. Embeddings of
@@ -35,16 +35,8 @@ std::string cut_time_table(NamedTensors& file, int64_t time_span);
 
 class TisasrecModel final : public SequenceModel {
  public:
-  // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
   TisasrecModel(const SasrecOptions& options, int64_t num_items, at::Device device);
 
-  // Xavier-uniform matrices and tables, layer norms 1 and 0, other biases uniform in ±1/√D, row 0 of the item table 0.
-  void initialize(uint64_t seed) override;
-  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
-  [[nodiscard]] const at::Tensor& item_embedding() const override { return item_emb_; }
-  [[nodiscard]] at::Tensor encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const override;
-  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
-                                        const DropoutKey& key) const override;
   // The sum of the Frobenius norms (not squared) of the item, position and time tables.
   [[nodiscard]] at::Tensor embedding_penalty() const override;
 
@@ -68,23 +60,20 @@ class TisasrecModel final : public SequenceModel {
     at::Tensor relations_BTT;
   };
 
-  void name_parameters();
   [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
-                                           const at::Tensor& times_BT, Dropouts& dropouts) const;
+                                           const at::Tensor& times_BT, Dropouts& dropouts) const override;
+  // Xavier-uniform matrices and tables, layer norms 1 and 0, other biases uniform in ±1/√D.
+  [[nodiscard]] at::Tensor initial_value(const std::string& name, at::IntArrayRef sizes,
+                                         const InitialValues& values) const override;
   [[nodiscard]] Tables drop_out_tables(const at::Tensor& times_BT, int64_t samples, Dropouts& dropouts) const;
   [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                   const Tables& tables, Dropouts& dropouts) const;
 
-  SasrecOptions options_;
-  at::Tensor item_emb_;           // [I + 1, D]
   at::Tensor abs_pos_K_emb_;      // [T, D]
   at::Tensor abs_pos_V_emb_;      // [T, D]
   at::Tensor time_matrix_K_emb_;  // [R, D]; undefined without times
   at::Tensor time_matrix_V_emb_;
   std::vector<Block> blocks_;
-  LayerNorm last_norm_;
-  at::Tensor causal_mask_TT_;  // 0 where position i may attend to j (j <= i), -inf above the diagonal
-  NamedTensors parameters_;
 };
 
 }  // namespace lockstep
