@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "runner/base/atomic_file.h"
-#include "runner/formats/safetensors.h"
 
 namespace lockstep {
 namespace {
@@ -32,21 +31,6 @@ at::ScalarType scalar_type_of(DType dtype) {
 }
 
 }  // namespace
-
-Status save_weights(FileSystem& fs, const std::string& path, const NamedTensors& tensors) {
-  NamedTensors on_host;
-  for (const NamedTensor& tensor : tensors) {
-    on_host.push_back({tensor.name, tensor.tensor.detach().to(at::kCPU).contiguous()});
-  }
-  TRY_ASSIGN(const std::vector<TensorView> views, views_of(on_host));
-  const bool is_pickle = path.ends_with(".pt") || path.ends_with(".pth");
-  return write_file_atomically(fs, path, [&](const ByteSink& sink) -> Status {
-    if (!is_pickle) return write_safetensors(views, {{"format", "pt"}}, sink);
-    PickleDict root;
-    for (const TensorView& view : views) root.emplace_back(view.name, PickleValue{view});
-    return write_torch_zip(root, sink);
-  });
-}
 
 PickleValue TorchTree::value(const at::Tensor& tensor) {
   const at::Tensor& copy =

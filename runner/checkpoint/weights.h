@@ -18,9 +18,6 @@
 
 namespace lockstep {
 
-// Atomically; `.pt` and `.pth` for torch.load(weights_only=True), else safetensors. Tensors may be on any device.
-Status save_weights(FileSystem& fs, const std::string& path, const NamedTensors& tensors);
-
 // A file of torch.save that is more than a state dict: a tree of dicts, lists, numbers, texts and tensors.
 class TorchTree {
  public:

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "runner/base/mutex.h"
 #include "runner/base/random_hex.h"
 #include "runner/base/sha256.h"
+#include "runner/data/generated_name.h"
 
 namespace lockstep {
 namespace {
@@ -253,6 +255,13 @@ class Preparation {
 };
 
 }  // namespace
+
+std::string cache_folder(const std::string& cache_dir, const std::string& data_path) {
+  if (!cache_dir.empty() || is_generated(data_path)) return cache_dir;
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(data_path, ignored);
+  return join_path(is_folder ? data_path : parent_path(data_path), ".lockstep");
+}
 
 Result<Prepared<RecordCache>> prepare_cache(FileSystem& fs, const PieceSource& source, const RecordKind& kind,
                                             const std::string& cache_folder, const PrepareOptions& options) {

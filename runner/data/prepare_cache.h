@@ -57,6 +57,10 @@ struct RecordKind {
   std::function<Result<std::vector<PieceRecord>>(int64_t i)> read;
 };
 
+// The folder of the prepared data: cache_dir, or .lockstep beside the data. Empty: it is kept in memory, because it is
+// generated.
+std::string cache_folder(const std::string& cache_dir, const std::string& data_path);
+
 struct PrepareOptions {
   int threads = 0;  // 0: as many as usable_cores()
   // Called at least ten times a second with the pieces done and their total. When it returns false, the preparation

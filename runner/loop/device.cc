@@ -10,6 +10,7 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "runner/base/cgroup.h"
@@ -102,17 +103,9 @@ void use_device([[maybe_unused]] at::Device device) {
 }
 
 const char* to_string(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32:
-      return "fp32";
-    case Precision::kTf32:
-      return "tf32";
-    case Precision::kBf16:
-      return "bf16";
-    case Precision::kFp16:
-      return "fp16";
-  }
-  return "unknown";
+  constexpr std::array kNames{"fp32", "tf32", "bf16", "fp16"};
+  static_assert(kNames.size() == static_cast<size_t>(Precision::kFp16) + 1);
+  return kNames.at(static_cast<size_t>(precision));
 }
 
 Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::Device device) {

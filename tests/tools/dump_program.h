@@ -14,6 +14,7 @@
 #include "runner/base/check.h"
 #include "runner/base/result.h"
 #include "runner/checkpoint/weights.h"
+#include "tests/support/save_weights.h"
 
 namespace lockstep {
 

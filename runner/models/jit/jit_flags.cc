@@ -308,13 +308,6 @@ WorkloadFlags jit_flags() {
           .settle = settle_jit};
 }
 
-std::string image_cache_folder(const JitOptions& options) {
-  if (!options.cache_dir.empty() || is_generated(options.data_path)) return options.cache_dir;
-  std::error_code ignored;
-  const bool is_file = std::filesystem::is_regular_file(options.data_path, ignored);
-  return join_path(is_file ? parent_path(options.data_path) : options.data_path, ".lockstep");
-}
-
 int64_t tokens_of_first_patch(const JitOptions& options) {
   const int64_t patch = options.model.patch_size;
   const int64_t pixels = patch * patch / 2 + 1;

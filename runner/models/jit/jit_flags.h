@@ -27,7 +27,7 @@ enum class JitData { kAuto, kImages, kTokens };
 
 struct JitOptions {
   std::string data_path;                 // required
-  std::string cache_dir;                 // folder of the prepared images; empty: see image_cache_folder
+  std::string cache_dir;                 // folder of the prepared images; empty: see cache_folder in prepare_cache.h
   JitData data_format = JitData::kAuto;  // chosen before a run begins; what is still kAuto then means images
   std::string tokenizer_path;            // a folder; empty: each byte is a token
   std::optional<int64_t> max_tokens;     // per text; unset: one per pixel
@@ -54,10 +54,6 @@ struct JitOptions {
 inline constexpr int64_t kSheetBytesMax = int64_t{256} << 20;
 
 WorkloadFlags jit_flags();
-
-// The folder of the prepared images: --cache_dir, or .lockstep beside the data. Empty: they are kept in memory, because
-// they are generated.
-std::string image_cache_folder(const JitOptions& options);
 
 // The number of tokens that a text needs so that its first patch is predicted: more than half of the patch's pixels
 // must hold a token, and tokens fill the picture row by row.

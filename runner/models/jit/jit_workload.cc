@@ -229,8 +229,9 @@ WorkloadOrFailure make_jit(FileSystem& fs, const RunConfig& config, at::Device d
                                    count_files(options.data_path), options.data_path);
   if (!fits.ok()) return data_failure(fits.error().message);
   if (is_tokens) return make_pixel_dlm(fs, config, device, on_progress);
-  Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
-                                                   image_cache_folder(options), prepare_options(on_progress));
+  Result<PreparedImages> prepared =
+      prepare_images(fs, options.data_path, options.image_size, cache_folder(options.cache_dir, options.data_path),
+                     prepare_options(on_progress));
   if (!prepared.ok()) return data_failure(prepared.error().message);
   return workload_or_failure(JitWorkload::create(config, std::move(*prepared), device));
 }

@@ -134,7 +134,7 @@ WorkloadOrFailure make_pixel_dlm(FileSystem& fs, const RunConfig& config, at::De
                                                                   std::move(*tokenizer), [&] { on_progress(0, 0); });
   if (!source.ok()) return data_failure(source.error().message);
   Result<PreparedImages> prepared =
-      prepare_images(fs, **source, image_cache_folder(options), prepare_options(on_progress));
+      prepare_images(fs, **source, cache_folder(options.cache_dir, options.data_path), prepare_options(on_progress));
   if (!prepared.ok()) return data_failure(prepared.error().message);
   return workload_or_failure(PixelDlmWorkload::create(config, std::move(*prepared), tokenizer_text, device));
 }

@@ -140,7 +140,7 @@ Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Devi
   }
   const JitOptions& jit = options_of<JitOptions>(config);
   TRY_ASSIGN(const PreparedImages prepared,
-             prepare_images(fs, jit.data_path, jit.image_size, image_cache_folder(jit), {}));
+             prepare_images(fs, jit.data_path, jit.image_size, cache_folder(jit.cache_dir, jit.data_path), {}));
   const ImageCache& cache = prepared.cache;
   if (cache.size() < 2) {
     return Error{ErrorCode::kInvalid, "--data_path " + jit.data_path + " has " + std::to_string(cache.size()) +

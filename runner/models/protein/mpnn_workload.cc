@@ -371,7 +371,7 @@ WorkloadOrFailure make_protein(FileSystem& fs, const RunConfig& config, at::Devi
   // --cache_dir alone would choose the other model.
   if (options.variant == ProteinVariant::kMpnn) prepare.cache_flags += " --variant mpnn";
   Result<PreparedStructures> prepared =
-      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare,
+      prepare_structures(fs, options.pdb_path, cache_folder(options.cache_dir, options.pdb_path), prepare,
                          options.use_predefined_split ? SplitLists::kUsed : SplitLists::kIgnored);
   if (!prepared.ok()) return data_failure(prepared.error().message);
   SourceNotes notes{.found = prepared->summary, .remarks = prepared->remarks};

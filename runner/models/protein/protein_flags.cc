@@ -304,11 +304,4 @@ WorkloadFlags protein_flags() {
           .settle = settle_protein};
 }
 
-std::string cache_folder_of(const ProteinOptions& options) {
-  if (!options.cache_dir.empty() || is_generated(options.pdb_path)) return options.cache_dir;
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(options.pdb_path, ignored);
-  return join_path(is_folder ? options.pdb_path : parent_path(options.pdb_path), ".lockstep");
-}
-
 }  // namespace lockstep

@@ -37,7 +37,7 @@ struct MdmOptions {
 
 struct ProteinOptions {
   std::string pdb_path;   // required: a file, a folder, or generated[:COUNT[:LENGTH]]
-  std::string cache_dir;  // folder of the prepared structures; empty: see cache_folder_of
+  std::string cache_dir;  // folder of the prepared structures; empty: see cache_folder in prepare_cache.h
   ProteinVariant variant = ProteinVariant::kMpnn;
   double val_split = 0.1;
   bool use_predefined_split = false;  // split by train.txt, val.txt and test.txt in the folder of the structures
@@ -50,9 +50,5 @@ struct ProteinOptions {
 };
 
 WorkloadFlags protein_flags();
-
-// The folder of the prepared structures: --cache_dir, or .lockstep in the folder of --pdb_path. Empty: they are kept in
-// memory, because they are generated.
-std::string cache_folder_of(const ProteinOptions& options);
 
 }  // namespace lockstep

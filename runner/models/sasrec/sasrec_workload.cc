@@ -42,15 +42,8 @@ std::string python_float(double value) {
 }
 
 const char* form_name(SasrecForm form) {
-  switch (form) {
-    case SasrecForm::kPostNorm:
-      return "post-norm";
-    case SasrecForm::kPreNorm:
-      return "pre-norm (--norm_first)";
-    case SasrecForm::kOriginal:
-      return "original (--original)";
-  }
-  return "";
+  constexpr std::array kNames{"post-norm", "pre-norm (--norm_first)", "original (--original)"};
+  return kNames.at(static_cast<size_t>(form));
 }
 
 std::string variant_text(const SasrecOptions& options) {

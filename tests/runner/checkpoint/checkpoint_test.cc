@@ -21,6 +21,7 @@
 #include "runner/formats/pickle_zip.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/runner/support/written_down_device.h"
+#include "tests/support/save_weights.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -26,6 +26,7 @@
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 #include "tests/support/disk.h"
+#include "tests/support/save_weights.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -44,33 +44,34 @@ TEST(SasrecEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks) 
 // Remembers how many samples it was given at once.
 class CountingModel final : public SequenceModel {
  public:
-  explicit CountingModel(const SequenceModel& below) : below_(below) {}
+  CountingModel(const SasrecOptions& options, int64_t num_items) : SequenceModel(options, num_items, at::kCPU) {
+    const at::NoGradGuard no_grad;
+    item_emb_.zero_();
+  }
 
-  void initialize(uint64_t /*seed*/) override {}
-  [[nodiscard]] const NamedTensors& parameters() const override { return below_.parameters(); }
-  [[nodiscard]] const at::Tensor& item_embedding() const override { return below_.item_embedding(); }
-  [[nodiscard]] at::Tensor encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const override {
-    samples_max = std::max(samples_max, items_BT.size(0));
-    return below_.encode(items_BT, times_BT);
-  }
-  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
-                                        const DropoutKey& key) const override {
-    return below_.train_logits(ids_3BT, times_BT, key);
-  }
-  [[nodiscard]] at::Tensor embedding_penalty() const override { return below_.embedding_penalty(); }
+  [[nodiscard]] at::Tensor embedding_penalty() const override { return {}; }
 
   mutable int64_t samples_max = 0;
 
  private:
-  const SequenceModel& below_;
+  [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
+                                           const at::Tensor& /*times_BT*/, Dropouts& /*dropouts*/) const override {
+    samples_max = std::max(samples_max, items_BT.size(0));
+    return items_BTD;
+  }
+  [[nodiscard]] at::Tensor initial_value(const std::string& /*name*/, at::IntArrayRef sizes,
+                                         const InitialValues& /*values*/) const override {
+    return at::zeros(sizes);
+  }
 };
 
 TEST(SasrecEvaluation, takes_no_more_users_at_once_than_training_does_and_64_at_most) {
   const auto workload = make_small(small_config());
   for (const auto& [micro_batch, users_at_once] : std::map<int64_t, int64_t>{{10, 10}, {64, 64}, {500, 64}}) {
-    const CountingModel model(workload->model());
+    const SasrecOptions options{.maxlen = 12};
+    const CountingModel model(options, workload->data().num_items());
     const std::vector<MetricSum> sums =
-        evaluate_sasrec(model, workload->data(), {.maxlen = 12}, {.seed = 5, .samples_at_once = micro_batch});
+        evaluate_sasrec(model, workload->data(), options, {.seed = 5, .samples_at_once = micro_batch});
     EXPECT_EQ(model.samples_max, users_at_once) << micro_batch;
     EXPECT_EQ(sums.at(0).count, static_cast<double>(workload->data().evaluable_users())) << micro_batch;
   }

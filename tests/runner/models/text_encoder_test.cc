@@ -16,6 +16,7 @@
 #include "runner/models/gpt2rec/gpt2_files.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
 #include "tests/support/disk.h"
+#include "tests/support/save_weights.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
