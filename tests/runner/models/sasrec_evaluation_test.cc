@@ -68,10 +68,9 @@ class CountingModel final : public SequenceModel {
 TEST(SasrecEvaluation, takes_no_more_users_at_once_than_training_does_and_64_at_most) {
   const auto workload = make_small(small_config());
   for (const auto& [micro_batch, users_at_once] : std::map<int64_t, int64_t>{{10, 10}, {64, 64}, {500, 64}}) {
-    const SasrecOptions options{.maxlen = 12};
-    const CountingModel model(options, workload->data().num_items());
+    const CountingModel model({.maxlen = 12}, workload->data().num_items());
     const std::vector<MetricSum> sums =
-        evaluate_sasrec(model, workload->data(), options, {.seed = 5, .samples_at_once = micro_batch});
+        evaluate_sasrec(model, workload->data(), {.maxlen = 12}, {.seed = 5, .samples_at_once = micro_batch});
     EXPECT_EQ(model.samples_max, users_at_once) << micro_batch;
     EXPECT_EQ(sums.at(0).count, static_cast<double>(workload->data().evaluable_users())) << micro_batch;
   }
