@@ -6,6 +6,7 @@
 #include "runner/models/sasrec/recommend_flags.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/workload_flags.h"
+#include "tests/support/disk.h"
 
 namespace lockstep {
 namespace {
@@ -118,9 +119,9 @@ RunConfig given(const Words& flags) {
 }
 
 TEST(WeightFile, the_guide_s_name_says_the_shape) {
-  const auto flags =
-      flags_of_sasrec_weights(given({"--dataset", "d", "--checkpoint",
-                                     "/x.layer=9/TiSASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth"}));
+  const auto flags = flags_of_sasrec_weights(
+      disk(), given({"--dataset", "d", "--checkpoint",
+                     "/x.layer=9/TiSASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth"}));
   ASSERT_TRUE(flags.ok()) << flags.error().message;
   EXPECT_THAT(*flags, ElementsAre(Pair("hidden_units", "50"), Pair("maxlen", "200"), Pair("num_blocks", "2"),
                                   Pair("num_heads", "1"), Pair("variant", "tisasrec")));
@@ -128,7 +129,7 @@ TEST(WeightFile, the_guide_s_name_says_the_shape) {
 
 TEST(WeightFile, what_its_name_does_not_say_is_asked_for) {
   const auto missing = [](const Words& flags) {
-    const auto found = flags_of_sasrec_weights(given(flags));
+    const auto found = flags_of_sasrec_weights(disk(), given(flags));
     EXPECT_FALSE(found.ok());
     return found.ok() ? "" : found.error().message;
   };
