@@ -269,7 +269,7 @@ def test_a_full_disk_is_an_error(lockstep, trained):
     (["--user", "anna-99"], 2, ['--user "anna-99" is not in', "shop.inter", "40 users with ids such as", '"anna-']),
     (["--topk", "35"], 2, ["--topk 35 is above the 34 items of", "shop.inter"]),
     (["--maxlen", "20"], 2, ["is of another model", "pos_emb.weight", "give the flags that it was trained with"]),
-    (["--users", "/no/such"], 3, ["--users /no/such: cannot be read"]),
+    (["--users", "/no/such"], 3, ["--users: open /no/such: No such file or directory; expected a file"]),
     (["--min_count", "0", "--dataset", "EXTENDED"], 3, ["extended.inter has 35 items", "was trained on 34", "--dataset"]),
     (["--dataset", "/no/such.inter"], 3, ['data set "/no/such.inter" not found']),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else str(value))
