@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+// A new code also needs its reason (exit_code.cc), its rule (recovery/restart_policy.cc), its advice
+// (operator/diagnose/ending.cc), and its rows in README.md and docs/failure-handling.md.
 enum class ExitCode : int {
   kDone = 0,
   kCrash = 1,          // a fault of the program itself

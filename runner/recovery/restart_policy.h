@@ -1,4 +1,5 @@
-// Which bad end of a program ends the whole job. Pure. (The table in docs/failure-handling.md.)
+// What follows from a bad end of a program: a restart, or the end of the job; whether it counts; whether the machine is
+// avoided. Pure. (The table in docs/failure-handling.md.)
 //
 // One rule for all who restart something of Lockstep's own (a user's program has no exit codes of ours: its agent
 // reports 1 for each, agent/program_ranks.cc, and with the launchers Torchrun and None the operator asks no rule): the

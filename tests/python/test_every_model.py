@@ -1,5 +1,6 @@
 """What must hold for each of our models: neither the number of ranks, nor a stop, nor a rank that dies changes what is trained.
-Each model is small; its batches are uneven and its dropout is on. A new model gets a row here."""
+Each model is small; its batches are uneven and its dropout is on. A new model gets a row here. (Plain SASRec and
+gpt2rec: test_world_size_invariance.py, test_recovery.py, test_gpt2rec.py.)"""
 import random
 import subprocess
 
