@@ -43,13 +43,17 @@ Status AppendFile::write_whole(std::string_view record) {
     if (!cut.ok()) return cut.error().with_context(path_);
   }
   torn_ = false;
-  const Result<size_t> written = fs.write(file_.handle(), record.data(), record.size());
-  if (!written.ok()) return written.error().with_context(path_);
-  if (*written < record.size()) {
-    torn_ = !fs.truncate(file_.handle(), size_).ok();
-    return error_of_errno(ENOSPC, "write", path_);  // what a short write to a regular file means
+  // A short write to a regular file is followed by an error that says why: a full disk, a limit of the file's size.
+  for (size_t done = 0; done < record.size();) {
+    Result<size_t> written = fs.write(file_.handle(), record.data() + done, record.size() - done);
+    if (written.ok() && *written == 0) written = error_of_errno(ENOSPC, "write", path_);
+    if (!written.ok()) {
+      if (done > 0) torn_ = !fs.truncate(file_.handle(), size_).ok();
+      return written.error().with_context(path_);
+    }
+    done += *written;
   }
-  size_ += *written;
+  size_ += record.size();
   return {};
 }
 

@@ -1,4 +1,4 @@
-// AppendFile: a file of records, each written whole by one write(2) or not at all.
+// AppendFile: a file of records, each written whole or not at all.
 //
 // Role: used for metrics.jsonl, the TensorBoard events, recoveries.jsonl and the output of ranks. Not fsynced: these
 // files are for watching a run, and after a crash of the machine the next start removes an incomplete last record.

@@ -64,7 +64,9 @@ TEST(AppendFile, leaves_no_part_of_a_record_and_goes_on_when_there_is_space_agai
   ASSERT_TRUE(file->append("first\n").ok());
   {
     const FileSizeLimit limit(8);  // room for two bytes of the second record
-    EXPECT_FALSE(file->append("second\n").ok());
+    const Status refused = file->append("second\n");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("File too large"), std::string::npos) << refused.error().message;
     EXPECT_EQ(contents(folder.file("log")), "first\n");
     EXPECT_TRUE(file->append("third\n").ok()) << "the error was said already";
   }
