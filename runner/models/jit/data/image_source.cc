@@ -59,7 +59,7 @@ class ImageFolder final : public ImageSource {
     for (const std::string& name : listing_.classes) text += name + "\n";
     return text;
   }
-  [[nodiscard]] int64_t side() const override { return side_; }
+  [[nodiscard]] int64_t image_side() const override { return side_; }
   [[nodiscard]] const std::vector<std::string>& classes() const override { return listing_.classes; }
 
  private:
@@ -86,7 +86,7 @@ class GeneratedImages final : public ImageSource {
   [[nodiscard]] std::string fingerprint() const override {
     return summary() + " " + std::to_string(side_) + " " + std::to_string(spec_.seed);
   }
-  [[nodiscard]] int64_t side() const override { return side_; }
+  [[nodiscard]] int64_t image_side() const override { return side_; }
   [[nodiscard]] const std::vector<std::string>& classes() const override { return classes_; }
 
  private:

@@ -34,7 +34,7 @@ class ImageSource : public PieceSource {
   // of the disk, without the piece's name.
   [[nodiscard]] virtual Result<std::vector<LabelledImage>> read(int64_t i) const = 0;
   // In pixels, of all images.
-  [[nodiscard]] virtual int64_t side() const = 0;
+  [[nodiscard]] virtual int64_t image_side() const = 0;
   // By label; empty: flat.
   [[nodiscard]] virtual const std::vector<std::string>& classes() const = 0;
 };

@@ -29,7 +29,7 @@ class TokenImages final : public ImageSource {
     return "tokens " + tokenizer_.digest() + "\n" + std::to_string(side_) + " pixels, at most " +
            std::to_string(tokens_max_) + "\n" + texts_.fingerprint();
   }
-  [[nodiscard]] int64_t side() const override { return side_; }
+  [[nodiscard]] int64_t image_side() const override { return side_; }
   [[nodiscard]] const std::vector<std::string>& classes() const override { return classes_; }
 
  private:
