@@ -49,7 +49,7 @@ std::optional<Assignment> AgentSession::await_assignment() {
   return std::exchange(received_, std::nullopt);
 }
 
-void AgentSession::watch(uint64_t generation, std::shared_ptr<GroupAbort> abort) {
+void AgentSession::watch(uint64_t generation, const std::shared_ptr<GroupAbort>& abort) {
   {
     const MutexLock lock(mutex_);
     watched_generation_ = generation;

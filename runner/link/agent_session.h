@@ -46,7 +46,7 @@ class AgentSession final : public AgentLink, public StoreTransport {
 
   // From now on a cut of `generation` fires `abort`; it is fired here when that generation was cut already. The reader
   // thread may still be firing it when stop_watching() returns, so call abort->retire() afterwards.
-  void watch(uint64_t generation, std::shared_ptr<GroupAbort> abort);
+  void watch(uint64_t generation, const std::shared_ptr<GroupAbort>& abort);
   void stop_watching();
   [[nodiscard]] bool was_cut(uint64_t generation) const override;
 

@@ -68,8 +68,10 @@ Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source,
     }
     return records;
   };
-  const RecordKind kind{
-      .format = kImageCache, .many = "images", .facts = image_facts(source.image_side(), source.classes()), .read = read};
+  const RecordKind kind{.format = kImageCache,
+                        .many = "images",
+                        .facts = image_facts(source.image_side(), source.classes()),
+                        .read = read};
   TRY_ASSIGN(Prepared<RecordCache> prepared, prepare_cache(fs, source, kind, cache_folder, options));
   TRY_ASSIGN(ImageCache cache, ImageCache::from_records(std::move(prepared.cache)));
   return prepared_as(std::move(cache), std::move(prepared));
