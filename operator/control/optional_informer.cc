@@ -1,6 +1,7 @@
 #include "operator/control/optional_informer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -73,13 +74,23 @@ struct OptionalInformer::Impl {
       handle_problem(resource, problem);
     };
     const auto informer = std::make_shared<Informer<Json>>(client, resource, std::move(informer_options));
-    for (const auto& handler : handlers) informer->on_change(handler);
+    // A handler lets somebody read the cache, so nothing is reported before wanted() returns it: the first list is not.
+    std::atomic<bool> reports = false;  // outlives the informer's thread, which is joined below
+    for (const auto& handler : handlers) {
+      informer->on_change([&handler, &reports](const Cache<Json>::Change& change) {
+        if (reports) handler(change);
+      });
+    }
     informer->start();
     while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
     if (!stop.stop_requested() && !gone()) {
+      reports = true;
       publish({.is_known = true,
                .resource = &resource,
                .cache = std::shared_ptr<Cache<Json>>(informer, &informer->cache())});
+      for (const ObjectPtr& object : informer->cache().list()) {
+        for (const auto& handler : handlers) handler({api::key_of(*object), nullptr, object});
+      }
       MutexLock lock(mutex);
       changed.wait(lock, stop, [this]() REQUIRES(mutex) { return is_gone; });
     }

@@ -32,7 +32,8 @@ class OptionalInformer {
   OptionalInformer(const OptionalInformer&) = delete;
   OptionalInformer& operator=(const OptionalInformer&) = delete;
 
-  // As Informer::on_change. When the kind goes, no change is reported for its objects; only on_kind_change is called.
+  // As Informer::on_change, but the objects of the first list are reported when wanted() returns the cache. When the
+  // kind goes, no change is reported for its objects; only on_kind_change is called.
   void on_change(std::function<void(const Cache<Json>::Change&)> handler);
   void start();
   void stop_and_join();

@@ -718,7 +718,15 @@ def queue_suspend_and_delete(s):
     s.jobs.patch({"spec": {"suspend": False}})
     s.until_ready("job-0-1")
     s.jobs.delete()
-    s.until(lambda: s.jobs.is_gone() and s.queues.workload() is None and not s.jobs.pods(), "end of all")
+
+    def is_all_gone():
+        left = s.queues.workload()
+        if left is not None:
+            meta = left["metadata"]
+            raise AssertionError(f"left: {meta['name']}, {meta.get('deletionTimestamp')}, {meta.get('finalizers')}, "
+                                 f"{meta.get('ownerReferences')}, {left.get('status')}")
+        return s.jobs.is_gone() and not s.jobs.pods()
+    s.until(is_all_gone, "end of all")
 
 
 def queue_grow_and_shrink(s):

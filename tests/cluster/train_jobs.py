@@ -65,7 +65,8 @@ class Jobs:
 
     def wait_for(self, holds, what, name="job", timeout=60):
         def told():
-            return f"{what}; the job's status is {self.status(name)}, its pods {sorted(self.pods(name))}"
+            status = "gone with it" if self.is_gone(name) else self.status(name)
+            return f"{what}; the job's status is {status}, its pods {sorted(self.pods(name))}"
         wait_until(holds, what, timeout, told)
 
     def wait_for_condition(self, kind, status="True", reason=None, name="job", timeout=60):
