@@ -74,7 +74,7 @@ struct OptionalInformer::Impl {
       handle_problem(resource, problem);
     };
     const auto informer = std::make_shared<Informer<Json>>(client, resource, std::move(informer_options));
-    // A handler lets somebody read the cache, so nothing is reported before wanted() returns it: the first list is not.
+    // A handler lets somebody read the cache, so nothing is reported before wanted() returns it.
     std::atomic<bool> reports = false;  // outlives the informer's thread, which is joined below
     for (const auto& handler : handlers) {
       informer->on_change([&handler, &reports](const Cache<Json>::Change& change) {
@@ -84,10 +84,11 @@ struct OptionalInformer::Impl {
     informer->start();
     while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
     if (!stop.stop_requested() && !gone()) {
+      set_kind({.is_known = true,
+                .resource = &resource,
+                .cache = std::shared_ptr<Cache<Json>>(informer, &informer->cache())});
       reports = true;
-      publish({.is_known = true,
-               .resource = &resource,
-               .cache = std::shared_ptr<Cache<Json>>(informer, &informer->cache())});
+      if (options.on_kind_change) options.on_kind_change();
       for (const ObjectPtr& object : informer->cache().list()) {
         for (const auto& handler : handlers) handler({api::key_of(*object), nullptr, object});
       }
@@ -120,15 +121,17 @@ struct OptionalInformer::Impl {
     if (options.on_kind_change) options.on_kind_change();
   }
 
+  // False: nothing has changed.
+  bool set_kind(Kind now) {
+    const MutexLock lock(mutex);
+    const bool is_same = kind.is_known == now.is_known && kind.resource == now.resource && kind.cache == now.cache &&
+                         kind.trouble == now.trouble;
+    kind = std::move(now);
+    return !is_same;
+  }
+
   void publish(Kind now) {
-    {
-      const MutexLock lock(mutex);
-      const bool is_same = kind.is_known == now.is_known && kind.resource == now.resource && kind.cache == now.cache &&
-                           kind.trouble == now.trouble;
-      kind = std::move(now);
-      if (is_same) return;
-    }
-    if (options.on_kind_change) options.on_kind_change();
+    if (set_kind(std::move(now)) && options.on_kind_change) options.on_kind_change();
   }
 };
 
