@@ -63,7 +63,7 @@ void read_conditions(const Json& pod, PodView& view) {
     }
     if (type == "PodReadyToStartContainers") (is_true ? view.is_prepared : view.is_unprepared) = true;
     if (type == "DisruptionTarget" && is_true) {
-      view.disruption = text_field(condition, {"reason"});
+      view.disruption = cut_text_field(condition, {"reason"});
       if (view.disruption.empty()) view.disruption = type;
       view.disruption_message = cut_text_field(condition, {"message"});
     }
@@ -73,9 +73,9 @@ void read_conditions(const Json& pod, PodView& view) {
 std::optional<ContainerEnd> read_end(const Json& status) {
   const Json* const terminated = field(status, {"state", "terminated"});
   if (terminated == nullptr) return std::nullopt;
-  return ContainerEnd{.container = text_field(status, {"name"}),
+  return ContainerEnd{.container = cut_text_field(status, {"name"}),
                       .exit_code = static_cast<int>(number_field(*terminated, {"exitCode"}).value_or(0)),
-                      .reason = text_field(*terminated, {"reason"}),
+                      .reason = cut_text_field(*terminated, {"reason"}),
                       .message = cut_text_field(*terminated, {"message"}),
                       .time = time_field(*terminated, {"finishedAt"})};
 }
@@ -84,9 +84,9 @@ std::optional<ContainerEnd> read_end(const Json& status) {
 void note_waiting(const Json& status, PodView& view) {
   const Json* const waiting = field(status, {"state", "waiting"});
   if (waiting == nullptr || view.waiting) return;
-  const std::string reason = text_field(*waiting, {"reason"});
+  const std::string reason = cut_text_field(*waiting, {"reason"});
   if (reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing") return;
-  view.waiting = Waiting{text_field(status, {"name"}), reason, cut_text_field(*waiting, {"message"})};
+  view.waiting = Waiting{cut_text_field(status, {"name"}), reason, cut_text_field(*waiting, {"message"})};
 }
 
 void read_containers(const Json& pod, PodView& view) {
@@ -111,7 +111,7 @@ void read_containers(const Json& pod, PodView& view) {
     note_waiting(status, view);
     // A sidecar is ready while it runs.
     if (field(status, {"state", "running"}) != nullptr && !bool_field(status, {"ready"})) {
-      view.init_container = text_field(status, {"name"});
+      view.init_container = cut_text_field(status, {"name"});
       view.init_since = time_field(status, {"state", "running", "startedAt"});
     }
     const std::optional<ContainerEnd> end = read_end(status);
@@ -123,7 +123,9 @@ void read_containers(const Json& pod, PodView& view) {
 std::set<std::string> names_in(const std::string& text) {
   std::set<std::string> names;
   std::istringstream list(text);
-  for (std::string name; names.size() < kAvoidsMax && std::getline(list, name, ',');) names.insert(name);
+  for (std::string name; names.size() < kAvoidsMax && std::getline(list, name, ',');) {
+    names.insert(cut_utf8(name, kPodTextBytesMax));
+  }
   return names;
 }
 
@@ -184,14 +186,14 @@ PodView view_of_pod(const Json& pod) {
   view.deleting = view.meta.deletion_time.has_value();
   view.deletion_grace_seconds = number_field(pod, {"metadata", "deletionGracePeriodSeconds"}).value_or(0);
   view.phase = phase_of(text_field(pod, {"status", "phase"}));
-  view.node = text_field(pod, {"spec", "nodeName"});
-  view.ip = text_field(pod, {"status", "podIP"});
+  view.node = cut_text_field(pod, {"spec", "nodeName"});
+  view.ip = cut_text_field(pod, {"status", "podIP"});
   view.started_at = time_field(pod, {"status", "startTime"});
-  view.reason = text_field(pod, {"status", "reason"});
+  view.reason = cut_text_field(pod, {"status", "reason"});
   view.message = cut_text_field(pod, {"status", "message"});
   read_conditions(pod, view);
   if (!view.node.empty()) view.scheduled = true;
-  view.pod_group = pod_group_of(pod);
+  view.pod_group = cut_utf8(pod_group_of(pod), kPodTextBytesMax);
   const auto name_of = [](const Json& gate) { return text_field(gate, {"name"}); };
   view.gates = cut_utf8(joined(list_field(pod, {"spec", "schedulingGates"}), ", ", name_of), kPodTextBytesMax);
   read_containers(pod, view);
@@ -201,6 +203,11 @@ PodView view_of_pod(const Json& pod) {
   view.meta.finalizers.clear();
   std::erase_if(view.meta.owners, [](const api::OwnerReference& owner) { return !owner.controller; });
   view.meta.owners.shrink_to_fit();
+  for (api::OwnerReference& owner : view.meta.owners) {
+    for (std::string* const text : {&owner.api_version, &owner.kind, &owner.name, &owner.uid}) {
+      *text = cut_utf8(*text, kPodTextBytesMax);
+    }
+  }
   return view;
 }
 

@@ -717,6 +717,58 @@ TEST(PodView, bounds_what_it_keeps) {
   EXPECT_EQ(view.job.name, "j");
 }
 
+TEST(PodView, cuts_every_text_that_may_be_long) {
+  const std::string text(50'000, 'm');
+  const Json ended = {{"exitCode", 1}, {"reason", text}, {"message", text}};
+  const Json waiting = {{"name", text}, {"state", {{"waiting", {{"reason", text}, {"message", text}}}}}};
+  const auto condition = [&](const char* type, const char* status) -> Json {
+    return {{"type", type}, {"status", status}, {"reason", text}, {"message", text}};
+  };
+  const Json owner = {{"controller", true}, {"apiVersion", text}, {"kind", text}, {"name", text}, {"uid", text}};
+  const Json pod = {
+      {"metadata",
+       {{"name", "p"},
+        {"ownerReferences", Json::array({owner})},
+        {"annotations",
+         {{std::string(kAvoidsAnnotation), "a," + text}, {std::string(kVolcanoGroupAnnotation), text}}}}},
+      {"spec", {{"nodeName", text}, {"schedulingGates", Json::array({{{"name", text}}})}}},
+      {"status",
+       {{"phase", "Failed"},
+        {"reason", text},
+        {"message", text},
+        {"podIP", text},
+        {"conditions", Json::array({condition("PodScheduled", "False"), condition("DisruptionTarget", "True")})},
+        {"initContainerStatuses", Json::array({waiting,
+                                               {{"name", text}, {"state", {{"running", Json::object()}}}},
+                                               {{"name", text}, {"state", {{"terminated", ended}}}}})}}}};
+  const PodView view = view_of_pod(pod);
+  ASSERT_TRUE(view.waiting && view.end);
+  const api::OwnerReference& controller = *view.meta.controller();
+  for (const std::string& kept : {view.gates,
+                                  view.unschedulable,
+                                  view.pod_group,
+                                  view.init_container,
+                                  view.node,
+                                  view.ip,
+                                  view.reason,
+                                  view.message,
+                                  view.disruption,
+                                  view.disruption_message,
+                                  view.waiting->container,
+                                  view.waiting->reason,
+                                  view.waiting->message,
+                                  view.end->container,
+                                  view.end->reason,
+                                  view.end->message,
+                                  *view.avoids.rbegin(),
+                                  controller.api_version,
+                                  controller.kind,
+                                  controller.name,
+                                  controller.uid}) {
+    EXPECT_EQ(kept, text.substr(0, 4096));
+  }
+}
+
 TEST(Trim, keeps_of_a_job_of_another_controller_what_can_be_read_and_no_template) {
   Json job = {{"apiVersion", "lockstep.dev/v1"},
               {"kind", "TrainJob"},
