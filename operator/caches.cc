@@ -104,15 +104,23 @@ std::map<std::string, control::OptionalInformer*> Caches::optional() {
 
 void Caches::enqueue_job_of(const control::Cache<Json>::Change& change) {
   if (change.was_assumed) return;
-  const api::ObjectKey job = train::job_of(change.after != nullptr ? *change.after : *change.before);
-  if (!job.name.empty()) queue_.add(job);
+  for (const control::ObjectPtr& object : {change.before, change.after}) {  // its label may have been changed
+    if (object == nullptr) continue;
+    if (const api::ObjectKey job = train::job_of(*object); !job.name.empty()) queue_.add(job);
+  }
 }
 
 void Caches::enqueue_job_of_pod(const control::Cache<train::PodView>::Change& change) {
+  const bool has_both = change.before != nullptr && change.after != nullptr;
+  if (has_both && change.before->job != change.after->job) {  // its label was changed: gone for one, new to the other
+    enqueue_job_of_pod({.key = change.key, .before = change.before});
+    enqueue_job_of_pod({.key = change.key, .after = change.after, .was_assumed = change.was_assumed});
+    return;
+  }
   const api::ObjectKey job = (change.after != nullptr ? change.after : change.before)->job;
   if (job.name.empty()) return;
-  const train::PodView* const before = change.was_only_assumed ? nullptr : change.before.get();
-  const auto turn = pod_event_delay_.turn_after(job, before, change.after.get());
+  if (change.was_only_assumed) return queue_.add_first(job);  // no event has brought it, so it is not counted
+  const auto turn = pod_event_delay_.turn_after(change.before.get(), change.after.get());
   if (change.was_assumed) return;
   turn.goes_first ? queue_.add_first(job) : queue_.add_within(job, turn.wait);
 }

@@ -30,22 +30,22 @@ std::string pod0_state(const PodView& pod) {
 
 }  // namespace
 
-void PodEventDelay::count(const PodView* pod, int sign, Counts& counts) {
+void PodEventDelay::count(const PodView* pod, int sign) {
   if (pod == nullptr || pod->node_rank < 0) return;
+  Counts& counts = jobs_[pod->job];
   if (pod->ready) counts.ready += sign;
   if (is_done(*pod)) counts.done += sign;
   if (pod->deleting) counts.deleting += sign;
+  if (counts == Counts{}) jobs_.erase(pod->job);
 }
 
-PodEventDelay::Turn PodEventDelay::turn_after(const api::ObjectKey& job, const PodView* before_event,
-                                              const PodView* after_event) {
-  Counts& kept = jobs_[job];
-  count(before_event, -1, kept);
-  count(after_event, 1, kept);
-  const Counts counts = kept;
-  if (counts == Counts{}) jobs_.erase(job);
-
+PodEventDelay::Turn PodEventDelay::turn_after(const PodView* before_event, const PodView* after_event) {
+  count(before_event, -1);
+  count(after_event, 1);
   const bool is_gone = after_event == nullptr;
+  const auto kept = jobs_.find((is_gone ? before_event : after_event)->job);
+  const Counts counts = kept == jobs_.end() ? Counts{} : kept->second;
+
   const PodView nothing{.node_rank = -1};
   const PodView& before = before_event == nullptr ? nothing : *before_event;
   const PodView& now = is_gone ? before : *after_event;

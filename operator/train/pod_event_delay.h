@@ -28,8 +28,9 @@ class PodEventDelay {
     std::chrono::milliseconds wait;
     bool goes_first = false;  // then `wait` is zero
   };
-  // `before`, `after`: the pod, as the watch brought it; nullptr: it was not there yet, or is gone.
-  Turn turn_after(const api::ObjectKey& job, const PodView* before, const PodView* after);
+  // `before`, `after`: the pod, as the watch brought it; nullptr: it was not there yet, or is gone. One of them is
+  // there.
+  Turn turn_after(const PodView* before, const PodView* after);
 
  private:
   struct Counts {
@@ -38,7 +39,7 @@ class PodEventDelay {
     int deleting = 0;
     bool operator==(const Counts&) const = default;
   };
-  static void count(const PodView* pod, int sign, Counts& counts);
+  void count(const PodView* pod, int sign);
 
   std::map<api::ObjectKey, Counts> jobs_;
 };

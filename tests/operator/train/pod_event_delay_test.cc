@@ -41,7 +41,7 @@ class PodEventDelayTest : public testing::Test {
     const auto known = pods_.find(now.meta.key());
     const std::optional<PodView> before = known == pods_.end() ? std::nullopt : std::optional(known->second);
     is_gone ? void(pods_.erase(now.meta.key())) : void(pods_.insert_or_assign(now.meta.key(), now));
-    return delay_.turn_after(now.job, before ? &*before : nullptr, is_gone ? nullptr : &now);
+    return delay_.turn_after(before ? &*before : nullptr, is_gone ? nullptr : &now);
   }
   milliseconds hear(const Json& pod) { return turn_after(pod).wait; }
   milliseconds gone(const Json& pod) { return turn_after(pod, true).wait; }
@@ -62,6 +62,17 @@ TEST_F(PodEventDelayTest, a_change_that_only_the_status_shows_waits_for_others) 
   EXPECT_EQ(hear(scheduled), milliseconds(1000));
   EXPECT_EQ(hear(running(1, false)), milliseconds(1000));
   EXPECT_EQ(hear(running(1, true)), milliseconds(1000));
+}
+
+TEST_F(PodEventDelayTest, a_pod_whose_label_names_another_job_counts_there) {
+  all_ready();
+  Json moved = running(2, true);
+  moved["metadata"]["labels"][std::string(kJobLabel)] = "other";
+  hear(moved);
+  hear(running(1, false));
+  EXPECT_EQ(hear(running(1, true)), milliseconds(1000)) << "two of three pods are ready";
+  hear(running(2, false));
+  EXPECT_EQ(hear(running(2, true)), kAtOnce) << "all three are";
 }
 
 TEST_F(PodEventDelayTest, events_of_a_large_job_wait_longer) {
