@@ -49,7 +49,7 @@ spec:
     - {exitCodes: [12, 14], action: ReplacePod, avoidNode: true}
     - {podReasons: [Evicted], action: Ignore}
   health: {startupTimeoutSeconds: 5, placementTimeoutSeconds: 7, stallTimeoutSeconds: 6, notReadyTimeoutSeconds: 9}
-  checkpoint: {volume: {emptyDir: {}}, mountPath: /c, resume: Never, onSuspendTimeoutSeconds: 8}
+  checkpoint: {volume: {emptyDir: {}}, mountPath: /c, mountOn: AllNodes, resume: Never, onSuspendTimeoutSeconds: 8}
   successPolicy: Node0
   suspend: true
   managedBy: example.com/other
@@ -105,30 +105,48 @@ TEST(TrainJob, takes_the_defaults_for_what_is_not_said) {
 TEST(TrainJob, reads_every_field) {
   const auto job = trainjob_from_json(yaml(kFull));
   ASSERT_TRUE(job.ok()) << job.error().message;
-  const TrainJobSpec& spec = job->spec;
-  EXPECT_EQ(spec.trainer.args, (std::vector<std::string>{"b", "c"}));
-  EXPECT_EQ(spec.trainer.launcher, Launcher::kTorchrun);
-  EXPECT_EQ(spec.trainer.num_proc_per_node, 2);
-  EXPECT_EQ(spec.trainer.status_port, 9090);
-  EXPECT_EQ(spec.trainer.coordinator_port, 9091);
-  EXPECT_EQ(spec.trainer.shared_memory, SharedMemory::kNone);
-  EXPECT_EQ(spec.elastic->min_nodes, 2);
-  EXPECT_EQ(spec.elastic->max_nodes, 4);
-  EXPECT_EQ(spec.elastic->rejoin_timeout_seconds, 7);
-  EXPECT_EQ(spec.scheduling.gang, Gang::kNative);
-  EXPECT_EQ(spec.scheduling.queue, "q");
-  EXPECT_EQ(spec.scheduling.priority_class_name, "high");
-  EXPECT_EQ(spec.scheduling.topology, "example.com/rack");
-  ASSERT_EQ(spec.restart_policy.rules.size(), 2U);
-  EXPECT_EQ(spec.restart_policy.rules[0].exit_codes, (std::vector<int>{12, 14}));
-  EXPECT_TRUE(spec.restart_policy.rules[0].avoid_node);
-  EXPECT_EQ(spec.restart_policy.rules[1].action, RuleAction::kIgnore);
-  EXPECT_EQ(spec.checkpoint->resume, Resume::kNever);
-  EXPECT_EQ(spec.checkpoint->on_suspend_timeout_seconds, 8);
-  EXPECT_EQ(spec.ttl_seconds_after_finished, 0);
-  EXPECT_EQ(spec.pod_cleanup, PodCleanup::kAll);
-  EXPECT_EQ(spec.disruption.budget, DisruptionBudget::kOneAtATime);
-  EXPECT_TRUE(spec.disruption.do_not_disrupt);
+  const TrainJobSpec expected{
+      .trainer = {.image = "i",
+                  .command = {"a"},
+                  .args = {"b", "c"},
+                  .env = {Json{{"name", "A"}, {"value", "1"}}},
+                  .launcher = Launcher::kTorchrun,
+                  .num_nodes = 3,
+                  .num_proc_per_node = 2,
+                  .status_port = 9090,
+                  .coordinator_port = 9091,
+                  .resources_per_node = {{"limits", {{"nvidia.com/gpu", 2}}}},
+                  .shared_memory = SharedMemory::kNone,
+                  .pod_template = {{"spec", {{"priorityClassName", "high"}}}}},
+      .elastic = Elastic{.min_nodes = 2, .max_nodes = 4, .rejoin_timeout_seconds = 7},
+      .scheduling = {.gang = Gang::kNative,
+                     .queue = "q",
+                     .priority_class_name = "high",
+                     .topology = "example.com/rack"},
+      .restart_policy = {.max_restarts = 1,
+                         .window_seconds = 2,
+                         .no_progress_restarts = 4,
+                         .scope = FailureScope::kPod,
+                         .rules = {{.exit_codes = {12, 14}, .action = RuleAction::kReplacePod, .avoid_node = true},
+                                   {.pod_reasons = {"Evicted"}, .action = RuleAction::kIgnore}}},
+      .health = {.startup_timeout_seconds = 5,
+                 .placement_timeout_seconds = 7,
+                 .stall_timeout_seconds = 6,
+                 .not_ready_timeout_seconds = 9},
+      .checkpoint = Checkpoint{.volume = {{"emptyDir", Json::object()}},
+                               .mount_path = "/c",
+                               .mount_on = MountOn::kAllNodes,
+                               .resume = Resume::kNever,
+                               .on_suspend_timeout_seconds = 8},
+      .success_policy = SuccessPolicy::kNode0,
+      .suspend = true,
+      .managed_by = "example.com/other",
+      .active_deadline_seconds = 9,
+      .ttl_seconds_after_finished = 0,
+      .pod_cleanup = PodCleanup::kAll,
+      .network_policy = NetworkPolicyMode::kIntraJob,
+      .disruption = {.budget = DisruptionBudget::kOneAtATime, .do_not_disrupt = true}};
+  EXPECT_EQ(job->spec, expected);
   EXPECT_EQ(job->status.phase, JobPhase::kRunning);
   EXPECT_EQ(job->status.attempts, (std::map<int, int>{{1, 2}}));
   EXPECT_EQ(job->status.progress->loss, "0.4321");
