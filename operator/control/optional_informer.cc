@@ -155,6 +155,8 @@ void OptionalInformer::stop_and_join() {
   impl_->thread.join();
 }
 
+const std::vector<kube::Resource>& OptionalInformer::versions() const { return impl_->options.versions; }
+
 OptionalInformer::Kind OptionalInformer::wanted() {
   const MutexLock lock(impl_->mutex);
   if (!std::exchange(impl_->is_wanted, true)) impl_->changed.notify_all();

@@ -38,6 +38,9 @@ class OptionalInformer {
   void start();
   void stop_and_join();
 
+  // Options::versions. Starts no search.
+  [[nodiscard]] const std::vector<kube::Resource>& versions() const;
+
   struct Kind {
     bool is_known = false;  // the server was asked
     // The version that the server has; nullptr: none of them. Lives as long as this object.

@@ -10,14 +10,6 @@ bool is_unreserved(char c) {
 
 }  // namespace
 
-std::string Resource::api_version() const {
-  if (group.empty()) return version;
-  std::string text = group;
-  return text.append("/").append(version);
-}
-
-std::string Resource::crd_name() const { return plural + "." + group; }
-
 std::string group_path(const Resource& resource) {
   std::string path = resource.group.empty() ? "/api/" : "/apis/" + percent_encoded(resource.group) + "/";
   return path.append(percent_encoded(resource.version));

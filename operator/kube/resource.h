@@ -1,4 +1,5 @@
-// Resource: where a kind of object lives in the API, and the paths and queries that name it. Pure.
+// Resource: where a kind of object lives in the API, the kinds that this operator knows, and the paths and queries that
+// name objects. Pure; the table of kinds is in this header alone, so that train's decisions read it and link no client.
 // Follows the Kubernetes API conventions: /api/v1/… for the core group, /apis/GROUP/VERSION/… for the others.
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "operator/api/object_meta.h"
+#include "operator/api/trainjob.h"
 #include "operator/kube/object_text.h"
 
 namespace lockstep::kube {
@@ -19,8 +21,10 @@ struct Resource {
   bool namespaced = true;
   size_t part_bytes_max = kPartBytesMax;  // of its objects (read_object)
 
-  [[nodiscard]] std::string api_version() const;  // "v1", "apps/v1"
-  [[nodiscard]] std::string crd_name() const;     // "trainjobs.lockstep.dev": of all its versions
+  // "v1", "apps/v1"
+  [[nodiscard]] std::string api_version() const { return group.empty() ? version : group + "/" + version; }
+  // "trainjobs.lockstep.dev": of all its versions
+  [[nodiscard]] std::string crd_name() const { return plural + "." + group; }
 };
 
 // "/api/v1/namespaces/NS/pods"; with an empty `ns`, of all namespaces.
@@ -57,17 +61,20 @@ inline const Resource kNetworkPolicies{"networking.k8s.io", "v1", "networkpolici
 inline const Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
 // A spec of a quarter of this is a very large one, and the operator keeps and copies it.
 inline constexpr size_t kTrainJobPartBytesMax = size_t{256} << 10;
-inline const Resource kTrainJobs{"lockstep.dev", "v1", "trainjobs", "TrainJob", true, kTrainJobPartBytesMax};
+inline const Resource kTrainJobs{std::string(api::kGroup), "v1", "trainjobs",
+                                 std::string(api::kKind),  true, kTrainJobPartBytesMax};
 
 // Kinds that a cluster may lack: the versions that we speak, the best first.
 using Versions = std::vector<Resource>;
+// Of the second, which is Kubernetes 1.36's, the size of a group never changes.
 inline const Versions kNativePodGroups{{"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"},
                                        {"scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"}};
 inline const Versions kVolcanoPodGroups{{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"}};
 inline const Versions kCoschedulingPodGroups{{"scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"}};
 inline const Versions kKueueWorkloads{{"kueue.x-k8s.io", "v1beta2", "workloads", "Workload"},
                                       {"kueue.x-k8s.io", "v1beta1", "workloads", "Workload"}};
-// No cluster lacks it, but an operator may lack the right to it.
+// Every cluster has it, but the right to it came with spec.disruption.budget: an operator whose roles are older goes on
+// without it.
 inline const Versions kDisruptionBudgets{{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"}};
 // What a Workload refers to, in the version that the server has Workloads in.
 Resource kueue_resource_flavors(const std::string& version);

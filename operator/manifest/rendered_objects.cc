@@ -64,8 +64,9 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
   if (spec.disruption.budget == api::DisruptionBudget::kOneAtATime) {
     objects.push_back(train::desired_disruption_budget(observed.job));
   }
-  if (const std::vector<std::string> versions = train::pod_group_kind(spec).versions; !versions.empty()) {
-    objects.push_back(train::desired_pod_group(observed.job, versions.front(), 0, train::pods_needed(spec)));
+  if (train::wants_gang(spec)) {
+    const std::string version = train::pod_group_versions(spec).front().api_version();
+    objects.push_back(train::desired_pod_group(observed.job, version, 0, train::pods_needed(spec)));
   }
   for (int node_rank = 0; node_rank < spec.trainer.num_nodes; ++node_rank) {
     TRY_ASSIGN(Json pod, train::desired_pod(observed, {.node_rank = node_rank, .attempt = options.attempt}));

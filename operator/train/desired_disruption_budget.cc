@@ -1,12 +1,14 @@
 #include "operator/train/desired_disruption_budget.h"
 
+#include "operator/kube/resource.h"
 #include "operator/train/object_names.h"
 
 namespace lockstep::train {
 
 Json desired_disruption_budget(const api::TrainJob& job) {
-  return {{"apiVersion", "policy/v1"},
-          {"kind", std::string(kDisruptionBudgetKind)},
+  const kube::Resource& kind = kube::kDisruptionBudgets.front();
+  return {{"apiVersion", kind.api_version()},
+          {"kind", kind.kind},
           {"metadata", owned_metadata(job.meta, job.meta.name)},
           {"spec",
            {{"maxUnavailable", 1},

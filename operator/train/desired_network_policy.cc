@@ -1,5 +1,6 @@
 #include "operator/train/desired_network_policy.h"
 
+#include "operator/kube/resource.h"
 #include "operator/train/object_names.h"
 #include "runner/base/json.h"
 
@@ -32,8 +33,8 @@ Json desired_network_policy(const api::TrainJob& job, const Settings& settings) 
       {{{"to", Json::array({job_pods})}},
        {{"ports",
          ports({{"UDP", kDnsPort}, {"TCP", kDnsPort}, {"UDP", kDnsPortOfOpenShift}, {"TCP", kDnsPortOfOpenShift}})}}});
-  return {{"apiVersion", "networking.k8s.io/v1"},
-          {"kind", "NetworkPolicy"},
+  return {{"apiVersion", kube::kNetworkPolicies.api_version()},
+          {"kind", kube::kNetworkPolicies.kind},
           {"metadata", owned_metadata(job.meta, job.meta.name)},
           {"spec",
            {{"podSelector", job_pods["podSelector"]},

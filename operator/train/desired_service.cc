@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/kube/resource.h"
 #include "operator/train/object_names.h"
 #include "runner/base/json.h"
 
@@ -28,8 +29,8 @@ Json desired_service(const api::TrainJob& job) {
   } else {
     ports.push_back(port("master", kMasterPort));
   }
-  return {{"apiVersion", "v1"},
-          {"kind", "Service"},
+  return {{"apiVersion", kube::kServices.api_version()},
+          {"kind", kube::kServices.kind},
           {"metadata", owned_metadata(job.meta, job.meta.name)},
           {"spec",
            {{"clusterIP", "None"},

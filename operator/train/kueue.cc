@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "operator/kube/resource.h"
 #include "operator/train/object_names.h"
 #include "operator/train/observed.h"
 #include "runner/base/json.h"
@@ -33,14 +34,15 @@ Json with_version(const Workload& workload) {
 std::string api_version_of(const Workload& workload) { return text_field(workload.object, {"apiVersion"}); }
 
 Action patch(const Workload& workload, Json body, std::string why, std::string subresource = "") {
-  return {PatchObject{api_version_of(workload), std::string(kWorkloadKind), workload.meta.name, std::move(body),
+  return {PatchObject{api_version_of(workload), kube::kKueueWorkloads.front().kind, workload.meta.name, std::move(body),
                       std::move(subresource)},
           std::move(why)};
 }
 
 Action remove(const Workload& workload, std::string why) {
-  return {DeleteObject{api_version_of(workload), std::string(kWorkloadKind), workload.meta.name, workload.meta.uid},
-          std::move(why)};
+  return {
+      DeleteObject{api_version_of(workload), kube::kKueueWorkloads.front().kind, workload.meta.name, workload.meta.uid},
+      std::move(why)};
 }
 
 Action remove_finalizer(const Workload& workload, std::string why) {
@@ -53,8 +55,8 @@ Action remove_finalizer(const Workload& workload, std::string why) {
   return patch(workload, std::move(body), std::move(why));
 }
 
-bool has_finalizer(const Workload& workload) {
-  const std::vector<std::string>& all = workload.meta.finalizers;
+bool has_finalizer(const api::ObjectMeta& workload) {
+  const std::vector<std::string>& all = workload.finalizers;
   return std::find(all.begin(), all.end(), kWorkloadFinalizer) != all.end();
 }
 
@@ -143,13 +145,14 @@ void say_why_it_waits(const Workload& w, const std::string& queue, QueueDecision
   }
   d.reason = "QuotaReserved";
   d.message += "quota is reserved in cluster queue " + in_quotes(w.cluster_queue);
-  std::string pending;
+  std::vector<std::string> pending;
   for (const Json& check : w.checks) {
     if (text_field(check, {"state"}) == "Ready") continue;
-    pending.append(pending.empty() ? "" : ", ").append(text_field(check, {"name"}));
-    if (const std::string words = text_field(check, {"message"}); !words.empty()) pending.append(" (" + words + ")");
+    const std::string words = text_field(check, {"message"});
+    pending.push_back(text_field(check, {"name"}) + (words.empty() ? "" : " (" + words + ")"));
   }
-  d.message += pending.empty() ? "; the admission comes next." : "; admission checks are pending: " + pending + ".";
+  d.message +=
+      pending.empty() ? "; the admission comes next." : "; admission checks are pending: " + joined(pending) + ".";
 }
 
 std::string queue_of(const api::TrainJob& job, const Workload* workload) {
@@ -210,7 +213,7 @@ class Decision {
     for (const Workload& other : kueue_.workloads) {
       if (!is_ours(other) || (workload_ != nullptr && other.meta.name == workload_->meta.name)) continue;
       if (other.meta.deletion_time) {
-        if (!has_pods() && has_finalizer(other))
+        if (!has_pods() && has_finalizer(other.meta))
           write(remove_finalizer(other, "it is not the job's Workload any more"));
       } else {
         write(remove(other, "it is not the job's Workload any more"));
@@ -286,7 +289,7 @@ class Decision {
       wait("WorkloadDeleted", "Workload " + w.meta.name + " is being deleted; " +
                                   (has_pods() ? "the job's pods end first." : "the job asks again when it is gone."));
       look_again();
-      if (!has_pods() && has_finalizer(w) && is_ours(w)) {
+      if (!has_pods() && has_finalizer(w.meta) && is_ours(w)) {
         write(remove_finalizer(w, "it is being deleted, and the job has no pods"));
       }
       return false;
@@ -331,7 +334,7 @@ class Decision {
     body["metadata"]["labels"] = owned_labels(job_.meta);  // by which it is found from now on
     body["metadata"]["labels"][std::string(kJobUidLabel)] = job_.meta.uid;
     std::vector<std::string> finalizers = w.meta.finalizers;
-    if (!has_finalizer(w)) finalizers.emplace_back(kWorkloadFinalizer);
+    if (!has_finalizer(w.meta)) finalizers.emplace_back(kWorkloadFinalizer);
     body["metadata"]["finalizers"] = finalizers;
     write(patch(w, std::move(body), "it is the prebuilt Workload of the job"));
     return false;
@@ -372,7 +375,7 @@ class Decision {
     const Workload& w = *workload_;
     if (!is_ours(w)) return;
     if (!w.meta.deletion_time) return write(remove(w, why));
-    if (has_finalizer(w)) write(remove_finalizer(w, why));
+    if (has_finalizer(w.meta)) write(remove_finalizer(w, why));
   }
 
   // Queue, priority class and time limit may be changed by the job's labels: the queue while nothing is reserved, the
@@ -505,22 +508,22 @@ std::vector<Action> finish_workload(const Workload& workload, bool succeeded, co
     StatusChange change(workload, now);
     change.set("Finished", ConditionStatus::kTrue, succeeded ? "Succeeded" : "Failed", message);
     writes.push_back(change.write(why));
-  } else if (has_finalizer(workload)) {
+  } else if (has_finalizer(workload.meta)) {
     writes.push_back(remove_finalizer(workload, why));
   }
   return writes;
 }
 
-bool is_orphan(const Workload& workload, const std::string& job_uid) {
-  const api::OwnerReference* const owner = workload.meta.controller();
-  return owner != nullptr && owner->uid != job_uid && workload.meta.deletion_time && has_finalizer(workload);
+bool is_orphan(const api::ObjectMeta& workload, const std::string& job_uid) {
+  const api::OwnerReference* const owner = workload.controller();
+  return owner != nullptr && owner->uid != job_uid && workload.deletion_time && has_finalizer(workload);
 }
 
 std::vector<Action> release_orphans(const std::vector<Workload>& workloads, const std::vector<PodView>& pods,
                                     const std::string& job_uid, api::UnixSeconds now) {
   std::vector<Action> writes;
   for (const Workload& w : workloads) {
-    if (!is_orphan(w, job_uid)) continue;
+    if (!is_orphan(w.meta, job_uid)) continue;
     const bool has_pods = std::any_of(pods.begin(), pods.end(), [&](const PodView& pod) {
       const api::OwnerReference* const of = pod.meta.controller();
       return of != nullptr && of->uid == w.meta.controller()->uid && !has_ended(pod) && !is_overdue(pod, now);

@@ -62,9 +62,9 @@ std::optional<Action> say_pods_ready(const Workload& workload, bool are_ready, a
 // finalizer.
 std::vector<Action> finish_workload(const Workload& workload, bool succeeded, const std::string& message, bool has_pods,
                                     api::UnixSeconds now);
-// Is the Workload being deleted, and not owned by the TrainJob with UID `job_uid`, which apply_queue looks after?
-// Empty: there is no such TrainJob.
-bool is_orphan(const Workload& workload, const std::string& job_uid);
+// Is the Workload with this metadata being deleted, and not owned by the TrainJob with UID `job_uid`, which apply_queue
+// looks after? Empty: there is no such TrainJob.
+bool is_orphan(const api::ObjectMeta& workload, const std::string& job_uid);
 // Removes the finalizer of the orphans whose TrainJob (by UID) has no pods any more. A pod that is overdue is on a dead
 // node, whose kubelet will never say that it has ended: it is not waited for.
 std::vector<Action> release_orphans(const std::vector<Workload>& workloads, const std::vector<PodView>& pods,

@@ -6,6 +6,7 @@
 #include "operator/train/pod_group.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
@@ -30,9 +31,9 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
                                                    api::UnixSeconds now) const {
   KueueView view;
   const std::string_view label = label_of(job.meta, kQueueLabel).empty() ? kPrebuiltWorkloadLabel : kQueueLabel;
-  view.why_absent =
-      "the API server has no Workloads of kueue.x-k8s.io in v1beta2 or v1beta1; install Kueue, or remove the label " +
-      std::string(label);
+  view.why_absent = "the API server has no Workloads of " + std::string(kKueueGroup) + " in " +
+                    joined(kube::kKueueWorkloads, " or ", &kube::Resource::version) +
+                    "; install Kueue, or remove the label " + std::string(label);
   if (workloads_ == nullptr) return std::optional(std::move(view));
   const control::OptionalInformer::Kind kind = workloads_->wanted();
   if (!kind.trouble.empty()) view.why_absent = "Kueue's Workloads cannot be read: " + kind.trouble;
@@ -130,8 +131,7 @@ Result<bool> KueueReader::release_orphans(const api::ObjectKey& job, const std::
   if (!kind.cache) return false;
   std::vector<Workload> orphans;
   for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job))) {
-    Workload workload = workload_from_json(*object);
-    if (is_orphan(workload, job_uid)) orphans.push_back(std::move(workload));
+    if (is_orphan(api::meta_of(*object), job_uid)) orphans.push_back(workload_from_json(*object));
   }
   if (orphans.empty()) return false;  // in almost every pass: its pods, maybe thousands, are not read then
   std::vector<PodView> views;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "operator/kube/resource.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
 #include "runner/base/json.h"
@@ -167,7 +168,9 @@ Workload workload_from_json(Json object) {
 }
 
 std::string workload_api_version(const KueueView& kueue) {
-  return std::string(kKueueGroup) + "/" + (kueue.version.empty() ? "v1beta2" : kueue.version);
+  kube::Resource kind = kube::kKueueWorkloads.front();
+  if (!kueue.version.empty()) kind.version = kueue.version;
+  return kind.api_version();
 }
 
 bool has_queue(const api::TrainJob& job) {
@@ -248,7 +251,7 @@ Json desired_workload(const api::TrainJob& job, int num_pods, const Json& pod, c
   const std::optional<Json> request = topology_request(job);
   if (request) set["topologyRequest"] = *request;
   Json workload = {{"apiVersion", workload_api_version(kueue)},
-                   {"kind", std::string(kWorkloadKind)},
+                   {"kind", kube::kKueueWorkloads.front().kind},
                    {"metadata", owned_metadata(job.meta, workload_name(job.meta))},
                    {"spec", {{"queueName", label_of(job.meta, kQueueLabel)}, {"podSets", Json::array({set})}}}};
   Json& metadata = workload["metadata"];

@@ -20,8 +20,6 @@
 namespace lockstep::train {
 
 inline constexpr std::string_view kKueueGroup = "kueue.x-k8s.io";
-inline constexpr std::string_view kWorkloadKind = "Workload";
-inline constexpr std::string_view kWorkloadCrd = "workloads.kueue.x-k8s.io";
 // Labels of a TrainJob; jobs of every kind that Kueue manages have them by these names.
 inline constexpr std::string_view kQueueLabel = "kueue.x-k8s.io/queue-name";
 inline constexpr std::string_view kPrebuiltWorkloadLabel = "kueue.x-k8s.io/prebuilt-workload-name";

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "operator/train/desired_disruption_budget.h"
+#include "operator/kube/resource.h"
 #include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
@@ -38,8 +38,8 @@ bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job
 
 std::vector<std::string> kinds_needed(const api::TrainJob& job) {
   // Also of a job that wants no budget: it may have had one before its spec changed.
-  std::vector<std::string> kinds{std::string(kDisruptionBudgets)};
-  if (wants_gang(job.spec)) kinds.push_back(pod_group_kind(job.spec).crd);
+  std::vector<std::string> kinds{kube::kDisruptionBudgets.front().crd_name()};
+  if (wants_gang(job.spec)) kinds.push_back(pod_group_versions(job.spec).front().crd_name());
   return kinds;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "operator/kube/resource.h"
 #include "operator/train/bookkeeping.h"
 #include "operator/train/elastic.h"
 #include "operator/train/failure_policy.h"
@@ -168,7 +169,7 @@ api::UnixSeconds time_to_wait(const PlanState& state) {
   const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [&](const Action& action) {
     if (const auto* const pod = std::get_if<CreatePod>(&action.what)) return is_first || !pod->is_first;
     const auto* const object = std::get_if<CreateObject>(&action.what);
-    return is_first && object != nullptr && text_field(object->object, {"kind"}) == "Service";
+    return is_first && object != nullptr && text_field(object->object, {"kind"}) == kube::kServices.kind;
   });
   api::TrainJobStatus rest = state.status;
   rest.progress = before.progress;

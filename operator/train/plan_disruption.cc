@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "operator/kube/resource.h"
 #include "operator/train/desired_disruption_budget.h"
 #include "operator/train/plan_gang.h"
 #include "runner/base/json.h"
@@ -18,7 +19,9 @@ using api::ConditionStatus;
 
 constexpr std::string_view kBudgetStarting = "BudgetStarting";
 
-const OptionalKind* budgets(const PlanState& state) { return state.find_kind(std::string(kDisruptionBudgets)); }
+const kube::Resource& budget_kind() { return kube::kDisruptionBudgets.front(); }
+
+const OptionalKind* budgets(const PlanState& state) { return state.find_kind(budget_kind().crd_name()); }
 
 const Json* find_budget(const PlanState& state) { return state.find_own(budgets(state), state.observed.job.meta.name); }
 
@@ -41,9 +44,7 @@ std::optional<Obstacle> why_no_budget(const PlanState& state) {
                                          std::to_string(state.observed.wanted_pods) + "."};
 }
 
-std::string name_of_budget(const PlanState& state) {
-  return std::string(kDisruptionBudgetKind) + " " + state.observed.job.meta.name;
-}
+std::string name_of_budget(const PlanState& state) { return budget_kind().kind + " " + state.observed.job.meta.name; }
 
 // As the budget is after this plan, if nobody refuses it.
 ConditionState condition_of(const PlanState& state) {
@@ -107,7 +108,7 @@ void keep_disruption_budget(PlanState& state) {
   const api::ObjectMeta meta = api::meta_of(*budget);
   if (meta.deletion_time) return;
   if (!why_not) return restore(state, *budget);
-  state.act(DeleteObject{kind->api_version, std::string(kDisruptionBudgetKind), meta.name, meta.uid}, why_not->message);
+  state.act(DeleteObject{kind->api_version, budget_kind().kind, meta.name, meta.uid}, why_not->message);
 }
 
 }  // namespace lockstep::train

@@ -23,7 +23,10 @@ bool is_ours(const PlanState& state, const Json& group) {
          pod_group_number(state.observed.job.meta, name_of(group)).has_value();
 }
 
-const OptionalKind* groups(const PlanState& state) { return state.find_kind(pod_group_kind(state.spec).crd); }
+const OptionalKind* groups(const PlanState& state) {
+  const kube::Versions& versions = pod_group_versions(state.spec);
+  return versions.empty() ? nullptr : state.find_kind(versions.front().crd_name());
+}
 
 std::string current_name(const PlanState& state) {
   return pod_group_name(state.observed.job.meta, state.book.pod_group);
@@ -78,10 +81,11 @@ std::optional<Obstacle> why_no_groups(const PlanState& state) {
     return Obstacle{"PodGroupUnavailable", gang + ", and PodGroups cannot be looked at: " + kind->trouble};
   }
   if (kind->api_version.empty()) {
-    return Obstacle{"PodGroupUnavailable", gang + ", and the cluster has no PodGroup of " +
-                                               joined(pod_group_kind(state.spec).versions, " or ") +
-                                               ", and this operator knows no other version; install or enable it "
-                                               "(docs/gangs.md), or suspend the job and choose another gang"};
+    return Obstacle{"PodGroupUnavailable",
+                    gang + ", and the cluster has no PodGroup of " +
+                        joined(pod_group_versions(state.spec), " or ", &kube::Resource::api_version) +
+                        ", and this operator knows no other version; install or enable it "
+                        "(docs/gangs.md), or suspend the job and choose another gang"};
   }
   if (!kind->is_complete) return Obstacle{"GangStarting", "the PodGroups of the cluster are being read"};
   return std::nullopt;
@@ -133,7 +137,7 @@ std::string without_full_stop(std::string text) {
 // What may be off where Kubernetes schedules no gangs.
 std::string gates_of(const PlanState& state) {
   const OptionalKind* const kind = groups(state);
-  const bool needs_another = kind != nullptr && kind->api_version == kNativeAlpha;
+  const bool needs_another = kind != nullptr && is_native_alpha(kind->api_version);
   return needs_another ? "feature gate GenericWorkload or GangScheduling" : "feature gate GenericWorkload";
 }
 
@@ -236,11 +240,11 @@ bool has_pod_group(PlanState& state) {
   if (std::optional<Obstacle> why = earlier_pods_ending(state)) return block_pods(state, *std::move(why));
   Json desired =
       desired_pod_group(state.observed.job, groups(state)->api_version, state.book.pod_group, members_needed(state));
-  const std::string name = "PodGroup " + current_name(state);
+  const std::string name = pod_group_versions(state.spec).front().kind + " " + current_name(state);
   // One that is being deleted goes when its pods have gone, and is then made again.
   if (const Json* const group = current_group(state); group != nullptr) {
     const bool was_already_deleting = api::meta_of(*group).deletion_time.has_value();
-    const bool is_fixed = groups(state)->api_version == kNativeAlpha;  // Kubernetes 1.36 refuses another size
+    const bool is_fixed = is_native_alpha(groups(state)->api_version);  // Kubernetes 1.36 refuses another size
     if (!was_already_deleting && !is_fixed && !is_size_right(state, *group)) {
       state.act(ApplyObject{std::move(desired)}, "its size is not the gang's");
     }

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "operator/kube/resource.h"
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
@@ -132,11 +133,12 @@ bool has_prerequisites(PlanState& state) {
   }
   bool has_all = true;
   if (state.spec.network_policy == api::NetworkPolicyMode::kIntraJob) {
-    has_all = has_object(state, "NetworkPolicy", state.observed.network_policy,
+    has_all = has_object(state, kube::kNetworkPolicies.kind, state.observed.network_policy,
                          desired_network_policy(state.observed.job, state.observed.settings), network_policy_differs);
   }
   has_all = has_pod_group(state) && has_all;
-  return has_object(state, "Service", state.observed.service, desired_service(state.observed.job), service_differs) &&
+  return has_object(state, kube::kServices.kind, state.observed.service, desired_service(state.observed.job),
+                    service_differs) &&
          has_all;
 }
 

@@ -12,7 +12,6 @@ namespace {
 
 using api::Gang;
 
-constexpr const char* kPodGroup = "PodGroup";
 constexpr const char* kDefaultScheduler = "default-scheduler";
 constexpr const char* kVolcanoScheduler = "volcano";
 // Of scheduler-plugins' chart. It may also be built into a scheduler of another name, so the template may say one.
@@ -29,7 +28,7 @@ Json native_spec(const api::TrainJobSpec& spec, const std::string& api_version, 
     group["schedulingConstraints"]["topology"] = Json::array({{{"key", spec.scheduling.topology}}});
   }
   // Kubernetes 1.36 drops this and the priority class where its feature gate WorkloadAwarePreemption is off.
-  if (api_version == kNativeAlpha) {
+  if (is_native_alpha(api_version)) {
     group["disruptionMode"] = is_disrupted_whole(spec) ? "PodGroup" : "Pod";
   } else {
     group["disruptionMode"][is_disrupted_whole(spec) ? "all" : "single"] = Json::object();
@@ -112,18 +111,23 @@ std::string no_priority_class(std::string_view kind, const std::string& name, co
 
 bool wants_gang(const api::TrainJobSpec& spec) { return spec.scheduling.gang != Gang::kNone; }
 
-PodGroupKind pod_group_kind(const api::TrainJobSpec& spec) {
+const kube::Versions& pod_group_versions(const api::TrainJobSpec& spec) {
+  static const kube::Versions kNone;
   switch (spec.scheduling.gang) {
     case Gang::kNative:
-      return {"podgroups.scheduling.k8s.io", {"scheduling.k8s.io/v1beta1", std::string(kNativeAlpha)}};
+      return kube::kNativePodGroups;
     case Gang::kVolcano:
-      return {"podgroups.scheduling.volcano.sh", {"scheduling.volcano.sh/v1beta1"}};
+      return kube::kVolcanoPodGroups;
     case Gang::kCoscheduling:
-      return {"podgroups.scheduling.x-k8s.io", {"scheduling.x-k8s.io/v1alpha1"}};
+      return kube::kCoschedulingPodGroups;
     case Gang::kNone:
       break;
   }
-  return {};
+  return kNone;
+}
+
+bool is_native_alpha(const std::string& api_version) {
+  return api_version == kube::kNativePodGroups.back().api_version();
 }
 
 std::string pod_group_name(const api::ObjectMeta& job, int number) { return name_prefix(job) + std::to_string(number); }
@@ -146,7 +150,7 @@ Json desired_pod_group(const api::TrainJob& job, const std::string& api_version,
   // Kueue, which comes first, is asked for the topology in its place: two would place the pods against each other.
   if (job.meta.labels.count(std::string(kQueueLabel)) > 0) spec.erase("schedulingConstraints");
   return {{"apiVersion", api_version},
-          {"kind", kPodGroup},
+          {"kind", pod_group_versions(job.spec).front().kind},
           {"metadata", owned_metadata(job.meta, pod_group_name(job.meta, number))},
           {"spec", std::move(spec)}};
 }

@@ -14,17 +14,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "operator/api/trainjob.h"
+#include "operator/kube/resource.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
 
 namespace lockstep::train {
 
 inline constexpr std::string_view kVolcanoGroupAnnotation = "scheduling.k8s.io/group-name";
-// The apiVersion of Kubernetes 1.36's PodGroup, whose size never changes.
-inline constexpr std::string_view kNativeAlpha = "scheduling.k8s.io/v1alpha2";
 inline constexpr std::string_view kCoschedulingGroupLabel = "scheduling.x-k8s.io/pod-group";
 
 // The priority class that the spec gives to the pods and their group, and the field that names it; a pod with a class
@@ -39,11 +37,9 @@ std::string no_priority_class(std::string_view kind, const std::string& name, co
 
 bool wants_gang(const api::TrainJobSpec& spec);
 // The PodGroups of its gang; empty without a gang.
-struct PodGroupKind {
-  std::string crd;                    // "podgroups.scheduling.k8s.io"
-  std::vector<std::string> versions;  // the apiVersions that the operator can use, the best first
-};
-PodGroupKind pod_group_kind(const api::TrainJobSpec& spec);
+const kube::Versions& pod_group_versions(const api::TrainJobSpec& spec);
+// Is it the apiVersion of Kubernetes 1.36, whose groups never change their size?
+bool is_native_alpha(const std::string& api_version);
 
 // "sasrec-0f6a2c11-2", with the beginning of the job's UID: at most 63 bytes, as a label's value has.
 std::string pod_group_name(const api::ObjectMeta& job, int number);
@@ -52,7 +48,7 @@ std::optional<int> pod_group_number(const api::ObjectMeta& job, std::string_view
 
 // Is the gang preempted as a whole? Otherwise pod by pod, because the others go on without those that are lost.
 bool is_disrupted_whole(const api::TrainJobSpec& spec);
-// `api_version`: one of pod_group_kind; `size`: so many pods must be scheduled together.
+// `api_version`: one of pod_group_versions; `size`: so many pods must be scheduled together.
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size);
 int pod_group_size(const Json& group);
 // Has the API server dropped the topology that the group was made with?

@@ -17,6 +17,7 @@
 #include "operator/train/status.h"
 #include "runner/base/json.h"
 #include "runner/base/mutex.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::train {
 namespace {
@@ -126,12 +127,13 @@ Json lost_labels(const Json& object, const Json& labels) {
 }
 
 CreateProblem label_missing(const std::string& object, const Json& lost, const std::string& why, api::UnixSeconds now) {
-  std::string names;
-  for (const auto& [name, value] : lost.items()) {
-    names.append(names.empty() ? "" : ", ").append(name).append("=").append(value.get<std::string>());
-  }
+  const auto text_of_label = [](const auto& label) {
+    return label.key() + "=" + label.value().template get<std::string>();
+  };
   return {CreateProblem::Kind::kRefused, object, "LabelMissing",
-          object + " is this job's and lacks " + names + ", by which it is found; " + why, now};
+          object + " is this job's and lacks " + joined(lost.items(), ", ", text_of_label) +
+              ", by which it is found; " + why,
+          now};
 }
 
 bool is_refusal(const Error& error) {
@@ -152,7 +154,7 @@ struct Reconciler::Impl {
       : context(std::move(given_context)), options(std::move(given_options)) {
     if (!options.now) options.now = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
     if (!options.may_write) options.may_write = [] { return true; };
-    const auto workloads = context.optional.find(std::string(kWorkloadCrd));
+    const auto workloads = context.optional.find(kube::kKueueWorkloads.front().crd_name());
     kueue.emplace(context.client, workloads == context.optional.end() ? nullptr : workloads->second);
     if (context.nodes != nullptr) census.emplace(context.pods, *context.nodes);
   }
@@ -342,8 +344,8 @@ class Pass {
       if (at != memory_.problems.end() && at->second.time + kProblemKeptSeconds <= now_) memory_.problems.erase(at);
     };
     for (const PodView& pod : observed.pods) forget(pod_text(pod.meta.name));
-    if (observed.service) forget(object_text("Service", key_.name));
-    if (observed.network_policy) forget(object_text("NetworkPolicy", key_.name));
+    if (observed.service) forget(object_text(kube::kServices.kind, key_.name));
+    if (observed.network_policy) forget(object_text(kube::kNetworkPolicies.kind, key_.name));
     for (const auto& [name, kind] : observed.kinds) {
       for (const Json& object : kind.objects) {
         forget(object_text(text_field(object, {"kind"}), text_field(object, {"metadata", "name"})));
@@ -520,7 +522,7 @@ class Pass {
 
   static size_t group_size(std::span<const Action> actions) {
     const auto* const object = std::get_if<CreateObject>(&actions.front().what);
-    const bool is_service = object != nullptr && text_field(object->object, {"kind"}) == "Service";
+    const bool is_service = object != nullptr && text_field(object->object, {"kind"}) == kube::kServices.kind;
     if (is_service && actions.size() > 1 && first_pod(actions[1]) != nullptr) return 2;
     if (is_alone(actions.front())) return 1;
     size_t size = 1;
@@ -637,23 +639,16 @@ class Pass {
     return !has_all(stored["spec"], desired["spec"]);
   }
 
-  // "podgroups.scheduling.k8s.io" for PodGroup of scheduling.k8s.io/v1beta1.
-  static std::string crd_name(const std::string& api_version, const std::string& kind) {
-    std::string plural = kind + "s";
-    std::transform(plural.begin(), plural.end(), plural.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return plural + "." + api_version.substr(0, api_version.find('/'));
-  }
-
   Result<ServedKind> find_kind(const std::string& api_version, const std::string& kind) const {
     if (kind == kube::kServices.kind) return ServedKind{kube::kServices, context_.services};
     if (kind == kube::kNetworkPolicies.kind) return ServedKind{kube::kNetworkPolicies, context_.network_policies};
-    const auto found = context_.optional.find(crd_name(api_version, kind));
-    if (found != context_.optional.end()) {
-      const control::OptionalInformer::Kind served = found->second->wanted();
-      if (served.cache && served.resource->api_version() == api_version) {
-        return ServedKind{*served.resource, *served.cache, served.cache};
-      }
+    const auto is_it = [&](const kube::Resource& version) {
+      return version.kind == kind && version.api_version() == api_version;
+    };
+    for (const auto& [name, informer] : context_.optional) {
+      if (std::none_of(informer->versions().begin(), informer->versions().end(), is_it)) continue;
+      const control::OptionalInformer::Kind served = informer->wanted();
+      if (served.cache && is_it(*served.resource)) return ServedKind{*served.resource, *served.cache, served.cache};
     }
     return Error{ErrorCode::kRetry, "the cluster does not have " + kind + " of " + api_version + " any more"};
   }

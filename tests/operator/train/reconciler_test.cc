@@ -11,9 +11,7 @@
 #include <mutex>
 #include <set>
 
-#include "operator/train/desired_disruption_budget.h"
 #include "operator/train/object_names.h"
-#include "operator/train/pod_group.h"
 #include "operator/train/trim.h"
 #include "runner/base/json.h"
 #include "runner/base/sha256.h"
@@ -1569,7 +1567,7 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
   control::OptionalInformer workloads(client, {.versions = kube::kKueueWorkloads,
                                                .look_every = std::chrono::milliseconds(1),
                                                .on_kind_change = [&] { changes.write("changed"); }});
-  optional[std::string(kWorkloadCrd)] = &workloads;
+  optional[kube::kKueueWorkloads.front().crd_name()] = &workloads;
   start_operator();
   make_job({{"trainer", {{"numNodes", 4}}}});  // its queue's label was removed
   Json object = job();
@@ -1594,28 +1592,6 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
   ASSERT_TRUE(changes.wait_until([](const auto& lines) { return lines.size() > 1; }));
   settle();
   EXPECT_EQ(pod_names().size(), 4U);
-}
-
-TEST(OptionalKinds, plan_and_caches_speak_of_the_same_versions) {
-  const kube::Resource& budgets = kube::kDisruptionBudgets.front();
-  const Json desired = desired_disruption_budget({});
-  EXPECT_EQ(budgets.crd_name(), kDisruptionBudgets);
-  EXPECT_EQ(std::pair(budgets.api_version(), budgets.kind),
-            std::pair(desired["apiVersion"].get<std::string>(), desired["kind"].get<std::string>()));
-  const std::pair<api::Gang, const kube::Versions&> gangs[] = {
-      {api::Gang::kNative, kube::kNativePodGroups},
-      {api::Gang::kVolcano, kube::kVolcanoPodGroups},
-      {api::Gang::kCoscheduling, kube::kCoschedulingPodGroups}};
-  for (const auto& [gang, watched] : gangs) {
-    api::TrainJobSpec spec;
-    spec.scheduling.gang = gang;
-    std::vector<std::string> versions;
-    for (const kube::Resource& one : watched) {
-      EXPECT_EQ(one.crd_name(), pod_group_kind(spec).crd);
-      versions.push_back(one.api_version());
-    }
-    EXPECT_EQ(versions, pod_group_kind(spec).versions);
-  }
 }
 
 }  // namespace
