@@ -1,6 +1,5 @@
 #include "operator/crd_check.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>

@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 #include <unordered_map>
+#include <utility>
 
 #include "operator/api/schema.h"
 #include "runner/base/parse_number.h"
@@ -202,7 +203,7 @@ class DocumentBuilder final : public YAML::EventHandler {
   DocumentBuilder(std::string_view text, Reading reading) : text_(text), reading_(reading) {}
 
   // Without empty ones.
-  std::vector<YamlDocument> documents() {
+  std::vector<YamlDocument> documents() && {
     std::erase_if(documents_, [](const YamlDocument& document) { return document.value.is_null(); });
     return std::move(documents_);
   }
@@ -468,7 +469,7 @@ Result<std::vector<YamlDocument>> build(std::string_view text, std::string_view 
   } catch (const YAML::Exception& e) {
     return invalid_at(what, place_at(e.mark), "not YAML: " + e.msg);
   }
-  return builder.documents();
+  return std::move(builder).documents();
 }
 
 // --- Json → text ---

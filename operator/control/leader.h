@@ -36,7 +36,8 @@ struct LeaderOptions {
   std::chrono::milliseconds retry_period{2'000};
   double retry_jitter = 1.2;  // a candidate waits up to this share longer between two reads
 };
-// lease_duration > renew_deadline > retry_period · (1 + retry_jitter), and no name is empty.
+// lease_duration > renew_deadline > retry_period · (1 + retry_jitter), lease_duration is whole seconds, retry_period is
+// above zero, and no name is empty.
 bool is_valid(const LeaderOptions& options);
 
 // ---- the record ----

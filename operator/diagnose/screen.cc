@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "runner/base/json.h"
 #include "runner/base/utf8.h"
@@ -27,7 +28,7 @@ class Screen {
  public:
   explicit Screen(const ScreenOptions& options) : options_(options), width_(std::max(options.width, kWidthMin)) {}
 
-  std::string text() { return std::move(out_); }
+  std::string text() && { return std::move(out_); }
 
   void heading(const std::string& text) { out_.append("\n").append(painted("1", text)).append("\n"); }
   void line(const std::string& text) { out_.append(text).append("\n"); }
@@ -146,7 +147,7 @@ std::string to_screen(const Diagnosis& diagnosis, const ScreenOptions& options) 
   }
   show_advice(diagnosis.advice, screen);
   for (const std::string& note : diagnosis.notes) screen.prose("note: ", note);
-  return screen.text();
+  return std::move(screen).text();
 }
 
 std::string jobs_table(const std::vector<Json>& jobs, bool with_namespace, UnixSeconds now) {

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often a paged list begins again because its continue token has expired: many pages may keep longer than the
+// How often a paged list begins again because its continue token has expired: many pages may take longer than the
 // server keeps old versions. Each time a page has ten times as many objects.
 constexpr int kListRestartsMax = 2;
 constexpr int kListRestartFactor = 10;

@@ -1,5 +1,6 @@
 // Reads small files that people or Kubernetes provide: configuration, certificates, tokens. Follows symbolic links,
-// which mounted Secrets and service account tokens consist of; unlike base/file_system.h never waits for a named pipe.
+// which mounted Secrets and service account tokens consist of. What is no plain file is refused and not opened, so that
+// a named pipe is not waited for, unless it takes the file's place just then.
 #pragma once
 
 #include <string>

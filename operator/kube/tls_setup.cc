@@ -11,6 +11,7 @@
 
 #include "operator/kube/small_file.h"
 #include "runner/base/mutex.h"
+#include "runner/base/plural.h"
 
 namespace lockstep::kube {
 namespace {
@@ -68,22 +69,19 @@ std::string address_text(const ASN1_OCTET_STRING* address) {
 // "localhost, 127.0.0.1"
 std::string alternative_names(X509* certificate) {
   const Names names(static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
-  std::string text;
+  std::vector<std::string> texts;
   constexpr int kNamesShownMax = 10;
   const int count = names ? sk_GENERAL_NAME_num(names.get()) : 0;
   for (int i = 0; i < count && i < kNamesShownMax; ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
-    std::string one;
     if (name->type == GEN_DNS) {
-      one.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName)),
-                 static_cast<size_t>(ASN1_STRING_length(name->d.dNSName)));
+      texts.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName)),
+                         static_cast<size_t>(ASN1_STRING_length(name->d.dNSName)));
     } else if (name->type == GEN_IPADD) {
-      one = address_text(name->d.iPAddress);
-    } else {
-      continue;
+      texts.push_back(address_text(name->d.iPAddress));
     }
-    text.append(text.empty() ? "" : ", ").append(one);
   }
+  const std::string text = joined(texts);
   return text.empty() ? "no name at all" : text;
 }
 

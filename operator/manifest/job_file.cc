@@ -72,7 +72,7 @@ class Findings {
     add(line.substr(0, colon), line.substr(colon + 2));
   }
   [[nodiscard]] bool empty() const { return found_.empty(); }
-  std::vector<Finding> sorted() {
+  std::vector<Finding> sorted() && {
     std::stable_sort(found_.begin(), found_.end(), [](const Finding& a, const Finding& b) {
       return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
     });
@@ -206,7 +206,7 @@ JobInFile read_job(const Item& item, const CheckArgs& check_args) {
       if (findings.empty()) result.job = *std::move(job);
     }
   }
-  result.findings = findings.sorted();
+  result.findings = std::move(findings).sorted();
   return result;
 }
 

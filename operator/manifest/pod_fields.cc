@@ -85,7 +85,7 @@ std::string expected_of(const FieldType& type, const Json& value) {
 
 class FieldCheck {
  public:
-  std::vector<api::Problem> problems() { return std::move(problems_); }
+  std::vector<api::Problem> problems() && { return std::move(problems_); }
 
   void add(const std::string& path, std::string message) { problems_.push_back({path, std::move(message)}); }
 
@@ -220,7 +220,7 @@ std::vector<api::Problem> check_pod_fields(const api::TrainJobSpec& spec) {
     volume["name"] = std::string(train::kCheckpointVolume);
     check.check_object("Volume", volume, "spec.checkpoint.volume");
   }
-  return check.problems();
+  return std::move(check).problems();
 }
 
 }  // namespace lockstep::manifest

@@ -22,7 +22,7 @@ class List {
     entries_.push_back({{"name", std::string(name)}, {"value", std::move(value)}});
   }
   void add(std::string_view name, int value) { add(name, std::to_string(value)); }
-  std::vector<Json> entries() { return std::move(entries_); }
+  std::vector<Json> entries() && { return std::move(entries_); }
 
  private:
   std::vector<Json> entries_;
@@ -83,7 +83,7 @@ std::vector<Json> desired_env(const api::TrainJob& job, int num_proc_per_node, c
     list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
   }
   if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, num_proc_per_node, list);
-  return list.entries();
+  return std::move(list).entries();
 }
 
 void set_rank(api::Launcher launcher, int node_rank, int attempt, Json& env) {

@@ -233,7 +233,7 @@ std::vector<std::string> foreign_values(const std::string& words, const Json& po
   return foreign;
 }
 
-bool has(const std::string& words, std::string_view step) { return words.find(step) != std::string::npos; }
+bool has(const std::string& words, std::string_view text) { return words.find(text) != std::string::npos; }
 
 bool mounts_own_shared_memory(const Json& pod) {
   const Json& volumes = list_field(pod, {"spec", "volumes"});

@@ -1,8 +1,9 @@
-// What the caches keep of objects that have no view of their own (pod_view.h, node_view.h): only the fields that
-// `observe` and the reconciler read. Pure.
+// What the caches keep of TrainJobs (JobView) and of objects that have no view, and under which values an object is
+// found. Pure.
 //
-// A user may give an object any number of labels and owners. Kept are the labels that the operator has given it, and
-// the owner that controls it.
+// A user may give an object any number of labels and owners. A Service and a NetworkPolicy keep what is read and
+// compared: of their labels the job's, of their owners the one that controls them. Of other kinds trim_whole keeps all
+// but what only the API server and kubectl read.
 #pragma once
 
 #include <string>
