@@ -58,7 +58,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       terminal_(options_.terminal, STDOUT_FILENO, STDERR_FILENO),
       workers_(make_ranks()),
       node_(options_.node),
-      job_(now()),
+      job_(now(), options_.node.heartbeat_timeout),
       seen_(static_cast<size_t>(options_.node.nproc)),
       first_rank_(options_.node_rank * options_.node.nproc),
       local_workers_(static_cast<size_t>(options_.node.nproc)) {

@@ -33,7 +33,8 @@ inline constexpr std::chrono::milliseconds kSeekBackoffInitial{50};
 inline constexpr std::chrono::milliseconds kSeekBackoffMax{1000};
 inline constexpr size_t kCoordinatorAddressesMax = 16;
 // A node that is connected elsewhere than where the operator says asks there again at this interval, because node 0's
-// pod may run for a while before its agent listens. For a minute in all, twice the TTL of a DNS record.
+// pod may run for a while before its agent listens. For at least a minute in all, twice the TTL of a DNS record; for
+// twice that where nothing answers at the address.
 inline constexpr std::chrono::seconds kAskAgainInterval{2};
 inline constexpr int kAskAgainMax = 30;
 // A store value holds at most a few MB of hex.

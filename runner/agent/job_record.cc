@@ -114,11 +114,11 @@ void JobRecord::book(Seconds& seconds, size_t breaks, TimePoint until) const {
     if (step_ < furthest_step_) add(kRedone, redone_because_, start_, until);
     return;
   }
-  add(kRedone, breaks_[0].broke.cause, interrupted_.from, interrupted_.until);
+  add(kRedone, breaks_[0].booked_cause, interrupted_.from, interrupted_.until);
   TimePoint from = interrupted_.until;
   for (size_t i = 0; i < breaks; ++i) {
     const TimePoint to = i + 1 < breaks ? std::max(from, breaks_[i + 1].broke.at) : until;
-    add(kWaiting, breaks_[i].broke.cause, from, to);
+    add(kWaiting, breaks_[i].booked_cause, from, to);
     from = to;
   }
 }
@@ -128,12 +128,13 @@ void JobRecord::on_broke(const GroupBroke& broke, int64_t unix_seconds) {
   if (!breaks_.empty() && breaks_.back().broke.generation == broke.generation) {  // now its cause is known
     GroupBroke& known = breaks_.back().broke;
     known.cause = broke.cause;
+    if (!breaks_.back().is_cause_counted) breaks_.back().booked_cause = broke.cause;
     if (known.rank >= 0 || broke.rank < 0) return;
     known.rank = broke.rank;
     known.detection_seconds = detection_seconds;
     return;
   }
-  breaks_.push_back({broke, unix_seconds});
+  breaks_.push_back({.broke = broke, .unix_seconds = unix_seconds, .booked_cause = broke.cause});
   breaks_.back().broke.detection_seconds = detection_seconds;
   if (breaks_.size() == 1) interrupted_ = interrupted_by(breaks_[0].broke);
 }
@@ -172,7 +173,8 @@ void JobRecord::on_broken_before(const BrokenBefore& before, TimePoint now, int6
                                  .detection_seconds = plausible_seconds(before.silent_seconds),
                                  .step_in_flight = false,
                                  .at = now - ticks_of(before.seconds)},
-                       .unix_seconds = unix_seconds - std::llround(before.seconds)};
+                       .unix_seconds = unix_seconds - std::llround(before.seconds),
+                       .booked_cause = kNodeLeaves};
   if (breaks_.empty() || before.generation > breaks_[0].broke.generation) {
     breaks_ = {reported};
     interrupted_ = {};
@@ -185,6 +187,7 @@ void JobRecord::on_broken_before(const BrokenBefore& before, TimePoint now, int6
   }
   if (before.step_in_flight) {
     known.cause = kNodeLost;
+    breaks_[0].booked_cause = kNodeLost;
     interrupted_.has_step = true;
   }
   if (before.step >= interrupted_.committed_step) {
@@ -213,7 +216,7 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
     const TimePoint goes_on = redoes ? at_ns(resumed.synced_ns) : committed;
     book(booked_, count, goes_on);
     booked_until_ = std::max(booked_until_, goes_on);
-    redone_because_ = breaks_[count - 1].broke.cause;
+    redone_because_ = breaks_[count - 1].booked_cause;
     breaks_.erase(breaks_.begin(), over);
     placed_.reset();
     step_ = resumed.resumed_step;
@@ -231,7 +234,7 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
 // Each redone step is counted once for each break. A lost rank may have committed the step that was still in flight on
 // the ranks that go on: that is one step, not two.
 Recovery JobRecord::recovery_of(const Resumed& resumed) const {
-  const auto& [first, unix_seconds] = breaks_[0];
+  const GroupBroke& first = breaks_[0].broke;
   const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
   const int64_t again = std::max<int64_t>(0, interrupted_.committed_step - resumed.resumed_step);
   const double in_flight_seconds = seconds_between(interrupted_.from, interrupted_.until);
@@ -249,7 +252,7 @@ Recovery JobRecord::recovery_of(const Resumed& resumed) const {
       .step = resumed.step,
       .origin = resumed.origin,
       .generation = resumed.generation,
-      .time_unix_seconds = unix_seconds,
+      .time_unix_seconds = breaks_[0].unix_seconds,
       .broken_ns = first.at.time_since_epoch().count(),
       .committed_ns = committed_ns};
   if (placed_) {
@@ -295,7 +298,8 @@ GoodputStatus JobRecord::goodput(TimePoint now) const {
 std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
   std::vector<GoodputPart> parts = goodput(now).parts;
   const bool may_learn_cause =
-      !breaks_.empty() && is_peer_lost(breaks_.back().broke.cause) && now < breaks_.back().broke.at + kCauseTimeout;
+      !breaks_.empty() && is_peer_lost(breaks_.back().booked_cause) && now < breaks_.back().broke.at + cause_timeout_;
+  if (!breaks_.empty() && !may_learn_cause) breaks_.back().is_cause_counted = true;
   for (GoodputPart& part : parts) {
     double& counted = counted_[{part.kind, part.cause}];
     if (!may_learn_cause || !is_peer_lost(part.cause)) counted = std::max(counted, part.seconds);

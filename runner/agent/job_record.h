@@ -5,7 +5,8 @@
 //   startup   waiting, until the first commit
 //   waiting   under the cause of a break: from the break to the first commit after it, or until the group goes on from
 //             a step before its newest commit; and rank 0's own waits, under "data" and "checkpoint"
-//   redone    under the cause of a break: the step that it interrupted, and the steps that are committed again
+//   redone    under the cause of a break: the step that it interrupted, and the steps that are committed again (the
+//             time between two readings of the beat page is booked as one, so the end is known to one reading)
 //   work      all the rest
 //
 // What a break has cost is booked when its recovery ends, because the cause may become known late.
@@ -42,14 +43,14 @@ struct DurationHistogram {
   void observe(double seconds);
 };
 
-// How long after a break with cause PeerLost the real cause may still arrive.
-inline constexpr std::chrono::milliseconds kCauseTimeout = kHeartbeatTimeout + 2 * kBeatInterval;
 // Durations that another node reports are ignored if they are longer than this.
 inline constexpr std::chrono::hours kReportedDurationMax{24};
 
 class JobRecord {
  public:
-  explicit JobRecord(TimePoint start) : start_(start), booked_until_(start) {}
+  // heartbeat_timeout: the job's; for so long the real cause of a break with PeerLost may arrive later than the break.
+  JobRecord(TimePoint start, std::chrono::milliseconds heartbeat_timeout)
+      : cause_timeout_(heartbeat_timeout + 2 * kBeatInterval), start_(start), booked_until_(start) {}
 
   // Rank 0's beat page; to be called regularly, and once more before on_broke.
   void on_beats(const BeatSnapshot& rank_0);
@@ -72,7 +73,8 @@ class JobRecord {
   [[nodiscard]] int64_t redone_steps() const { return redone_steps_; }  // of all recoveries
   [[nodiscard]] GoodputStatus goodput(TimePoint now) const;
   // The same seconds as Prometheus counters, which must never decrease: while time is moved from work to waiting, the
-  // work counter stays constant. The time since a break whose cause is still PeerLost is left out for kCauseTimeout.
+  // work counter stays constant. The time since a break whose cause is still PeerLost is left out as long as the real
+  // cause may arrive; one that arrives later changes the recovery's cause, but no counter.
   std::vector<GoodputPart> goodput_counters(TimePoint now);
 
   // A line that is aligned with rank 0's summary: "  goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup
@@ -86,6 +88,8 @@ class JobRecord {
   struct Break {
     GroupBroke broke;
     int64_t unix_seconds = 0;
+    std::string booked_cause;       // that its time counts under
+    bool is_cause_counted = false;  // booked_cause has been exported, and stays
   };
   // What the first of breaks_ has interrupted.
   struct Interrupted {
@@ -104,6 +108,7 @@ class JobRecord {
   [[nodiscard]] Recovery recovery_of(const Resumed& resumed) const;
   void remember(const Recovery& recovery);
 
+  std::chrono::milliseconds cause_timeout_;
   TimePoint start_;
   Seconds booked_;
   TimePoint booked_until_;

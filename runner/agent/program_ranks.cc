@@ -415,6 +415,8 @@ void ProgramRanks::start_instead_of_fork(int local_rank) {
   rank.state = State::kAwaiting;
   if (rank.is_cut) {
     leave(local_rank);
+  } else if (rank.pending_signal != 0) {
+    end_process(local_rank, rank.pending_signal);
   } else if (const Status started = exec_program(local_rank); !started.ok()) {
     fail_to_start(local_rank, started.error());
   }

@@ -414,16 +414,17 @@ Result<LocalNodesOptions> prepare_local_nodes(AgentRequest request) {
   nodes.stop_timeout = first.agent.node.stop_timeout;
   nodes.termination_log = first.agent.termination_log;
   nodes.control_folder = first.agent.control_folder;
+  nodes.run_folder = first.agent.run_folder;
   nodes.terminal = first.agent.terminal;
   return nodes;
 }
 
-int run_on_local_nodes(AgentRequest request) {
+int run_on_local_nodes(FileSystem& fs, AgentRequest request) {
   const std::string remark = request.remark;
   const Result<LocalNodesOptions> options = prepare_local_nodes(std::move(request));
   if (!options.ok()) return fail(options.error());
   print_remark(remark);
-  return run_local_nodes(*options);
+  return run_local_nodes(fs, *options);
 }
 
 // Of the ranks' output; its name is new for each agent.
@@ -442,8 +443,8 @@ int count_visible_gpus(const Environment& environment) {
   return gpus ? gpus->count() : 0;
 }
 
-int start_agent_of(AgentRequest request) {
-  if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
+int start_agent_of(FileSystem& fs, AgentRequest request) {
+  if (request.config.launch.local_nodes) return run_on_local_nodes(fs, std::move(request));
   const std::string remark = request.remark;
   Result<Prepared> prepared = prepare(std::move(request));
   if (!prepared.ok()) {

@@ -8,6 +8,7 @@
 
 #include "runner/agent/program_command.h"
 #include "runner/base/environment.h"
+#include "runner/base/file_system.h"
 #include "runner/config/run_config.h"
 
 namespace lockstep {
@@ -26,6 +27,6 @@ int count_visible_gpus(const Environment& environment);
 
 // Returns an exit code (contract/exit_code) if the agent could not begin. After the agent has run it ends the process
 // here, without waiting for threads that may hang.
-int start_agent_of(AgentRequest request);
+int start_agent_of(FileSystem& fs, AgentRequest request);
 
 }  // namespace lockstep

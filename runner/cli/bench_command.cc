@@ -129,7 +129,7 @@ Result<Bench> plan_bench(BenchArguments arguments, const std::vector<std::string
              with_demo_data(*bench.workload, {words.begin() + 1, words.end()}, data_folders(environment), workloads));
   TRY(check_bench_flags(bench.run.config));
   const LaunchOptions& launch = bench.run.config.launch;
-  bench.machine = look_at_own_machine(bench.environment, launch.device);
+  bench.machine = inspect_own_machine(bench.environment, launch.device);
   std::vector<int>& ranks = bench.arguments.scaling.ranks;
   ranks = default_ranks(bench.machine.gpus, bench.machine.cores);
   if (!bench.arguments.ranks.empty()) {
@@ -188,7 +188,7 @@ OrderedJson report(const Bench& bench, const std::vector<ScalingRow>& rows) {
   return {{"workload", bench.workload->name},
           {"arguments", bench.run.arguments},
           {"device", on_cpu ? "cpu" : "cuda"},
-          {"device_name", bench.machine.gpu_name},
+          {"device_name", on_cpu ? "CPU" : bench.machine.gpu_name},
           {"gpus", bench.machine.gpus},
           {"cores", bench.machine.cores},
           {"threads_per_rank", bench.threads ? OrderedJson(*bench.threads) : OrderedJson()},
@@ -243,6 +243,7 @@ int run_bench(FileSystem& fs, const Bench& bench, const std::string& scratch, st
   if (!json) out << heading(bench) << std::flush;
   std::vector<ScalingRow> rows;
   for (const int ranks : bench.arguments.scaling.ranks) {
+    err << "training with " << plural(ranks, "rank") << " …\n" << std::flush;  // it may take minutes
     const std::variant<double, Failure> measured = measure(fs, bench, ranks, scratch);
     if (const auto* const failure = std::get_if<Failure>(&measured)) return fail(err, failure->message, failure->code);
     ScalingRow row = scaling_row(ranks, std::get<double>(measured),

@@ -57,6 +57,7 @@ CommandShape shape_of(const CLI::App& app) {
   CommandShape shape{.name = app.get_name()};
   for (const CLI::App* const subcommand : app.get_subcommands({})) shape.subcommands.push_back(shape_of(*subcommand));
   for (const CLI::Option* const option : app.get_options()) {
+    if (!option->nonpositional()) continue;
     OptionShape& added = shape.options.emplace_back();
     // An option with an optional value accepts it only after "=".
     added.takes_value = option->get_items_expected_min() > 0;

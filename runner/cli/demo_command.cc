@@ -94,7 +94,7 @@ Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std:
   if (!launch.nproc && !launch.multi_gpu) all.insert(all.end(), {"--nproc", kRanks});
   // With a single GPU both ranks share it, which needs Gloo.
   const bool may_share = launch.backend == BackendChoice::kAuto && !launch.nproc;
-  if (may_share && look_at_own_machine(environment, launch.device).gpus == 1) {
+  if (may_share && inspect_own_machine(environment, launch.device).gpus == 1) {
     all.insert(all.end(), {"--backend", "gloo"});
   }
   if (user.config.train_dir_flag.empty()) all.insert(all.end(), {"--train_dir", fresh_folder(workload.name)});

@@ -598,7 +598,7 @@ std::string remember_folder(const Environment& environment) {
   return home.empty() ? "" : home + "/.cache/lockstep/imports";
 }
 
-int launch_command(const std::vector<std::string>& arguments) {
+int launch_command(FileSystem& fs, const std::vector<std::string>& arguments) {
   if (!arguments.empty() && (arguments.front() == "--help" || arguments.front() == "-h")) {
     std::fputs(launch_help().c_str(), stdout);
     return 0;
@@ -625,7 +625,7 @@ int launch_command(const std::vector<std::string>& arguments) {
       python ? python->program[python->program.front() == "-m" ? 1 : 0] : line.command.words.front();
   request.config.workload = base_name(shown);
   request.program = std::move(line.command);
-  return start_agent_of(std::move(request));
+  return start_agent_of(fs, std::move(request));
 }
 
 }  // namespace lockstep

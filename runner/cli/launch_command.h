@@ -7,6 +7,7 @@
 
 #include "runner/agent/program_command.h"
 #include "runner/base/environment.h"
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
 
@@ -36,6 +37,6 @@ Result<LaunchLine> parse_launch_line(const std::vector<std::string>& arguments, 
 std::string remember_folder(const Environment& environment);
 
 // `arguments`: those after `lockstep launch`. As run_command.
-int launch_command(const std::vector<std::string>& arguments);
+int launch_command(FileSystem& fs, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep

@@ -33,6 +33,7 @@
 #include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/formats/checkpoint_dir.h"
 #include "runner/recovery/node_restarts.h"
 
 namespace lockstep {
@@ -75,6 +76,7 @@ Result<int> free_port() {
 struct TerminationMessage {
   std::string message;
   bool job_ended = false;
+  int64_t step = -1;  // the highest that it knew to be committed; below zero: it has left no words
 };
 TerminationMessage read_termination_message(int fd) {
   std::array<char, kTerminationMessageBytesMax> text{};
@@ -84,6 +86,7 @@ TerminationMessage read_termination_message(int fd) {
                                        "the termination message");
   if (!json.ok() || !json->is_object()) return termination;
   if (json->contains("message") && json->at("message").is_string()) termination.message = json->at("message");
+  if (json->contains("step") && json->at("step").is_number_integer()) termination.step = json->at("step");
   termination.job_ended = json->contains("jobEnded") && json->at("jobEnded") == true;
   return termination;
 }
@@ -98,8 +101,9 @@ RestartDecision restart_decision(const NodeDecision& decision) {
 
 class LocalNodes {
  public:
-  LocalNodes(const LocalNodesOptions& options, LocalNetwork network, std::string program)
-      : options_(options),
+  LocalNodes(FileSystem& fs, const LocalNodesOptions& options, LocalNetwork network, std::string program)
+      : fs_(fs),
+        options_(options),
         network_(std::move(network)),
         program_(std::move(program)),
         stop_signals_(loop_, SIGINT, SIGTERM),
@@ -110,7 +114,8 @@ class LocalNodes {
                             .has_steps = options.program.empty(),
                             .first_attempt = static_cast<uint32_t>(std::time(nullptr)),
                             .stop_timeout = options.stop_timeout}),
-        agents_(static_cast<size_t>(options.nodes)) {
+        agents_(static_cast<size_t>(options.nodes)),
+        checkpoint_step_at_start_(newest_checkpoint_step()) {
     if (!ignores_hangup()) stop_signals_.add(SIGHUP);
   }
 
@@ -185,13 +190,17 @@ class LocalNodes {
                   .pid = agent.pid,
                   .code = exit_code_of_wait_status(status),
                   .message = termination.message,
-                  .job_ended = termination.job_ended};
-    if (end.code != 0) ask_for_progress(end);
+                  .job_ended = termination.job_ended,
+                  .step = termination.step};
+    if (end.code != 0) find_progress(end);
     apply(end);
   }
 
-  // Asks the agents that are left. One that ended because of a signal cannot have told its own.
-  void ask_for_progress(NodeEnded& end) const {
+  // An agent that a signal has ended could not say how far its ranks were. The agents that are left may know it, and
+  // the run's folder has the checkpoints.
+  void find_progress(NodeEnded& end) {
+    if (const int64_t newest = newest_checkpoint_step(); newest > checkpoint_step_at_start_)
+      end.checkpoint_step = newest;
     for (size_t node = 0; node < agents_.size(); ++node) {
       if (!agents_[node].alive || agents_[node].stopped_since || options_.control_folder.empty()) continue;
       Result<ControlClient> client = ControlClient::connect(options_.control_folder, static_cast<int>(node));
@@ -201,6 +210,18 @@ class LocalNodes {
       end.step = std::max(end.step, answer->value("step", int64_t{-1}));
       end.checkpoint_step = std::max(end.checkpoint_step, answer->value("durable_step", int64_t{-1}));
     }
+  }
+
+  // Below zero: there is none, or nobody can tell.
+  int64_t newest_checkpoint_step() {
+    if (options_.run_folder.empty()) return -1;
+    const Result<std::vector<CheckpointEntry>> entries = list_checkpoints(fs_, options_.run_folder);
+    int64_t newest = -1;
+    if (!entries.ok()) return newest;
+    for (const CheckpointEntry& entry : *entries) {
+      if (!entry.error) newest = std::max(newest, entry.step);
+    }
+    return newest;
   }
 
   // ---- what was decided ----
@@ -352,6 +373,7 @@ class LocalNodes {
     apply(NodesTick{});
   }
 
+  FileSystem& fs_;
   const LocalNodesOptions& options_;  // outlives this object: owned by run_local_nodes
   LocalNetwork network_;
   std::string program_;
@@ -360,7 +382,8 @@ class LocalNodes {
   boost::asio::signal_set child_signals_;
   boost::asio::steady_timer deadline_timer_;
   NodesState nodes_;
-  std::vector<Agent> agents_;  // by node
+  std::vector<Agent> agents_;         // by node
+  int64_t checkpoint_step_at_start_;  // an earlier start of the run has written it
   std::string last_line_;
   std::optional<NodeDecision> pending_decision_;  // a decision that no agent has received yet
   int exit_code_ = code_of(ExitCode::kCrash);
@@ -428,7 +451,7 @@ pid_t start_agent(const std::string& program, const NodeLaunch& launch, const Ag
   return pid;
 }
 
-int run_local_nodes(const LocalNodesOptions& options) {
+int run_local_nodes(FileSystem& fs, const LocalNodesOptions& options) {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return fail(Error{ErrorCode::kUnavailable, "cannot read /proc/self/exe: " + error.message()});
@@ -439,7 +462,7 @@ int run_local_nodes(const LocalNodesOptions& options) {
   if (!options.warning.empty()) std::fprintf(stderr, "%s\n", options.warning.c_str());
   std::printf("starting %d nodes with %s each on this machine\n", options.nodes, plural(options.nproc, "rank").c_str());
   std::fflush(nullptr);
-  return LocalNodes(options, std::move(network), program.string()).run();
+  return LocalNodes(fs, options, std::move(network), program.string()).run();
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 
 #include "runner/agent/terminal.h"
 #include "runner/base/environment.h"
+#include "runner/base/file_system.h"
 
 namespace lockstep {
 
@@ -35,6 +36,7 @@ struct LocalNodesOptions {
   std::chrono::seconds stop_timeout{60};  // how long each agent waits for its workers to stop
   std::string termination_log;            // path for the termination message of the whole run; empty = none
   std::string control_folder;             // folder of the agents' control sockets; empty = none
+  std::string run_folder;                 // where rank 0 writes checkpoints; empty: not known, for `lockstep launch`
   TerminalOptions terminal;
 };
 
@@ -63,6 +65,6 @@ struct AgentDescriptors {
 pid_t start_agent(const std::string& program, const NodeLaunch& launch, const AgentDescriptors& descriptors);
 
 // Runs all nodes and returns the exit code of the run (contract/exit_code).
-int run_local_nodes(const LocalNodesOptions& options);
+int run_local_nodes(FileSystem& fs, const LocalNodesOptions& options);
 
 }  // namespace lockstep

@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   }
   if (command == "launch") {
     lockstep::raise_open_files_limit();
-    return lockstep::launch_command(rest);
+    return lockstep::launch_command(fs, rest);
   }
   if (command == "workloads") {
     return lockstep::workloads_command(rest, lockstep::read_environment(), std::cout, std::cerr);

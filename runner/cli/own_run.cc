@@ -54,6 +54,8 @@ class Signals {
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set_, signal);
     if (!ignores_hangup()) ::sigaddset(&set_, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &set_, &before_);
+    // This process may have inherited that it is ignored; the kernel would then keep no exit code and send no signal.
+    ::signal(SIGCHLD, SIG_DFL);
   }
   ~Signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
   Signals(const Signals&) = delete;
@@ -98,7 +100,7 @@ Result<int> run_to_end(const OwnRun& run) {
   return signals.wait_for(pid);
 }
 
-OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device) {
+OwnMachine inspect_own_machine(const Environment& environment, DeviceChoice device) {
   OwnMachine machine{.cores = usable_cores()};
   if (!LOCKSTEP_BUILD_HAS_CUDA || device == DeviceChoice::kCpu) return machine;
   const doctor::DriverFacts driver = doctor::inspect_driver(environment);

@@ -33,7 +33,7 @@ struct OwnMachine {
   int cores = 1;         // cores that this process may use (usable_cores)
 };
 // Loads the driver's libraries, unless --device cpu asks for none.
-OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device);
+OwnMachine inspect_own_machine(const Environment& environment, DeviceChoice device);
 
 // A command line for a shell: `program` (as the user called this program) and these words, quoted.
 std::string command_line_of(const std::string& program, const std::vector<std::string>& words);

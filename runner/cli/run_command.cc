@@ -69,7 +69,7 @@ int run_command(FileSystem& fs, const std::vector<std::string>& arguments) {
   if (!made.ok()) return fail(made.error());
   Request& request = *made;
   if (const Status settled = settle(fs, request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
-  return start_agent_of(std::move(request));
+  return start_agent_of(fs, std::move(request));
 }
 
 }  // namespace lockstep

@@ -92,8 +92,7 @@ struct NodeReady {
   std::string terms;
 };
 
-// The cause of a Broken that answers an assignment which came while a worker was being started again, when no end of a
-// worker is known as the reason.
+// The cause of a Broken that answers an assignment which came while a worker was being started again.
 inline constexpr const char* kNotReady = "NotReady";
 
 // The group of `generation` cannot go on: a worker of this node ended, or lost a peer.

@@ -175,7 +175,7 @@ class Preparation {
         return {};
       }
     }
-    RecordCacheWriter writer(kind_.format, end_of(part) - begin_of(part));
+    RecordCacheWriter writer(kind_.format, end_of(part) - begin_of(part), kind_.record_bytes);
     std::vector<SkippedFile> skipped;
     std::vector<SkippedFile> remarks;
     for (int64_t i = begin_of(part); i < end_of(part); ++i) {
@@ -186,8 +186,9 @@ class Preparation {
           writer.add(record.bytes, record.tag);
           remarks.insert(remarks.end(), record.remarks.begin(), record.remarks.end());
         }
-      } else if (read.error().code == ErrorCode::kUnavailable) {
-        // The volume failed, not the file. Skipping the piece now would leave it out of the cache for good.
+      } else if (read.error().code == ErrorCode::kUnavailable || read.error().code == ErrorCode::kNotFound) {
+        // The volume failed, or is no longer mounted, because the file was listed. Skipping the piece now would leave
+        // it out of the cache for good.
         return volume_failed(read.error(), source_.name(i));
       } else {
         skipped.push_back({source_.name(i), read.error().message});

@@ -50,10 +50,11 @@ struct PieceRecord {
 // How the pieces of a source become records.
 struct RecordKind {
   CacheFormat format;
-  const char* many = "";  // "structures": in the file's name and in messages
-  Json facts;             // RecordCache::facts
-  // Of piece i, from any thread. Errors: without the piece's name; with kUnavailable the volume has failed and not the
-  // piece, which is then not skipped.
+  const char* many = "";    // "structures": in the file's name and in messages
+  Json facts;               // RecordCache::facts
+  size_t record_bytes = 0;  // of each record where all are equally large; 0: they differ
+  // Of piece i, from any thread. Errors: without the piece's name; with kUnavailable or kNotFound the volume has failed
+  // and not the piece, which is then not skipped.
   std::function<Result<std::vector<PieceRecord>>(int64_t i)> read;
 };
 

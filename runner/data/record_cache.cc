@@ -60,14 +60,17 @@ Frame frame_of(const CacheFormat& format, const std::vector<RecordEntry>& index,
 
 }  // namespace
 
-RecordCacheWriter::RecordCacheWriter(const CacheFormat& format, int64_t expected)
-    : format_(format), expected_(static_cast<size_t>(expected)), bytes_(sizeof(Header), '\0') {}
+RecordCacheWriter::RecordCacheWriter(const CacheFormat& format, int64_t records, size_t record_bytes)
+    : format_(format) {
+  constexpr size_t kListsBytes = size_t{64} << 10;  // of most: facts and lists
+  if (record_bytes > 0) {
+    bytes_.reserve(sizeof(Header) + static_cast<size_t>(records) * (aligned(record_bytes) + sizeof(RecordEntry)) +
+                   kListsBytes);
+  }
+  bytes_.resize(sizeof(Header), '\0');
+}
 
 void RecordCacheWriter::add(std::string_view record, uint32_t tag) {
-  constexpr size_t kListsBytes = size_t{64} << 10;  // of most: facts and lists
-  if (index_.empty()) {
-    bytes_.reserve(sizeof(Header) + expected_ * (aligned(record.size()) + sizeof(RecordEntry)) + kListsBytes);
-  }
   const size_t begin = bytes_.size();
   bytes_ += record;
   bytes_.resize(aligned(bytes_.size()), '\0');

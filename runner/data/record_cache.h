@@ -87,8 +87,8 @@ class RecordCache {
 // Makes the bytes of a cache, one record after the other.
 class RecordCacheWriter {
  public:
-  // Reserves memory for `expected` records of the first one's size. `format` outlives it.
-  RecordCacheWriter(const CacheFormat& format, int64_t expected);
+  // Reserves memory for `records` of `record_bytes` each; 0: they differ, or nobody knows. `format` outlives it.
+  explicit RecordCacheWriter(const CacheFormat& format, int64_t records = 0, size_t record_bytes = 0);
 
   void add(std::string_view record, uint32_t tag);
   [[nodiscard]] std::string finish(const Json& facts, const std::vector<SkippedFile>& skipped,
@@ -96,7 +96,6 @@ class RecordCacheWriter {
 
  private:
   const CacheFormat& format_;
-  size_t expected_;
   std::string bytes_;  // room for the header, and the records
   std::vector<RecordEntry> index_;
 };

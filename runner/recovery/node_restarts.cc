@@ -117,6 +117,7 @@ class NodesStepper {
   void launch(int index) {
     LocalNode& n = node(index);
     n.is_alive = true;
+    n.started_at = now_;
     n.was_killed = false;
     n.killed_because.clear();
     out_.emplace_back(StartNode{index, n.attempt});
@@ -159,15 +160,17 @@ class NodesStepper {
       return end_job(end, "pod", "");
     }
     const bool was_silent = !n.killed_because.empty();
-    const bool is_counted = verdict.is_counted && !was_silent;
-    const CountedEnd counted = count_end(
-        {.node = end.node,
-         .known_step = end.step,
-         .is_counted = is_counted,
-         .is_out_of_memory = end.code == code_of(ExitCode::kOutOfMemory),
-         .tells_of_progress = s_.options.has_steps && end.step >= 0 && (is_counted || (lost_its_peers && !was_silent))},
-        s_.options.limits, std::chrono::duration_cast<std::chrono::seconds>(now_.time_since_epoch()).count(),
-        s_.counts);
+    const bool knows_steps = s_.options.has_steps && end.step >= 0;
+    const bool is_stopped_at_once = is_stop(end.code) && !knows_steps && now_ - n.started_at < kShortLife;
+    const bool is_counted = (verdict.is_counted || is_stopped_at_once) && !was_silent;
+    const CountedEnd counted =
+        count_end({.node = end.node,
+                   .known_step = end.step,
+                   .is_counted = is_counted,
+                   .is_out_of_memory = end.code == code_of(ExitCode::kOutOfMemory),
+                   .tells_of_progress = knows_steps && (is_counted || (lost_its_peers && !was_silent))},
+                  s_.options.limits, std::chrono::duration_cast<std::chrono::seconds>(now_.time_since_epoch()).count(),
+                  s_.counts);
     if (counted.used_up != UsedUp::kNothing) {
       const bool was_gang = counted.used_up == UsedUp::kNoProgress;
       return end_job(end, was_gang ? "gang" : "pod", why_given_up(end, counted.used_up));

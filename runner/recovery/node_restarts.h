@@ -30,6 +30,10 @@ inline constexpr std::chrono::seconds kNodeStopMargin{15};
 // After the first node has ended with 0 the others follow; above kEndGrace, which each of them gives its workers.
 inline constexpr std::chrono::seconds kNodeEndGrace = kEndGrace + std::chrono::seconds{10};
 
+// A node that somebody stops sooner than this after its start, with nobody to say how far the run has come, is counted:
+// else whatever stops it again and again would never end.
+inline constexpr std::chrono::seconds kShortLife{10};
+
 struct NodesOptions {
   int nodes = 1;
   RestartLimits limits;
@@ -47,9 +51,9 @@ struct NodeEnded {
   int code = 0;            // as in contract/exit_code; 128 + n for a signal
   std::string message;     // the agent's termination message; may be empty
   bool job_ended = false;  // the agent says that the job is over for all (EndJob): no replacement can do better
-  // What the other agents say by now; below zero: nobody says it.
-  int64_t step = -1;             // the highest that has been committed
-  int64_t checkpoint_step = -1;  // of the newest durable checkpoint
+  // What is known by now; below zero: nothing.
+  int64_t step = -1;             // the highest that an agent says was committed, this one in its last words or another
+  int64_t checkpoint_step = -1;  // of the newest durable checkpoint of this run
 };
 // The agent does not answer, or its process does not run. It is treated as lost.
 struct NodeSilent {
@@ -95,6 +99,7 @@ using NodesOutput = std::variant<StartNode, SignalNodes, KillNode, NodeDecision,
 
 struct LocalNode {
   bool is_alive = false;
+  TimePoint started_at{};
   uint32_t attempt = 0;
   bool was_killed = false;     // by us
   std::string killed_because;  // set when it was killed for its silence

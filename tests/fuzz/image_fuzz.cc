@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runner/base/check.h"
@@ -18,6 +19,13 @@ namespace {
 
 // Larger ones are read too, but take the fuzzer's time.
 constexpr uint64_t kFuzzPixels = 1 << 20;
+
+lockstep::Result<lockstep::ImageCache> cache_from(std::string bytes) {
+  TRY_ASSIGN(lockstep::RecordCache records,
+             lockstep::RecordCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "fuzz",
+                                               lockstep::kImageCache));
+  return lockstep::ImageCache::from_records(std::move(records));
+}
 
 void read_all(const lockstep::ImageCache& cache) {
   unsigned sum = 0;
@@ -68,10 +76,9 @@ void check_image(const std::string& bytes, int64_t side) {
   LOCKSTEP_CHECK(static_cast<int64_t>(image->rgb.size()) == image->width * image->height * 3, "all pixels");
   const lockstep::Image cut = lockstep::centre_crop(std::move(*image), side);
   const std::vector<std::string> no_classes;
-  lockstep::ImageCacheWriter writer(1, side, no_classes);
-  writer.add({cut.rgb, 0});
-  auto file = std::make_shared<const std::string>(std::move(writer).finish({}));
-  const auto cache = lockstep::ImageCache::from_bytes(file, "fuzz");
+  lockstep::RecordCacheWriter writer(lockstep::kImageCache);
+  writer.add({reinterpret_cast<const char*>(cut.rgb.data()), cut.rgb.size()}, 0);
+  const auto cache = cache_from(std::move(writer).finish(lockstep::image_facts(side, no_classes), {}, {}));
   LOCKSTEP_CHECK(cache.ok() && cache->pixels(0).ok(), "what was written is read");
   const auto again = lockstep::decode_image(lockstep::png_bytes(cut.rgb, side, side), side);
   LOCKSTEP_CHECK(again.ok() && again->rgb == cut.rgb, "what was written as PNG is read");
@@ -83,7 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 0) {
-    const auto cache = lockstep::ImageCache::from_bytes(std::make_shared<const std::string>(bytes), "fuzz");
+    const auto cache = cache_from(bytes);
     if (cache.ok()) read_all(*cache);
   } else {
     check_image(data[0] % 4 == 3 ? with_checksums(bytes) : bytes, 1 + data[0] / 4);

@@ -3,6 +3,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 
 import pytest
 from PIL import Image
@@ -186,12 +187,20 @@ def test_the_bench_measures_one_and_two_ranks(ask, small_dataset, tmp_path):
     assert not list(tmp_path.glob("lockstep-bench-*")), "the runs' files are removed"
 
 
+def test_the_bench_ends_where_its_parent_ignores_the_ends_of_children(run, lockstep, small_dataset, tmp_path):
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    done = run([sys.executable, "-c", ignoring, lockstep, "bench", "scaling", "sasrec", "--dataset", small_dataset, "--ranks", "1",
+                "--steps", "2", "--warmup", "1", *SHORT], cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, text(done)
+    assert "training with 1 rank" in done.stderr
+
+
 def test_the_bench_for_programs_is_one_json_object_and_knows_ranks_that_share_cores(ask, small_dataset):
     done = ask("bench", "scaling", "sasrec", "--dataset", small_dataset, "--ranks", "1,3", "--steps", "4", "--warmup",
                "2", "--batch_scope", "per_device", "--batch_size", "8", "--json", *SHORT)
     assert done.returncode == 0, text(done)
     found = json.loads(done.stdout)
-    assert found["workload"] == "sasrec" and found["device"] == "cpu" and found["cores"] >= 1
+    assert found["workload"] == "sasrec" and (found["device"], found["device_name"]) == ("cpu", "CPU") and found["cores"] >= 1
     assert (found["batch_scope"], found["batch_size"], found["steps"], found["warmup_steps"]) == ("per_device", 8, 4, 2)
     one, three = found["rows"]
     assert (one["ranks"], three["ranks"]) == (1, 3)

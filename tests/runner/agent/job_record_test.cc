@@ -45,7 +45,7 @@ Resumed resumed(int64_t step, int64_t milliseconds, uint64_t generation = 2) {
 
 // 10 s of work from 1 s on, a break at 11 s in step 101, all ready at 11.3 s, committed again at 11.4 s.
 JobRecord after_one_recovery(std::optional<Recovery>& recovery) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_beats(committed(100, 10'900));
   job.on_broke(broke(11'000), 1'700'000'000);
@@ -55,15 +55,15 @@ JobRecord after_one_recovery(std::optional<Recovery>& recovery) {
 }
 
 TEST(JobRecord, knows_whether_a_step_was_committed) {
-  JobRecord nothing_to_train(at(0));
+  JobRecord nothing_to_train(at(0), kHeartbeatTimeout);
   Resumed found_complete = resumed(100, 1'000, 1);
   found_complete.resumed_step = 100;
   nothing_to_train.on_resumed(found_complete);
   EXPECT_FALSE(nothing_to_train.has_committed());
-  JobRecord resumes(at(0));
+  JobRecord resumes(at(0), kHeartbeatTimeout);
   resumes.on_resumed(resumed(101, 1'000, 1));
   EXPECT_TRUE(resumes.has_committed());
-  JobRecord begins(at(0));
+  JobRecord begins(at(0), kHeartbeatTimeout);
   EXPECT_FALSE(begins.has_committed());
   begins.on_beats(committed(1, 1'000));
   EXPECT_TRUE(begins.has_committed());
@@ -91,13 +91,13 @@ TEST(JobRecord, measures_a_recovery_in_parts) {
 }
 
 TEST(JobRecord, counts_the_first_group_as_no_recovery) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   EXPECT_FALSE(job.on_resumed(resumed(1, 1'000)));
   EXPECT_EQ(job.recoveries_total(), 0);
 }
 
 TEST(JobRecord, takes_a_second_break_before_the_next_commit_as_part_of_the_first) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_broke(broke(2'000), 1);
   job.on_placed({.generation = 2, .world_size = 2, .nnodes = 1, .at = at(2'100)});
@@ -114,7 +114,7 @@ TEST(JobRecord, takes_a_second_break_before_the_next_commit_as_part_of_the_first
 }
 
 TEST(JobRecord, takes_no_late_commit_of_the_broken_group_for_a_recovery) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_broke(broke(1'100), 1);
   EXPECT_FALSE(job.on_resumed(resumed(1, 1'000, 1)));
@@ -123,7 +123,7 @@ TEST(JobRecord, takes_no_late_commit_of_the_broken_group_for_a_recovery) {
 }
 
 TEST(JobRecord, sees_a_break_that_is_told_before_the_first_commit_of_its_group) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_broke(broke(2'000), 1);
   job.on_broke(broke(3'000, "SignalSEGV", 2), 2);
@@ -134,7 +134,7 @@ TEST(JobRecord, sees_a_break_that_is_told_before_the_first_commit_of_its_group) 
 }
 
 TEST(JobRecord, learns_the_cause_after_a_lost_peer_was_reported_first) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_broke(broke(2'000, "PeerLost"), 1);
   job.on_broke(broke(2'050, "SignalSEGV"), 1);
@@ -150,7 +150,7 @@ TEST(JobRecord, learns_the_cause_after_a_lost_peer_was_reported_first) {
 
 TEST(JobRecord, learns_who_was_lost_and_when_after_a_lost_peer_was_reported_first) {
   for (const double said : {0.25, std::nan("")}) {
-    JobRecord job(at(0));
+    JobRecord job(at(0), kHeartbeatTimeout);
     job.on_beats(committed(1, 1'000));
     GroupBroke nobody_s = broke(2'000, "PeerLost");
     nobody_s.rank = -1;
@@ -162,7 +162,7 @@ TEST(JobRecord, learns_who_was_lost_and_when_after_a_lost_peer_was_reported_firs
     EXPECT_EQ(recovery->rank, 3);
     EXPECT_EQ(recovery->detection_seconds, std::isnan(said) ? -1.0 : said);
   }
-  JobRecord knows(at(0));
+  JobRecord knows(at(0), kHeartbeatTimeout);
   knows.on_beats(committed(1, 1'000));
   const GroupBroke known = broke(2'000, "SignalKILL");
   knows.on_broke(known, 1);
@@ -171,7 +171,7 @@ TEST(JobRecord, learns_who_was_lost_and_when_after_a_lost_peer_was_reported_firs
 }
 
 TEST(JobRecord, keeps_the_newest_recoveries) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   for (int64_t i = 1; i <= 12; ++i) {
     GroupBroke next = broke(i * 1'000);
     next.generation = static_cast<uint64_t>(i);
@@ -197,7 +197,7 @@ TEST(JobRecord, says_where_the_time_went) {
 }
 
 TEST(JobRecord, counts_the_silence_before_a_break_as_waiting) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   GroupBroke silent = broke(7'000, "NodeLost");
   silent.detection_seconds = 5.0;
@@ -223,7 +223,7 @@ void tell_before(JobRecord& job, int64_t told, int64_t milliseconds, uint64_t ge
 
 // An agent that takes a lost node 0's place at 0 s.
 TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   tell_before(job, 100, -200'000, 5, 90);  // a node that was not in the newest group
   tell_before(job, 200, -300, 7, 119);
   tell_before(job, 210, -400, 7, 120, false);
@@ -249,7 +249,7 @@ TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
 }
 
 TEST(JobRecord, tells_a_node_0_that_left_as_told_from_one_that_was_lost) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   tell_before(job, 100, -300, 7, 120, false);
   job.on_placed({.generation = 9, .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
@@ -261,7 +261,7 @@ TEST(JobRecord, tells_a_node_0_that_left_as_told_from_one_that_was_lost) {
 
 // Steps 1 to 100 took 0.1 s each; the group goes on from a checkpoint of step 80.
 TEST(JobRecord, says_how_much_work_a_return_to_a_checkpoint_has_lost) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_beats(committed(100, 10'900));
   job.on_broke(broke(11'000), 1'700'000'000);
@@ -270,7 +270,7 @@ TEST(JobRecord, says_how_much_work_a_return_to_a_checkpoint_has_lost) {
   ASSERT_TRUE(recovery);
   EXPECT_NEAR(recovery->lost_seconds, 20 * 0.1 + 0.092, 1e-9);
 
-  JobRecord successor(at(0));
+  JobRecord successor(at(0), kHeartbeatTimeout);
   tell_before(successor, 100, -300, 7, 120);
   successor.on_placed({.generation = 9, .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> unknown = successor.on_resumed(resumed(81, 600, 9));
@@ -280,7 +280,7 @@ TEST(JobRecord, says_how_much_work_a_return_to_a_checkpoint_has_lost) {
 
 // As known when the first of them has been committed again.
 TEST(JobRecord, counts_all_steps_that_a_group_has_to_redo) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(35, 5'000));
   job.on_broke(broke(5'100), 1'700'000'000);
   const std::optional<Recovery> from_the_seed = job.on_resumed(resumed(1, 6'000));
@@ -289,7 +289,7 @@ TEST(JobRecord, counts_all_steps_that_a_group_has_to_redo) {
 }
 
 TEST(JobRecord, counts_no_step_that_an_evaluation_interrupted) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(100, 10'000));
   BeatSnapshot evaluates = committed(100, 10'000);
   evaluates.activity = Activity::kEvaluating;
@@ -311,7 +311,7 @@ TEST(JobRecord, counts_no_step_that_an_evaluation_interrupted) {
 }
 
 TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   tell_before(job, 100, -300, 7, 120, true, 5.0);
   tell_before(job, 100, -200, 7, 120);
   job.on_placed({.generation = 9, .world_size = 4, .nnodes = 2, .at = at(500)});
@@ -323,7 +323,7 @@ TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
 
 // The last step was done when the group broke.
 TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   tell_before(job, 100, -300, 7, 120);
   job.on_placed({.generation = 9, .world_size = 4, .nnodes = 2, .at = at(500)});
   Resumed last = resumed(121, 600, 9);
@@ -335,7 +335,7 @@ TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
 }
 
 TEST(JobRecord, counts_the_first_group_after_a_lost_node_0_that_breaks_as_part_of_its_recovery) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   tell_before(job, 0, -400, 1, 120);
   job.on_placed({.generation = 2, .world_size = 4, .nnodes = 2, .at = at(500)});
   job.on_broke(broke(1'000, "SignalKILL", 2), 1'700'000'001);
@@ -350,7 +350,7 @@ TEST(JobRecord, counts_the_first_group_after_a_lost_node_0_that_breaks_as_part_o
 TEST(JobRecord, ignores_impossible_times) {
   for (const double seconds :
        {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1e300}) {
-    JobRecord job(at(0));
+    JobRecord job(at(0), kHeartbeatTimeout);
     job.on_beats(committed(1, 1'000));
     GroupBroke group_break = broke(11'000);
     group_break.detection_seconds = seconds;
@@ -365,7 +365,7 @@ TEST(JobRecord, ignores_impossible_times) {
 
 TEST(JobRecord, ignores_an_earlier_break_at_an_impossible_time) {
   for (const double seconds : {-1.0, 1e300, std::nan("")}) {
-    JobRecord job(at(0));
+    JobRecord job(at(0), kHeartbeatTimeout);
     job.on_broken_before({.seconds = seconds, .committed_seconds = 1.0, .generation = 5, .step = 120}, at(100), 1);
     job.on_broken_before({.seconds = 1.0, .committed_seconds = seconds, .generation = 5, .step = 120}, at(100), 1);
     EXPECT_FALSE(job.is_recovering()) << seconds;
@@ -373,7 +373,7 @@ TEST(JobRecord, ignores_an_earlier_break_at_an_impossible_time) {
 }
 
 TEST(JobRecord, has_counters_that_never_fall) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   const auto work_at = [&job](int64_t milliseconds) {
     for (const GoodputPart& part : job.goodput_counters(at(milliseconds))) {
@@ -390,7 +390,7 @@ TEST(JobRecord, has_counters_that_never_fall) {
 }
 
 TEST(JobRecord, counts_a_lost_peer_once_the_cause_is_known) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   const auto counted_at = [&job](int64_t milliseconds) {
     std::map<std::string, double> by_cause;
@@ -423,6 +423,8 @@ TEST(JobRecord, counts_a_lost_peer_once_the_cause_is_known) {
   job.on_broke(broke(27'000, "PeerLost", 3), 2);
   EXPECT_THAT(counted_at(33'900), Not(Contains(Key("PeerLost"))));
   EXPECT_NEAR(sum(counted_at(34'100)), 34.1, 1e-9);
+  job.on_broke(broke(27'000, "TimedOut", 3), 2);  // too late: its time has been counted
+  EXPECT_NEAR(sum(counted_at(34'150)), 34.15, 1e-9);
   // … and the next break is added to it once its cause is known.
   job.on_placed({.generation = 4, .world_size = 2, .nnodes = 1, .at = at(34'200)});
   job.on_resumed(resumed(6, 34'500, 4));
@@ -434,7 +436,7 @@ TEST(JobRecord, counts_a_lost_peer_once_the_cause_is_known) {
 
 // The last commit of the old group may arrive after the report of the break.
 TEST(JobRecord, knows_that_nothing_was_committed_between_two_breaks) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_broke(broke(2'000), 1);
   job.on_beats(committed(2, 2'020));
@@ -477,13 +479,13 @@ Resumed goes_on(int64_t from, int64_t milliseconds, uint64_t generation) {
 
 // Start-up of 5 s, then ten steps of 1 s each: until second 14.
 JobRecord of_ten_steps() {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   for (int64_t step = 1; step <= 10; ++step) job.on_beats(committed(step, 4'000 + 1'000 * step));
   return job;
 }
 
 TEST(JobRecord, is_starting_until_the_first_commit_whatever_breaks) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_broke(at_once(2'000, "SignalKILL", 1), 1);
   EXPECT_EQ(seconds_of(job, 3'000), (Goodput{{"waiting startup", 3}}));
   job.on_resumed(goes_on(50, 4'000, 2));  // from a checkpoint
@@ -546,7 +548,7 @@ BeatSnapshot waited_for_data(int64_t step, int64_t committed_ms, int64_t waited_
 }
 
 TEST(JobRecord, moves_rank_0_s_waits_inside_of_work) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(waited_for_data(1, 5'000, 1'000));  // for the first batch, during the start-up
   BeatSnapshot stalled = waited_for_data(2, 9'000, 3'000);
   stalled.phase_ns[static_cast<size_t>(Phase::kCheckpointStall)] = 500 * kMillisecond;
@@ -568,7 +570,7 @@ TEST(JobRecord, adds_up_to_the_wall_clock_whatever_happens) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const auto pick = [&](int64_t below) { return std::uniform_int_distribution<int64_t>(0, below - 1)(random); };
-    JobRecord job(at(0));
+    JobRecord job(at(0), kHeartbeatTimeout);
     int64_t now = 0;
     int64_t step = 0;
     int64_t waited = 0;

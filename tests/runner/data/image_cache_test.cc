@@ -42,7 +42,7 @@ std::string pixels_of(int seed, int64_t side = kSide) {
 
 std::string image_cache_bytes(const std::vector<TestImage>& images, int64_t side,
                               const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped) {
-  RecordCacheWriter writer(kImageCache, std::ssize(images));
+  RecordCacheWriter writer(kImageCache);
   for (const TestImage& image : images) writer.add(pixels_of(image.seed, side), image.label);
   return std::move(writer).finish(image_facts(side, classes), skipped, {});
 }
@@ -123,7 +123,7 @@ TEST(RecordCache, parts_joined_are_the_cache_made_at_once) {
 }
 
 TEST(RecordCache, a_record_of_any_length_is_aligned_and_checked_with_what_follows_it) {
-  RecordCacheWriter writer(kImageCache, 2);
+  RecordCacheWriter writer(kImageCache);
   writer.add("abc", 7);
   writer.add("", 8);
   const std::string whole = std::move(writer).finish(Json::object(), {}, {{"a", "b"}});
@@ -191,7 +191,7 @@ TEST(ImageCache, a_made_up_one_is_refused) {
   EXPECT_FALSE(short_one->pixels(0).ok());
   for (const Json& facts : {Json(), Json(3), image_facts(0, kClasses), image_facts(int64_t{1} << 32, kClasses),
                             Json{{"side", kSide}, {"classes", 3}}, Json{{"side", kSide}, {"classes", {3}}}}) {
-    RecordCacheWriter writer(kImageCache, 1);
+    RecordCacheWriter writer(kImageCache);
     writer.add(pixels_of(1), 0);
     EXPECT_THAT(opened(std::move(writer).finish(facts, {}, {})).error().message, HasSubstr("has damaged facts"));
   }

@@ -192,21 +192,26 @@ TEST_F(PrepareImages, a_killed_process_leaves_what_others_go_on_with) {
 
 class FailingToRead final : public ForwardingFileSystem {
  public:
-  using ForwardingFileSystem::ForwardingFileSystem;
+  FailingToRead(FileSystem& fs, int error) : ForwardingFileSystem(fs), error_(error) {}
   Result<FileHandle> open_for_read(const std::string& path) override {
-    if (path.ends_with("i1040.png")) return error_of_errno(EACCES, "open", path);
+    if (path.ends_with("i1040.png")) return error_of_errno(error_, "open", path);
     return ForwardingFileSystem::open_for_read(path);
   }
+
+ private:
+  int error_;
 };
 
 TEST_F(PrepareImages, a_file_that_the_volume_does_not_give_is_not_left_out_for_good) {
   write_images();
-  FailingToRead failing(fs_);
-  const auto failed = prepare_images(failing, folder_.file("images"), kSide, folder_.file("cache"), {.threads = 2});
-  ASSERT_FALSE(failed.ok());
-  EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(failed.error().message, HasSubstr("cat/i1040.png"));
-  EXPECT_THAT(failed.error().message, HasSubstr("permissions"));
+  for (const int error : {EACCES, EIO, ENOENT}) {  // ENOENT: the volume is no longer mounted
+    FailingToRead failing(fs_, error);
+    const auto failed = prepare_images(failing, folder_.file("images"), kSide, folder_.file("cache"), {.threads = 2});
+    ASSERT_FALSE(failed.ok()) << error;
+    EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(failed.error().message, HasSubstr("cat/i1040.png"));
+    EXPECT_THAT(failed.error().message, HasSubstr("permissions"));
+  }
   EXPECT_EQ(prepare()->cache.size(), kImages - 2);
 }
 

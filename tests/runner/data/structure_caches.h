@@ -11,7 +11,7 @@ namespace lockstep {
 
 inline std::string structure_cache_bytes(const std::vector<Structure>& structures,
                                          const std::vector<SkippedFile>& skipped = {}) {
-  RecordCacheWriter writer(kStructureCache, std::ssize(structures));
+  RecordCacheWriter writer(kStructureCache);
   std::vector<SkippedFile> remarks;
   for (const Structure& structure : structures) {
     size_t positions = 0;

@@ -266,6 +266,15 @@ TEST(NodeRestarts, judges_no_progress_that_nobody_can_tell) {
   EXPECT_EQ(get<NodeDecision>(program.crash_often(10, 1s)).level, "pod");
 }
 
+TEST(NodeRestarts, counts_a_node_that_is_stopped_again_and_again_right_after_its_start) {
+  Nodes run(2, 3);
+  run.state.options.has_steps = false;
+  run.handle(NodesStarted{});
+  EXPECT_FALSE(get<NodeDecision>(run.crash_often(5, kShortLife, 143)).is_counted);
+  EXPECT_TRUE(get<NodeDecision>(run.crash_often(3, 1s, 143)).is_counted);
+  EXPECT_TRUE(get<NodeDecision>(run.crash_often(1, 1s, 143)).gives_up);
+}
+
 TEST(NodeRestarts, kills_what_does_not_stop_for_the_gang) {
   Nodes run(2, 100);
   run.handle(NodesStarted{});

@@ -61,16 +61,18 @@ std::vector<std::pair<std::string, std::string>> rows_of_left_out(const Prepared
 Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,
                                       const PrepareOptions& options) {
   const auto read = [&source](int64_t i) -> Result<std::vector<PieceRecord>> {
-    TRY_ASSIGN(const std::vector<LabelledImage> images, source.read(i));
+    TRY_ASSIGN(std::vector<LabelledImage> images, source.read(i));
     std::vector<PieceRecord> records;
-    for (const LabelledImage& image : images) {
+    for (LabelledImage& image : images) {
       records.push_back({.bytes = {image.rgb.begin(), image.rgb.end()}, .tag = static_cast<uint32_t>(image.label)});
+      image.rgb = {};  // a piece of texts has many images: they are not held twice
     }
     return records;
   };
   const RecordKind kind{.format = kImageCache,
                         .many = "images",
                         .facts = image_facts(source.image_side(), source.classes()),
+                        .record_bytes = static_cast<size_t>(source.image_side() * source.image_side() * 3),
                         .read = read};
   TRY_ASSIGN(Prepared<RecordCache> prepared, prepare_cache(fs, source, kind, cache_folder, options));
   TRY_ASSIGN(ImageCache cache, ImageCache::from_records(std::move(prepared.cache)));

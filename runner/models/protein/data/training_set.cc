@@ -138,8 +138,12 @@ class EntryReader {
       : fs_(fs), prefix_(folder + "/pdb/" + entry.id.substr(1, 2) + "/" + entry.id), entry_(entry) {}
 
   Result<std::vector<Structure>> read() {
-    TRY_ASSIGN(const TorchFile file, read_torch_dict(fs_, prefix_ + ".pt"));
-    const PickleDict& dict = dict_of(file);
+    const Result<TorchFile> file = read_torch_dict(fs_, prefix_ + ".pt");
+    if (!file.ok() && file.error().code == ErrorCode::kNotFound) {
+      return invalid(file.error().message);  // the lists may name more than was unpacked: the entry is skipped
+    }
+    TRY(file);
+    const PickleDict& dict = dict_of(*file);
     TRY_ASSIGN(chain_ids_, texts_at(dict, "chains"));
     TRY(set_groups(dict));
     TRY_ASSIGN(const std::vector<std::string> ids, texts_at(dict, "asmb_ids"));
