@@ -169,10 +169,15 @@ def kill_and_recover(job, folder, rank, number):
     killed, killed_ns = time.time(), time.monotonic_ns()
     os.kill(victim, signal.SIGKILL)
     recovery = job.wait_for_recovery(number)["recoveries"][-1]
-    records = [json.loads(line) for line in open(folder / "ours/metrics.jsonl", encoding="utf-8")]
-    first = min(record["time"] for record in records if "loss" in record and
-                record["time"] > killed + 0.02 and record["step"] >= recovery["step"])
-    recovery["secondsFromKill"] = first - killed
+    times = []
+
+    def are_recorded():  # the line of a step may be written after the agents know of it
+        with open(folder / "ours/metrics.jsonl", encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
+        times.extend(line["time"] for line in lines if "loss" in line and line["time"] > killed + 0.02 and line["step"] >= recovery["step"])
+        return times
+    job.wait_for(are_recorded, f"the line of step {recovery['step']} in metrics.jsonl")
+    recovery["secondsFromKill"] = min(times) - killed
     # detectionSeconds begins with the last sign of life: up to a step of it is work.
     recovery["detectionSecondsFromKill"] = (recovery["brokenNanoseconds"] - killed_ns) / 1e9
     return recovery
