@@ -112,7 +112,7 @@ std::string no_priority_class(std::string_view kind, const std::string& name, co
 bool wants_gang(const api::TrainJobSpec& spec) { return spec.scheduling.gang != Gang::kNone; }
 
 const kube::Versions& pod_group_versions(const api::TrainJobSpec& spec) {
-  static const kube::Versions kNone;
+  static const kube::Versions none;
   switch (spec.scheduling.gang) {
     case Gang::kNative:
       return kube::kNativePodGroups;
@@ -123,7 +123,7 @@ const kube::Versions& pod_group_versions(const api::TrainJobSpec& spec) {
     case Gang::kNone:
       break;
   }
-  return kNone;
+  return none;
 }
 
 bool is_native_alpha(const std::string& api_version) {
