@@ -45,7 +45,10 @@ class Launch(Running):
         return read_status(self.port)
 
     def pid_of(self, rank):
-        return next(worker["pid"] for worker in self.status()["workers"] if worker["rank"] == rank)
+        """The zygote may tell the agent of a rank that it has forked after that rank's first step."""
+        def pid(status):
+            return next((worker["pid"] for worker in status["workers"] if worker["rank"] == rank), None)
+        return pid(self.wait_for_status(pid, f"the pid of rank {rank}"))
 
     def wait_for_step(self, step):
         def is_there(status):
