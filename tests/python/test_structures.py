@@ -230,6 +230,15 @@ def test_the_published_training_set_is_read_with_its_assemblies_and_clusters(rea
     assert done.returncode == 1 and "CHAINID,DEPOSITION" in done.stderr
 
 
+def test_an_entry_of_the_training_set_that_was_unpacked_in_part_is_skipped(read, training_set):
+    (training_set / "list.csv").open("a").write("1abf_A,2010-01-01,2.1,000005,15,AC\n1abf_B,2010-01-01,2.1,000006,16,AC\n")
+    torch.save(torch.load(training_set / "pdb/ab/1abc.pt", weights_only=True), training_set / "pdb/ab/1abf.pt")
+    (training_set / "pdb/ab/1abf_A.pt").write_bytes((training_set / "pdb/ab/1abc_A.pt").read_bytes())
+    ours, skipped = read(training_set)
+    assert ours.keys() == {"1abc-1", "1abc-2"}
+    assert skipped.keys() == {"2abe", "1abf"} and "1abf_B.pt" in skipped["1abf"]
+
+
 def test_histidine_tags_of_the_training_set_are_cut_off(read, training_set):
     wanted = {"A": ("MGSSHHHHHHACDWL", 10, 15), "B": ("ACDWLHHHHHHLE", 0, 5), "C": ("ACDWLHHHHHHGSSGM", 0, 16)}
     for chain, (sequence, _, _) in wanted.items():

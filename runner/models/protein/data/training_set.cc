@@ -138,12 +138,8 @@ class EntryReader {
       : fs_(fs), prefix_(folder + "/pdb/" + entry.id.substr(1, 2) + "/" + entry.id), entry_(entry) {}
 
   Result<std::vector<Structure>> read() {
-    const Result<TorchFile> file = read_torch_dict(fs_, prefix_ + ".pt");
-    if (!file.ok() && file.error().code == ErrorCode::kNotFound) {
-      return invalid(file.error().message);  // the lists may name more than was unpacked: the entry is skipped
-    }
-    TRY(file);
-    const PickleDict& dict = dict_of(*file);
+    TRY_ASSIGN(const TorchFile file, read_torch_dict(fs_, prefix_ + ".pt"));
+    const PickleDict& dict = dict_of(file);
     TRY_ASSIGN(chain_ids_, texts_at(dict, "chains"));
     TRY(set_groups(dict));
     TRY_ASSIGN(const std::vector<std::string> ids, texts_at(dict, "asmb_ids"));
@@ -330,7 +326,10 @@ class TrainingSet final : public StructureSource {
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(entries_.size()); }
   [[nodiscard]] std::string name(int64_t i) const override { return entries_[static_cast<size_t>(i)].id; }
   [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
-    return EntryReader(fs_, folder_, entries_[static_cast<size_t>(i)]).read();
+    Result<std::vector<Structure>> read = EntryReader(fs_, folder_, entries_[static_cast<size_t>(i)]).read();
+    // The lists may name more than was unpacked: the entry is skipped, as docs/workloads/protein.md says.
+    if (!read.ok() && read.error().code == ErrorCode::kNotFound) return invalid(read.error().message);
+    return read;
   }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
