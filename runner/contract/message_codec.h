@@ -120,6 +120,10 @@ class Encoder {
     object_[name] = std::move(array);
   }
   void text(const char* name, const std::string& value) { (*this)(name, value); }
+  template <typename T>
+  void optional(const char* name, const T& value) {
+    (*this)(name, value);
+  }
   Json take() && { return std::move(object_); }
 
  private:
@@ -178,6 +182,11 @@ class Decoder {
       if (!bytes) return fail(name, "bytes in lower-case hex");
       out.push_back(std::move(*bytes));
     }
+  }
+  // Keeps its default where the peer, of another version, does not say it.
+  template <typename T>
+  void optional(const char* name, T& out) {
+    if (object_.contains(name)) (*this)(name, out);
   }
   // Of any length, and cut: the other side may be hostile or out of order, and the text goes into statuses.
   void text(const char* name, std::string& out) {

@@ -12,6 +12,16 @@ void fields(V& v, typename V::template Ref<Hello> m) {
   v("local_rank", m.local_rank);
   v("pid", m.pid);
   v("terms", m.terms);
+  v.optional("protocol", m.protocol);
+  v.optional("kind", m.kind);
+  v.optional("package", m.package);
+}
+template <typename V>
+void fields(V&, typename V::template Ref<Outlives>) {}
+template <typename V>
+void fields(V& v, typename V::template Ref<Replace> m) {
+  v("generation", m.generation);
+  v.text("message", m.message);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Progress> m) {
@@ -105,7 +115,7 @@ void fields(V& v, typename V::template Ref<LeaveTogether> m) {
 template <>
 constexpr auto kTypeNames<WorkerMessage> = std::to_array<const char*>({"hello", "store", "progress", "evaluation",
                                                                        "checkpoint", "metrics", "failing", "done",
-                                                                       "left", "resumed"});
+                                                                       "left", "resumed", "outlives", "replace"});
 template <>
 constexpr auto kTypeNames<AgentMessage> = std::to_array<const char*>({"assignment", "store_reply", "cut",
                                                                       "leave_together"});

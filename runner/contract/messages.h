@@ -35,12 +35,32 @@ inline constexpr size_t kStoreValueBytesMax = size_t{7} << 20;
 
 // ---- worker -> agent ----
 
+// Raised when an old worker and a new agent, or the other way round, would misunderstand each other.
+inline constexpr int kWorkerProtocol = 1;
+inline constexpr const char* kWorkerKind = "lockstep-worker";
+inline constexpr const char* kPythonKind = "python";  // a program of the user's with the Python package
+
 struct Hello {
   int local_rank = 0;
   int64_t pid = 0;
   // One JSON object of what must be the same on all ranks: flags, number of samples, backend, versions
   // (contract/agreement.h).
   std::string terms;
+  // Optional; an agent refuses another protocol than its own.
+  int protocol = kWorkerProtocol;
+  std::string kind = kWorkerKind;
+  std::string package;  // version of the package
+};
+
+// A rank of the user's program has a state, or gets one from a rank that has: from now on it is asked to leave a group
+// that ends (Cut), and says Left. Before it has said this, such a rank is ended with its group and started again.
+struct Outlives {};
+
+// A rank of the user's program cannot go on in another group, and nothing is lost with it: it is to be ended and
+// started again. That counts as no failure.
+struct Replace {
+  uint64_t generation = 0;
+  std::string message;  // why
 };
 
 enum class StoreOp { kSet, kGet, kAdd, kCompareSet, kDelete, kCheck, kNumKeys, kWait, kAppend };
@@ -147,7 +167,8 @@ struct Resumed {
 };
 
 using WorkerMessage =
-    std::variant<Hello, StoreRequest, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done, Left, Resumed>;
+    std::variant<Hello, StoreRequest, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done, Left, Resumed,
+                 Outlives, Replace>;
 
 // ---- agent -> worker ----
 

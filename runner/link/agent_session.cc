@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "runner/base/check.h"
 #include "runner/base/clock.h"
 #include "runner/base/mutex.h"
 #include "runner/contract/exit_code.h"
@@ -36,11 +37,12 @@ void AgentSession::hello(const std::string& terms) {
   send(Hello{.local_rank = local_rank_, .pid = getpid(), .terms = terms});
 }
 
-std::optional<Assignment> AgentSession::await_assignment() {
+std::optional<Assignment> AgentSession::await_assignment(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   MutexLock lock(mutex_);
   while (!received_) {
-    if (is_asked_to_stop_()) return std::nullopt;
-    changed_.wait_for(lock, kStopPollInterval);
+    if (is_asked_to_stop_() || std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+    changed_.wait_for(lock, std::min(kStopPollInterval, patience));
   }
   // From here on the agent treats a worker that makes no progress as hung.
   page_.generation.store(received_->generation);
@@ -81,30 +83,55 @@ void AgentSession::send(const WorkerMessage& message) {
 }
 
 Result<StoreReply> AgentSession::call(StoreRequest request) {
-  const uint64_t generation = request.generation;
-  uint64_t id = 0;
+  TRY_ASSIGN(const uint64_t id, ask(std::move(request)));
+  return *take_reply(id);
+}
+
+Result<uint64_t> AgentSession::ask(StoreRequest request) {
   {
     const MutexLock lock(mutex_);
-    id = next_id_++;
-    open_calls_[id] = std::nullopt;
+    request.id = next_id_++;
+    open_calls_[request.id].generation = request.generation;
   }
-  request.id = id;
+  const uint64_t id = request.id;
   const Status sent = channel_.write_line(encode(WorkerMessage(std::move(request))));
+  if (sent.ok()) return id;
+  const MutexLock lock(mutex_);
+  open_calls_.erase(id);
+  return sent.error();
+}
+
+std::optional<Result<StoreReply>> AgentSession::take_reply(uint64_t id, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   MutexLock lock(mutex_);
+  const auto at = open_calls_.find(id);
+  LOCKSTEP_CHECK(at != open_calls_.end(), "the reply to each request is taken once");
+  const OpenCall& open = at->second;
   const auto is_over = [&]() REQUIRES(mutex_) {
-    return !sent.ok() || open_calls_[id].has_value() || closing_ || cut_generation_ >= generation;
+    return open.reply.has_value() || closing_ || cut_generation_ >= open.generation;
   };
-  while (!changed_.wait_for(lock, kStopPollInterval, is_over) && !is_asked_to_stop_()) continue;
-  std::optional<StoreReply> reply = std::move(open_calls_.extract(id).mapped());
-  TRY(sent);
-  if (reply) return std::move(*reply);
-  if (closing_) return Error{ErrorCode::kGone, "the link to the agent has ended"};
+  while (!changed_.wait_for(lock, std::min(kStopPollInterval, patience), is_over) && !is_asked_to_stop_()) {
+    if (std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+  }
+  const OpenCall call = std::move(open_calls_.extract(at).mapped());
+  if (call.reply) return *call.reply;
+  if (closing_) return Result<StoreReply>(Error{ErrorCode::kGone, "the link to the agent has ended"});
   return StoreReply{
       .id = id,
       .status = StoreStatus::kStale,
       .values = {},
       .number = 0,
-      .message = cut_generation_ >= generation ? "the group was cut (" + cut_cause_ + ")" : "a stop was asked for"};
+      .message = cut_generation_ >= call.generation ? "the group was cut (" + cut_cause_ + ")" : "a stop was asked for"};
+}
+
+uint64_t AgentSession::cut_generation() const {
+  const MutexLock lock(mutex_);
+  return cut_generation_;
+}
+
+std::string AgentSession::cut_cause() const {
+  const MutexLock lock(mutex_);
+  return cut_cause_;
 }
 
 void AgentSession::read_loop() {
@@ -148,7 +175,7 @@ std::shared_ptr<GroupAbort> AgentSession::handle_message(AgentMessage message) {
     received_ = std::move(*assignment);
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
     // After a cut the caller of a request no longer waits for the reply; it is dropped then.
-    if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second = std::move(*reply);
+    if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second.reply = std::move(*reply);
   } else if (auto* cut = std::get_if<Cut>(&message)) {
     cut_generation_ = std::max(cut_generation_, cut->generation);
     cut_cause_ = std::move(cut->cause);

@@ -27,6 +27,7 @@ namespace lockstep {
 
 // How often the reader thread marks the process as alive.
 inline constexpr std::chrono::milliseconds kAliveInterval{500};
+inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 class AgentSession final : public AgentLink, public StoreTransport {
  public:
@@ -40,9 +41,9 @@ class AgentSession final : public AgentLink, public StoreTransport {
   // Sends Hello: this worker has read its data and can be placed. `terms`: see Hello.
   void hello(const std::string& terms);
 
-  // Blocks until the agent has sent a new assignment; nullopt when a stop is requested first. Before it returns, it
-  // writes the generation to the beat page and ends Activity::kAwaiting there.
-  std::optional<Assignment> await_assignment();
+  // Blocks until the agent has sent a new assignment; nullopt when a stop is requested first, or `patience` is over.
+  // Before it returns one, it writes the generation to the beat page and ends Activity::kAwaiting there.
+  std::optional<Assignment> await_assignment(std::chrono::milliseconds patience = kForever);
 
   // From now on a cut of `generation` fires `abort`; it is fired here when that generation was cut already. The reader
   // thread may still be firing it when stop_watching() returns, so call abort->retire() afterwards.
@@ -57,8 +58,22 @@ class AgentSession final : public AgentLink, public StoreTransport {
   // A request of a generation that was cut gets the reply kStale, even while it waits for its key. So does a request
   // that waits when a stop is requested, because the key may never come.
   Result<StoreReply> call(StoreRequest request) override;
+  // call() in two parts, for a caller that looks around while it waits: ask() sends and returns the request's id;
+  // take_reply() returns its reply as call() does, nullopt when it is not there after `patience`. Each reply is taken
+  // once. kGone when the link has ended.
+  Result<uint64_t> ask(StoreRequest request);
+  std::optional<Result<StoreReply>> take_reply(uint64_t id, std::chrono::milliseconds patience = kForever);
+
+  // The newest generation that was cut, 0: none; and why.
+  [[nodiscard]] uint64_t cut_generation() const;
+  [[nodiscard]] std::string cut_cause() const;
 
  private:
+  struct OpenCall {
+    uint64_t generation = 0;
+    std::optional<StoreReply> reply;  // once it is there
+  };
+
   void read_loop();
   void on_message(AgentMessage message);
   // Returns the abort to fire when the message cuts the watched group; else null.
@@ -79,7 +94,7 @@ class AgentSession final : public AgentLink, public StoreTransport {
   uint64_t watched_generation_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<GroupAbort> abort_ GUARDED_BY(mutex_);
   uint64_t next_id_ GUARDED_BY(mutex_) = 1;
-  std::map<uint64_t, std::optional<StoreReply>> open_calls_ GUARDED_BY(mutex_);  // by id; the reply once it is there
+  std::map<uint64_t, OpenCall> open_calls_ GUARDED_BY(mutex_);  // by id
 
   std::thread reader_;
 };

@@ -32,12 +32,27 @@ M round_trip_to_worker(const M& message) {
 
 TEST(Messages, have_the_lines_of_the_contract) {
   EXPECT_EQ(encode(WorkerMessage(Hello{.local_rank = 1, .pid = 77, .terms = "{}"})),
-            R"({"local_rank":1,"pid":77,"terms":"{}","type":"hello"})");
+            R"({"kind":"lockstep-worker","local_rank":1,"package":"","pid":77,"protocol":1,"terms":"{}","type":"hello"})");
   EXPECT_EQ(encode(WorkerMessage(Done{})), R"({"type":"done"})");
   EXPECT_EQ(encode(AgentMessage(Cut{.generation = 5, .cause = "NodeLost"})),
             R"({"cause":"NodeLost","generation":5,"type":"cut"})");
   EXPECT_EQ(encode(AgentMessage(LeaveTogether{.generation = 5, .leaving_code = 143})),
             R"({"generation":5,"leaving_code":143,"type":"leave_together"})");
+}
+
+TEST(Messages, of_an_older_worker_have_the_defaults_of_what_it_does_not_say) {
+  const auto hello = decode_worker_message(R"({"local_rank":1,"pid":77,"terms":"{}","type":"hello","newer":[1]})");
+  ASSERT_TRUE(hello.ok()) << hello.error().message;
+  EXPECT_EQ(std::get<Hello>(*hello).protocol, 1);
+  EXPECT_EQ(std::get<Hello>(*hello).kind, kWorkerKind);
+  const auto wrong = decode_worker_message(R"({"local_rank":1,"pid":77,"terms":"{}","type":"hello","protocol":"x"})");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message, HasSubstr(R"(field "protocol" must be an integer)"));
+}
+
+TEST(Messages, of_a_program_that_outlives_its_group_come_back) {
+  round_trip(Outlives{});
+  EXPECT_EQ(round_trip(Replace{.generation = 3, .message = "a step behind"}).message, "a step behind");
 }
 
 TEST(Messages, keep_the_bytes_of_store_requests) {
