@@ -249,6 +249,8 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
                  [&](const Done&) { status.state = "done"; },
                  [&](const Left& m) { on_left(local_rank, m); },
                  [&](const Resumed& m) { on_resumed(local_rank, m); },
+                 [&](const Outlives&) {},  // kept by workers_
+                 [&](const Replace&) {},   // likewise
              },
              message);
   // After messages that come several times a second nothing is published before the beats are read again, because node

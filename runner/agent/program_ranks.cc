@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cmath>
@@ -95,6 +96,18 @@ double seconds_from(int64_t begin_ns, int64_t end_ns) {
   return std::chrono::duration<double>(std::chrono::nanoseconds(end_ns - begin_ns)).count();
 }
 
+struct FdPair {
+  Fd agent;
+  Fd rank;
+};
+Result<FdPair> make_link() {
+  std::array<int, 2> fds{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+    return Error{ErrorCode::kUnavailable, std::string("cannot make a socket pair: ") + std::strerror(errno)};
+  }
+  return FdPair{.agent = Fd(fds[0]), .rank = Fd(fds[1])};
+}
+
 struct Pipe {
   Fd read_end;
   Fd write_end;
@@ -155,9 +168,10 @@ std::string ProgramRanks::error_file(int local_rank) const {
   return folder_ ? folder_->error_file(local_rank) : "";
 }
 
-Environment ProgramRanks::environment_of(int local_rank) const {
+Environment ProgramRanks::environment_of(int local_rank) {
   Environment environment = rank_environment(command_, *at(local_rank).assignment, *master_);
-  if (const std::string path = error_file(local_rank); !path.empty()) {
+  const std::string path = at(local_rank).error_file = error_file(local_rank);
+  if (!path.empty()) {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
     environment["TORCHELASTIC_ERROR_FILE"] = path;
@@ -176,6 +190,7 @@ void ProgramRanks::report(int local_rank, WorkerMessage message) {
 
 void ProgramRanks::report_end(WorkerEnd end) {
   Rank& rank = at(end.local_rank);
+  close_link(rank);
   rank.state = State::kNone;
   rank.kill_timer.reset();
   boost::asio::post(loop_, [this, end = std::move(end)] { handlers_.on_end(end); });
@@ -209,18 +224,23 @@ Status ProgramRanks::prepare_page(Rank& rank) {
 
 void ProgramRanks::send(int local_rank, const AgentMessage& message) {
   if (!is_alive(local_rank)) return;
+  Rank& rank = at(local_rank);
+  const bool speaks = rank.outlives && rank.state == State::kRunning;
   if (const auto* const assignment = std::get_if<Assignment>(&message)) {
     on_assignment(local_rank, *assignment);
   } else if (const auto* const cut = std::get_if<Cut>(&message)) {
-    if (at(local_rank).assignment && cut->generation == generation_) {
-      if (cut->cause == exit_reason(code_of(ExitCode::kTimeout)))
-        dump_stacks(local_rank, at(local_rank).assignment->rank);
+    if (rank.assignment && cut->generation == generation_) {
+      if (cut->cause == exit_reason(code_of(ExitCode::kTimeout))) dump_stacks(local_rank, rank.assignment->rank);
+      if (speaks) return rank.link->send(encode(message));
       end_for_group(local_rank, kLeftCut, kProgramCutGrace);
     }
   } else if (const auto* const leave = std::get_if<LeaveTogether>(&message)) {
     if (leave->leaving_code != 0) {
-      at(local_rank).stop_code = leave->leaving_code;
+      rank.stop_code = leave->leaving_code;
       end_process(local_rank, stop_signal_);
+    } else if (speaks) {
+      // It loses nothing when its group ends in the middle of a step.
+      rank.link->send(encode(AgentMessage(Cut{.generation = leave->generation, .cause = kLeftRegroup})));
     } else {
       end_for_group(local_rank, kLeftRegroup, kProgramCutGrace);
     }
@@ -230,8 +250,10 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
 // ---- starting ----
 
 void ProgramRanks::on_assignment(int local_rank, const Assignment& assignment) {
-  at(local_rank).assignment = assignment;
+  Rank& rank = at(local_rank);
+  rank.assignment = assignment;
   generation_ = assignment.generation;
+  if (rank.outlives && rank.state == State::kRunning) rank.link->send(encode(AgentMessage(assignment)));
   if (local_rank < nproc() - 1) return;  // the agent sends all of them, in order
   master_.reset();
   master_request_.reset();
@@ -264,7 +286,12 @@ void ProgramRanks::seek_master() {
   master_request_ = next_request_;
 }
 
-void ProgramRanks::answer_store(int /*local_rank*/, const StoreReply& reply) {
+void ProgramRanks::answer_store(int local_rank, const StoreReply& reply) {
+  if (reply.id < kOwnRequests) {
+    Rank& rank = at(local_rank);
+    if (rank.link && rank.open_requests.erase(reply.id) > 0) rank.link->send(encode(AgentMessage(reply)));
+    return;
+  }
   if (master_request_ == reply.id) {
     master_request_.reset();
     if (reply.status == StoreStatus::kOk && reply.values.size() == 1) on_master(reply.values.front());
@@ -282,25 +309,33 @@ void ProgramRanks::on_master(const std::string& text) {
 }
 
 void ProgramRanks::start_programs() {
-  const bool all_wait = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
-    return rank.state == State::kAwaiting && rank.assignment && !rank.is_cut;
-  });
-  if (!all_wait) return;  // the group has ended meanwhile
+  std::vector<int> to_start;
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    const Rank& rank = at(local_rank);
+    const bool waits = rank.state == State::kAwaiting && rank.assignment && !rank.is_cut;
+    if (waits) to_start.push_back(local_rank);
+    if (!waits && !(rank.outlives && rank.state == State::kRunning)) return;  // the group has ended meanwhile
+  }
+  if (to_start.empty()) return;
   formed_ns_ = monotonic_ns();
   output_.begin_start(restart_count(*at(0).assignment));
-  reported_.reset();
-  steps_before_ = 0;
-  recent_steps_.clear();
+  if (to_start.front() == 0) {
+    reported_.reset();
+    steps_before_ = 0;
+    recent_steps_.clear();
+  }
   if (command_.uses_zygote && !zygote_failed_ && python_command(command_.words)) {
     Status forked;
-    for (int first = 0; first < nproc() && forked.ok(); first += static_cast<int>(kRanksPerRequest)) {
-      forked = fork_programs(first, std::min(nproc(), first + static_cast<int>(kRanksPerRequest)));
+    for (auto first = to_start.begin(); first != to_start.end() && forked.ok();) {
+      const auto end = first + std::min(std::ssize(to_start), static_cast<ptrdiff_t>(kRanksPerRequest));
+      forked = fork_programs({first, end});
+      first = end;
     }
     if (forked.ok()) return schedule_step_poll();
     handlers_.on_note("the program is started without a zygote: " + forked.error().message);
     zygote_failed_ = true;
   }
-  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+  for (const int local_rank : to_start) {
     if (at(local_rank).state != State::kAwaiting) continue;
     if (const Status started = exec_program(local_rank); !started.ok()) fail_to_start(local_rank, started.error());
   }
@@ -316,7 +351,9 @@ Status ProgramRanks::exec_program(int local_rank) {
     path = folder_->start_folder() + (path.empty() ? "" : ":" + path);
   }
   TRY_ASSIGN(const SpawnedWorker spawned,
-             spawn_program(command_.words, std::move(environment), rank.page->fd(), has_terminal));
+             spawn_program(command_.words, std::move(environment), rank.page->fd(),
+                           {.has_link = true, .has_terminal = has_terminal}));
+  take_link(local_rank, spawned.link_fd);
   rank.page->close_fd();
   rank.pid = spawned.pid;
   rank.state = State::kRunning;
@@ -325,33 +362,36 @@ Status ProgramRanks::exec_program(int local_rank) {
   return {};
 }
 
-Status ProgramRanks::fork_programs(int first, int end) {
+Status ProgramRanks::fork_programs(const std::vector<int>& local_ranks) {
   const std::optional<PythonCommand> python = python_command(command_.words);
   TRY_ASSIGN(Zygote* const parked, zygote(*python));
   std::vector<ForkedRank> forked;
-  std::vector<int> asked;
   std::vector<Pipe> outs;
   std::vector<Pipe> errs;
-  for (int local_rank = first; local_rank < end; ++local_rank) {
+  std::vector<FdPair> links;
+  for (const int local_rank : local_ranks) {
     TRY_ASSIGN(Pipe out, make_output_pipe());
     TRY_ASSIGN(Pipe err, make_output_pipe());
+    TRY_ASSIGN(FdPair link, make_link());
     Environment environment = environment_of(local_rank);
     environment.erase(std::string(env::kToken));
     forked.push_back({.environment = std::move(environment),
                       .stdout_fd = out.write_end.get(),
                       .stderr_fd = err.write_end.get(),
-                      .beat_fd = at(local_rank).page->fd()});
+                      .beat_fd = at(local_rank).page->fd(),
+                      .link_fd = link.rank.get()});
     outs.push_back(std::move(out));
     errs.push_back(std::move(err));
-    asked.push_back(local_rank);
+    links.push_back(std::move(link));
   }
   TRY(parked->fork(forked));
-  for (const int local_rank : asked) {
-    const auto i = static_cast<size_t>(local_rank - first);
+  for (size_t i = 0; i < local_ranks.size(); ++i) {
+    const int local_rank = local_ranks[i];
     at(local_rank).state = State::kForking;
     output_.take(local_rank, outs[i].read_end.release(), errs[i].read_end.release());
+    take_link(local_rank, links[i].agent.release());
   }
-  fork_requests_.push_back(std::move(asked));
+  fork_requests_.push_back(local_ranks);
   return {};
 }
 
@@ -412,6 +452,7 @@ void ProgramRanks::start_instead_of_fork(int local_rank) {
   Rank& rank = at(local_rank);
   if (rank.state != State::kForking) return;
   output_.finish(local_rank);
+  close_link(rank);
   rank.state = State::kAwaiting;
   if (rank.is_cut) {
     leave(local_rank);
@@ -429,6 +470,73 @@ void ProgramRanks::fail_to_start(int local_rank, const Error& error) {
                        .last_words = error.message});
 }
 
+// ---- what a rank with the package says itself ----
+
+void ProgramRanks::take_link(int local_rank, int fd) {
+  Rank& rank = at(local_rank);
+  // Its queue needs no limit, as a worker's (node_workers.cc).
+  rank.link = std::make_shared<LineSocket>(
+      loop_, LineSocket::Socket(loop_, boost::asio::local::stream_protocol(), fd),
+      LineSocket::Limits{.line_bytes_max = kLineBytesMax, .queue_bytes_max = std::numeric_limits<size_t>::max()});
+  rank.link->start({.on_line = [this, local_rank](const std::string& line) { on_link_line(local_rank, line); },
+                    .on_closed = [](const std::string&) {}});  // its end is noticed by reaping it
+}
+
+void ProgramRanks::close_link(Rank& rank) {
+  if (rank.link) rank.link->close();
+  rank.link.reset();
+  rank.open_requests.clear();
+}
+
+void ProgramRanks::on_link_line(int local_rank, const std::string& line) {
+  const Result<WorkerMessage> message = decode_worker_message(line);
+  if (!message.ok()) {
+    return refuse(local_rank, "it sent a message that the agent cannot read: " + message.error().message);
+  }
+  on_own_word(local_rank, *message);
+}
+
+void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
+  Rank& rank = at(local_rank);
+  if (const auto* const hello = std::get_if<Hello>(&message)) return on_hello(local_rank, *hello);
+  if (std::holds_alternative<Outlives>(message)) {
+    rank.outlives = rank.state == State::kRunning && !rank.is_cut;
+    return;
+  }
+  if (const auto* const replace = std::get_if<Replace>(&message)) {
+    handlers_.on_note("rank " + std::to_string(rank.assignment->rank) + " is started again: " + replace->message);
+    rank.left_because = replace->message;
+    return end_for_group(local_rank, kLeftReplaced, std::chrono::milliseconds{0});
+  }
+  if (const auto* const failing = std::get_if<Failing>(&message)) {
+    rank.last_words = failing->message;
+    return;
+  }
+  if (const auto* const request = std::get_if<StoreRequest>(&message)) {
+    if (request->id >= kOwnRequests) return refuse(local_rank, "its store requests have ids of the agent's");
+    rank.open_requests.insert(request->id);
+  }
+  handlers_.on_message(local_rank, message);
+}
+
+void ProgramRanks::on_hello(int local_rank, const Hello& hello) {
+  Rank& rank = at(local_rank);
+  if (hello.protocol != kWorkerProtocol) {
+    return refuse(local_rank, "its package lockstep " + hello.package + " speaks protocol " +
+                                  std::to_string(hello.protocol) + ", and this agent protocol " +
+                                  std::to_string(kWorkerProtocol) + ": install the package that has the agent's version");
+  }
+  rank.has_said_hello = true;
+  if (rank.assignment && !rank.is_cut) rank.link->send(encode(AgentMessage(*rank.assignment)));
+}
+
+// It is ended, and `why` is the reason of its end.
+void ProgramRanks::refuse(int local_rank, std::string why) {
+  at(local_rank).last_words = std::move(why);
+  at(local_rank).link->close();
+  end_process(local_rank, SIGKILL);
+}
+
 // ---- steps ----
 
 std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
@@ -437,7 +545,7 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   BeatSnapshot beats = rank.page->read();
   // Before its first step nothing tells whether a program makes progress: it may load, compile or download for hours.
   if (beats.step == 0) beats.changed_ns = monotonic_ns();
-  beats.generation = generation_;
+  if (!rank.outlives) beats.generation = generation_;
   return beats;
 }
 
@@ -560,7 +668,7 @@ void ProgramRanks::on_first_step(int64_t step, int64_t committed_ns) {
   Rank& rank = at(0);
   rank.first_step = step;
   rank.first_step_ns = committed_ns;
-  if (rank.assignment->rank == 0) {
+  if (rank.assignment->rank == 0 && !rank.outlives) {
     handlers_.on_message(0, Resumed{.generation = generation_,
                                     .step = step,
                                     .formed_ns = formed_ns_,
@@ -637,6 +745,7 @@ void ProgramRanks::on_process_end(int local_rank, int wait_status) {
   Rank& rank = at(local_rank);
   rank.wait_status = wait_status;
   rank.ended_ns = monotonic_ns();
+  if (rank.link) rank.link->drain();  // its last words
   if (local_rank == 0) poll_step();  // it may have made its first step a moment ago
   end_when_alone(local_rank);
 }
@@ -660,11 +769,11 @@ bool ProgramRanks::failed_after_another(int local_rank) const {
   const Rank& rank = at(local_rank);
   if (exit_code_of_wait_status(*rank.wait_status) == 0 || rank.is_cut || rank.stop_code != 0) return false;
   std::error_code none;
-  const auto own = std::filesystem::last_write_time(error_file(local_rank), none);
+  const auto own = std::filesystem::last_write_time(rank.error_file, none);
   const bool has_own = !none;
   for (int other = 0; other < nproc(); ++other) {
     if (other == local_rank || at(other).state != State::kRunning) continue;
-    const auto others = std::filesystem::last_write_time(error_file(other), none);
+    const auto others = std::filesystem::last_write_time(at(other).error_file, none);
     if (!none && (!has_own || others < own)) return true;
   }
   return false;
@@ -695,6 +804,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   if (code != 0 && rank.stop_code == 0) output_.show_last_lines(at(0).assignment->rank);
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !rank.killed_by_us;
   if (code == 0) {
+    close_link(rank);
     rank.state = State::kFinished;
     rank.page->set_activity(Activity::kStopping, Phase::kWaiting);
     const bool all =
@@ -725,7 +835,8 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
 
 // The error that ended it, as torch's error file has it; else what it said to stderr.
 std::string ProgramRanks::reason_of(int local_rank) const {
-  const std::string reason = reason_of_error_file(fs_, error_file(local_rank));
+  if (!at(local_rank).last_words.empty()) return at(local_rank).last_words;
+  const std::string reason = reason_of_error_file(fs_, at(local_rank).error_file);
   return reason.empty() ? output_.reason(local_rank) : reason;
 }
 
@@ -733,10 +844,12 @@ std::string ProgramRanks::reason_of(int local_rank) const {
 void ProgramRanks::leave(int local_rank) {
   Rank& rank = at(local_rank);
   const char* const how = rank.left_as;
+  const std::string because = rank.left_because;
+  close_link(rank);
   rank = Rank{};
   rank.state = State::kAwaiting;
   if (const Status made = prepare_page(rank); !made.ok()) return fail_to_start(local_rank, made.error());
-  report(local_rank, Left{.generation = generation_, .cause = how, .message = "", .step = 0});
+  report(local_rank, Left{.generation = generation_, .cause = how, .message = because, .step = 0});
 }
 
 void ProgramRanks::on_all_finished() {

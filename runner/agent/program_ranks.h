@@ -1,11 +1,17 @@
-// ProgramRanks: the ranks of a run of the user's own program (`lockstep launch`), which knows nothing of Lockstep.
+// ProgramRanks: the ranks of a run of the user's own program (`lockstep launch`).
 //
-// Role: says to the agent what a worker would say. A rank without a process waits for its placement (Hello). A
+// Role: says to the agent what a worker would say, for a program that knows nothing of Lockstep. A rank without a process waits for its placement (Hello). A
 // placement starts the program of all ranks of the node, with torchrun's variables, by a fork of the zygote where the
 // program is Python and by exec otherwise. A group that ends (Cut, LeaveTogether) ends the programs, because a program
 // cannot go on in another group; when its process is gone the rank waits again (Left). Ranks that end with 0 wait until
 // the ranks of all nodes have, so that one that fails later still restarts all. An exit code of the program has no
 // meaning of ours: each bad end is a crash, and an end after we have asked for it is a stop.
+//
+// A program that uses the package `lockstep` says hello on its link, and gets its assignment there. Once it has said
+// that it outlives its group (Outlives), it speaks for itself: its process stays when the group ends, says Left, and
+// waits for its next assignment. Only a rank that has died is started again, with the placement of the next group, and
+// the others wait for it while they form that group. One that asks to be replaced (Replace) is ended and started again
+// in the same way.
 //
 // The nodes agree through the group's store: node 0 says where rank 0's store listens (kMasterKey), and each rank that
 // ends with 0 says so (kEndedKey).
@@ -23,11 +29,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "runner/agent/beat_page_mapping.h"
 #include "runner/agent/kept_progress.h"
+#include "runner/agent/line_socket.h"
 #include "runner/agent/node_ranks.h"
 #include "runner/agent/program_command.h"
 #include "runner/agent/program_folder.h"
@@ -41,6 +49,9 @@ namespace lockstep {
 // A program whose group has ended gets SIGTERM, and SIGKILL this much later. Without a handler of its own it ends at
 // once; one that saves a last checkpoint cannot, because its peers are gone.
 inline constexpr std::chrono::seconds kProgramCutGrace{1};
+
+// The ids of our own store requests are above this, those of the ranks below.
+inline constexpr uint64_t kOwnRequests = uint64_t{1} << 62U;
 
 class ProgramRanks final : public NodeRanks {
  public:
@@ -83,7 +94,14 @@ class ProgramRanks final : public NodeRanks {
     bool killed_by_us = false;        // its end is a bad one that we caused: it hung
     bool has_printed_stacks = false;  // or is about to, as it was asked to
     bool is_cut = false;              // its group has ended: when its process is gone it waits again
-    const char* left_as = "";         // how it says so: kLeftCut or kLeftRegroup
+    const char* left_as = "";         // how it says so: kLeftCut, kLeftRegroup or kLeftReplaced
+    std::string left_because;
+    std::shared_ptr<LineSocket> link;  // to its process
+    bool has_said_hello = false;
+    bool outlives = false;             // it has said Outlives, and speaks for itself
+    std::set<uint64_t> open_requests;  // its own, of the store
+    std::string last_words;            // why it failed, where it, or we, say so
+    std::string error_file;            // TORCHELASTIC_ERROR_FILE of its process
     int stop_code = 0;                // 130 or 143: asked to stop
     std::optional<int> wait_status;   // its process has ended; what it has started may not have
     int64_t ended_ns = 0;             // when that was
@@ -104,7 +122,7 @@ class ProgramRanks final : public NodeRanks {
   void seek_master();
   void on_master(const std::string& text);
   void start_programs();
-  Status fork_programs(int first, int end);  // local ranks first … end - 1
+  Status fork_programs(const std::vector<int>& local_ranks);
   Status exec_program(int local_rank);
   Result<Zygote*> zygote(const PythonCommand& python);
   void on_forked(const std::vector<pid_t>& pids);
@@ -112,6 +130,13 @@ class ProgramRanks final : public NodeRanks {
   void start_instead_of_fork(int local_rank);
   Status prepare_page(Rank& rank);
   void fail_to_start(int local_rank, const Error& error);
+
+  void take_link(int local_rank, int fd);
+  void close_link(Rank& rank);
+  void on_link_line(int local_rank, const std::string& line);
+  void on_own_word(int local_rank, const WorkerMessage& message);
+  void on_hello(int local_rank, const Hello& hello);
+  void refuse(int local_rank, std::string why);
 
   void end_for_group(int local_rank, const char* left_as, std::chrono::milliseconds grace);
   void end_process(int local_rank, int signal);
@@ -131,7 +156,7 @@ class ProgramRanks final : public NodeRanks {
   void send_metrics(const std::optional<Progress>& progress);
   [[nodiscard]] Progress progress_now() const;
   [[nodiscard]] std::string error_file(int local_rank) const;
-  [[nodiscard]] Environment environment_of(int local_rank) const;
+  [[nodiscard]] Environment environment_of(int local_rank);
   [[nodiscard]] std::string reason_of(int local_rank) const;
 
   boost::asio::io_context& loop_;
@@ -144,7 +169,7 @@ class ProgramRanks final : public NodeRanks {
   std::vector<Rank> ranks_;              // by local rank
   std::optional<MasterAddress> master_;  // of the newest placement
   uint64_t generation_ = 0;              // of the newest placement
-  uint64_t next_request_ = 0;
+  uint64_t next_request_ = kOwnRequests;
   std::optional<uint64_t> master_request_;    // open: asks for the address
   std::optional<uint64_t> finished_request_;  // open: waits for the ends of all ranks
   std::shared_ptr<Zygote> zygote_;

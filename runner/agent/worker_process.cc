@@ -133,7 +133,7 @@ Result<SpawnedWorker> spawn(std::vector<std::string> arguments, const Environmen
     return Error{is_lasting ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
                  "cannot run " + arguments.front() + ": " + std::strerror(why)};
   }
-  if (has_terminal) return SpawnedWorker{.pid = pid};
+  if (has_terminal) return SpawnedWorker{.pid = pid, .link_fd = link.agent.release()};
   return SpawnedWorker{
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};
 }
@@ -180,10 +180,11 @@ void reclaim_foreground() {
 }
 
 Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd,
-                                    bool has_terminal) {
+                                    ProgramEnds ends) {
   environment.erase(std::string(env::kToken));
   environment[std::string(env::kBeatFd)] = std::to_string(kBeatFdInChild);
-  return spawn(words, environment, beat_fd, /*with_link=*/false, has_terminal);
+  if (ends.has_link) environment[std::string(env::kAgentFd)] = std::to_string(kLinkFdInWorker);
+  return spawn(words, environment, beat_fd, ends.has_link, ends.has_terminal);
 }
 
 bool OomKillCounter::claim_kill(TimePoint now) {

@@ -108,7 +108,7 @@ ZygoteCommand zygote_command(const ProgramCommand& command, const PythonCommand&
 
 Result<Json> describe_zygote(const ZygoteCommand& command) {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  const Result<SpawnedWorker> spawned = spawn_program(words_of(command, true), command.environment, null);
+  const Result<SpawnedWorker> spawned = spawn_program(words_of(command, true), command.environment, null, {});
   ::close(null);
   if (!spawned.ok()) return spawned.error();
   std::string output;
@@ -137,7 +137,7 @@ Result<std::shared_ptr<Zygote>> Zygote::start(asio::io_context& loop, const Zygo
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
     return failed_call("cannot make a socket pair");
   }
-  const Result<SpawnedWorker> spawned = spawn_program(words_of(command, false), command.environment, fds[1]);
+  const Result<SpawnedWorker> spawned = spawn_program(words_of(command, false), command.environment, fds[1], {});
   ::close(fds[1]);
   if (!spawned.ok()) {
     ::close(fds[0]);
@@ -177,7 +177,7 @@ Status Zygote::fork(const std::vector<ForkedRank>& ranks) {
   std::vector<int> fds{-1};
   for (const ForkedRank& rank : ranks) {
     environments.push_back(rank.environment);
-    fds.insert(fds.end(), {rank.stdout_fd, rank.stderr_fd, rank.beat_fd});
+    fds.insert(fds.end(), {rank.stdout_fd, rank.stderr_fd, rank.beat_fd, rank.link_fd});
   }
   TRY_ASSIGN(fds.front(),
              file_of(dump_line(OrderedJson{{"cwd", folder}, {"argv", program_}, {"ranks", std::move(environments)}})));

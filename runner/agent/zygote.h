@@ -44,8 +44,8 @@ ZygoteCommand zygote_command(const ProgramCommand& command, const PythonCommand&
 // kUnavailable, kNotFound: as spawn_program; the interpreter has ended without saying it.
 Result<Json> describe_zygote(const ZygoteCommand& command);
 
-// The kernel passes at most 253 descriptors with one packet: the request's, and three for each rank.
-inline constexpr size_t kRanksPerRequest = 64;
+// The kernel passes at most 253 descriptors with one packet: the request's, and four for each rank.
+inline constexpr size_t kRanksPerRequest = 63;
 
 // One rank: its environment and the descriptors that it gets; the caller keeps its copies of them.
 struct ForkedRank {
@@ -53,6 +53,7 @@ struct ForkedRank {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int beat_fd = -1;
+  int link_fd = -1;
 };
 
 class Zygote : public std::enable_shared_from_this<Zygote> {

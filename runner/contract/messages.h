@@ -146,6 +146,8 @@ struct Done {};
 // broken.
 inline constexpr const char* kLeftCut = "Cut";
 inline constexpr const char* kLeftRegroup = "Regroup";
+// A rank that has asked to be replaced.
+inline constexpr const char* kLeftReplaced = "Replaced";
 
 // The worker has dropped the group of `generation`, keeps its state and waits for a new assignment.
 struct Left {

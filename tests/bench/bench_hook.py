@@ -4,6 +4,7 @@ import pathlib
 import runpy
 import statistics
 import timeit
+import types
 
 RANK_START = pathlib.Path(__file__).resolve().parents[2] / "runner/agent/python/rank_start.py"
 CALLS = 100_000
@@ -22,7 +23,7 @@ def hook_microseconds():
     page = memoryview(mmap.mmap(-1, 64)).cast("q")
     found = []
     for count in (1, 2):
-        hook, optimizers = step_counter(page, lambda: None), [Optimizer() for _ in range(count)]
+        hook, optimizers = step_counter(types.SimpleNamespace(counts=True), page, lambda: None), [Optimizer() for _ in range(count)]
 
         def call():
             for optimizer in optimizers:

@@ -11,7 +11,15 @@ PAGE_BYTES = 64
 OPTIMIZER = "torch.optim.optimizer"
 
 
-def step_counter(page, on_first_step):
+def offer_link(link_fd, page_fd):
+    """Where the package `lockstep` finds this rank's link to its agent and its beat page, which it takes and writes itself from then
+    on (`counts` is false then). Not in the environment, which is the program's and goes to processes that it starts."""
+    import types
+    sys._lockstep_rank = types.SimpleNamespace(pid=os.getpid(), link_fd=link_fd, page_fd=page_fd, counts=True)
+    return sys._lockstep_rank
+
+
+def step_counter(rank, page, on_first_step):
     """The hook that runs after each step of each optimizer. The agent sees on the beat page how often the optimizer has
     stepped that is stepped most rarely, counted from the step that its state says at its first one here."""
     now = time.monotonic_ns
@@ -26,19 +34,20 @@ def step_counter(page, on_first_step):
     def after_step(optimizer, args, kwargs):
         key = id(optimizer)
         steps[key] = step = steps[key] + 1 if key in steps else first_step(optimizer)
+        if not rank.counts:
+            return
         page[STEP] = step if len(steps) == 1 else min(steps.values())
         page[COMMITTED_NS] = page[CHANGED_NS] = now()
     return after_step
 
 
-def count_steps(page_fd, on_first_step=lambda: None):
-    """From now on if torch is there, else from when the program imports it. Closes the descriptor."""
+def count_steps(rank, on_first_step=lambda: None):
+    """From now on if torch is there, else from when the program imports it. `rank`: see offer_link."""
     import mmap
-    page = memoryview(mmap.mmap(page_fd, PAGE_BYTES)).cast("q")
-    os.close(page_fd)
+    page = memoryview(mmap.mmap(rank.page_fd, PAGE_BYTES)).cast("q")
 
     def install(module):
-        module.register_optimizer_step_post_hook(step_counter(page, on_first_step))
+        module.register_optimizer_step_post_hook(step_counter(rank, page, on_first_step))
 
     if OPTIMIZER in sys.modules:
         return install(sys.modules[OPTIMIZER])

@@ -19,13 +19,15 @@ def start():
             raise
     finally:
         sys.modules.setdefault("sitecustomize", own)
-    page_fd = os.environ.pop("LOCKSTEP_BEAT_FD", "")
+    page_fd, link_fd = os.environ.pop("LOCKSTEP_BEAT_FD", ""), os.environ.pop("LOCKSTEP_AGENT_FD", "")
     if not page_fd.isdigit() or not os.readlink(f"/proc/self/fd/{page_fd}").startswith("/memfd:lockstep-beats"):
         return
     keep_errors()
     print_stacks()
     offer_report(os.path.join(os.path.dirname(folder), "last"))
-    count_steps(int(page_fd))
+    for fd in (page_fd, link_fd):
+        os.set_inheritable(int(fd), False)
+    count_steps(offer_link(int(link_fd), int(page_fd)))
 
 
 try:

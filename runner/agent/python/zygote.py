@@ -8,7 +8,7 @@ forked ahead), `left_out` (modules that must not be imported here, with the reas
 do as JSON and ends.
 
 A request is one packet with descriptors: a memfd that holds the JSON object {"cwd", "argv", "ranks": [environment, ...]}, and for
-each rank its stdout, stderr and beat page. The answer is {"pids": [...]}. Ranks are forked by a process in between that ends
+each rank its stdout, stderr, beat page and link (FDS_PER_RANK). The answer is {"pids": [...]}. Ranks are forked by a process in between that ends
 at once, so that they become children of the agent (PR_SET_CHILD_SUBREAPER), which waits for them.
 """
 import atexit
@@ -28,6 +28,7 @@ PR_SET_NAME = 15
 THIS_FILE = "<string>"  # what a traceback calls the source of -c
 ALONE = ("torch",)  # a program of PyTorch cannot do without: where it cannot be forked, nothing is
 ENVIRONMENT_SECONDS = 60  # so long after its start a program may set what its packages read
+FDS_PER_RANK = 4
 TRIES_MAX = 4  # processes that this one may start in its own place, one for each module that prevents a fork
 # Variables that libraries written in C read when they are loaded; those that Python code reads are seen (EnvironmentReads).
 READ_BY_LIBRARIES = {"OMP_": ("torch", "numpy"), "GOMP_": ("torch",), "KMP_": ("torch",), "MKL_": ("torch", "numpy"),
@@ -242,7 +243,11 @@ def make_spare(sock, spares):
     its.close()
     with open(fds[0], "rb") as file:
         request = json.load(file)
-    return request, request["ranks"][int(data)], fds[1:4], fds[1:]
+    return request, request["ranks"][int(data)], fds[1:], fds[1:]
+
+
+def fds_of_rank(fds, number):
+    return fds[1 + FDS_PER_RANK * number:1 + FDS_PER_RANK * (number + 1)]
 
 
 def serve(sock, memory, spares_wanted):
@@ -270,7 +275,7 @@ def serve(sock, memory, spares_wanted):
             os.lseek(fds[0], 0, os.SEEK_SET)
             again = os.open(f"/proc/self/fd/{fds[0]}", os.O_RDONLY)  # with a position of its own
             try:
-                socket.send_fds(spare.sock, [str(number).encode()], [again, *fds[1 + 3 * number:4 + 3 * number]])
+                socket.send_fds(spare.sock, [str(number).encode()], [again, *fds_of_rank(fds, number)])
                 pids.append(spare.pid)
             except OSError:
                 pass  # it was killed
@@ -292,7 +297,7 @@ def serve(sock, memory, spares_wanted):
                     os.close(writer)
                     for other in [sock, *[spare.sock for spare in spares]]:
                         other.close()
-                    return request, request["ranks"][number], fds[1 + 3 * number:4 + 3 * number], fds
+                    return request, request["ranks"][number], fds_of_rank(fds, number), fds
                 os.write(writer, f"{pid}\n".encode())
             os._exit(0)
         os.close(writer)
@@ -441,7 +446,7 @@ def become(request, environment, fds, all_fds, settings, reads, memory):
     os.dup2(null, 0)
     os.dup2(fds[0], 1)
     os.dup2(fds[1], 2)
-    page_fd = os.dup(fds[2])
+    page_fd, link_fd = os.dup(fds[2]), os.dup(fds[3])
     for fd in {null, *all_fds}:
         if fd > 2:
             os.close(fd)
@@ -473,23 +478,22 @@ def become(request, environment, fds, all_fds, settings, reads, memory):
     def start_again(why):
         print(f"lockstep: this rank starts again from the beginning, not forked: {why}", file=sys.stderr, flush=True)
         again = dict(environment)
-        os.set_inheritable(page_fd_for_exec, True)
-        again["LOCKSTEP_BEAT_FD"] = str(page_fd_for_exec)
+        for name, fd in (("LOCKSTEP_BEAT_FD", page_fd), ("LOCKSTEP_AGENT_FD", link_fd)):
+            os.set_inheritable(fd, True)
+            again[name] = str(fd)
         if settings["start_folder"]:
             before = again.get("PYTHONPATH")
             again["PYTHONPATH"] = settings["start_folder"] + (os.pathsep + before if before else "")
         options = sys.orig_argv[1:sys.orig_argv.index("-c")]
         os.execve(sys.executable, [sys.orig_argv[0], *options, *argv], again)
 
-    page_fd_for_exec = os.dup(page_fd)
     end_watch = watch_environment(reads, memory, start_again)
 
     def on_first_step():
         end_watch()
-        os.close(page_fd_for_exec)
         if os.environ.get("LOCAL_RANK") == "0":
             memory.write(imports=names_to_remember())
-    count_steps(page_fd, on_first_step)
+    count_steps(offer_link(link_fd, page_fd), on_first_step)
     main = types.ModuleType("__main__")
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main

@@ -1,0 +1,145 @@
+"""This rank's link to its node's agent: the messages of docs/worker-protocol.md as Python calls.
+
+Threads: any, but for watch, formed and retire, which belong to the thread that forms groups.
+"""
+from __future__ import annotations
+
+import enum
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ._errors import GroupBroken, LockstepError
+from ._library import Library
+
+PROTOCOL = 1
+KIND = "python"
+SLICE_MS = 100  # of a wait; between slices Python's signal handlers run
+FOREVER_MS = 365 * 24 * 3600 * 1000  # a cut ends every wait
+
+
+class Activity(enum.IntEnum):
+    """What the rank does, as the agent shows it (contract/phase.h)."""
+    LOADING = 0
+    AWAITING = 1
+    FORMING = 2
+    RESTORING = 3
+    TRAINING = 4
+
+
+class Phase(enum.IntEnum):
+    """Where its time goes. A rank in GRAD_SYNC or WAITING waits for a peer, and is not blamed for making no progress."""
+    STARTUP = 0
+    GRAD_SYNC = 4
+    WAITING = 9
+    OTHER = 10
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """This rank's place in the group of one generation."""
+    generation: int
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+
+
+class AgentLink:
+    """One per process, opened once."""
+
+    def __init__(self, link_fd: int, page_fd: int, local_rank: int) -> None:
+        self._library = Library()
+        self._link = self._library.open(link_fd, page_fd, local_rank)
+        if not self._link:
+            raise LockstepError(self._library.last_error())
+        self.local_rank = local_rank
+
+    # ---- messages ----
+
+    def say(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"type": kind, **fields})
+        if self._library.send(self._link, line.encode()) != 0:
+            raise AssertionError(f"{self._library.last_error()}, in {line}")
+
+    def say_hello(self, version: str) -> None:
+        self.say("hello", local_rank=self.local_rank, pid=os.getpid(), terms="{}", protocol=PROTOCOL, kind=KIND, package=version)
+
+    def await_assignment(self) -> Assignment:
+        """Blocks until the agent has placed this rank in a new group."""
+        while (line := self._library.text(self._library.assignment(self._link, SLICE_MS))) is None:
+            pass
+        said = json.loads(line)
+        return Assignment(**{name: said[name] for name in Assignment.__dataclass_fields__})
+
+    def ask_store(self, generation: int, op: str, keys: list[str], values: list[bytes] = (), amount: int = 0,  # type: ignore[assignment]
+                  timeout_ms: int = FOREVER_MS) -> dict[str, Any]:
+        """The reply of the group's store (contract/messages.h, StoreReply), with `values` as bytes. GroupBroken when the group has ended;
+        TimeoutError when the keys did not come within `timeout_ms`."""
+        request = {"type": "store", "id": 0, "generation": generation, "op": op, "keys": keys,
+                   "values": [value.hex() for value in values], "amount": amount, "timeout_ms": timeout_ms}
+        number = self._library.ask(self._link, json.dumps(request).encode())
+        if number == 0:
+            raise GroupBroken(self._library.last_error())
+        while (line := self._library.text(self._library.reply(self._link, number, SLICE_MS))) is None:
+            pass
+        reply = json.loads(line)
+        if reply["status"] == "timeout":
+            raise TimeoutError(f"the store has no {', '.join(keys)} after {timeout_ms} ms")
+        if reply["status"] == "stale":
+            raise GroupBroken(reply["message"])
+        if reply["status"] != "ok":
+            raise LockstepError(f"the store refused {op} of {', '.join(keys)}: {reply['message']}")
+        reply["values"] = [bytes.fromhex(value) for value in reply["values"]]
+        return reply
+
+    # ---- the group's sockets ----
+
+    def watch(self, generation: int) -> None:
+        """From now on a cut of this generation shuts down the sockets that are opened until formed()."""
+        self._library.watch(self._link, generation)
+
+    def formed(self) -> None:
+        self._library.formed(self._link)
+
+    def retire(self) -> None:
+        self._library.retire(self._link)
+
+    def shut(self) -> None:
+        """Ends all collectives of the watched group now, here and in the peers."""
+        self._library.shut(self._link)
+
+    def is_cut(self, generation: int) -> bool:
+        return self._library.cut_generation(self._link) >= generation
+
+    def cut_cause(self) -> str:
+        return self._library.text(self._library.cut_cause(self._link)) or ""
+
+    # ---- the beat page ----
+
+    def beat(self, activity: Activity, phase: Phase = Phase.OTHER) -> None:
+        self._library.beat(self._link, activity, phase)
+
+    def commit(self, step: int) -> None:
+        """Shows that `step` steps are committed."""
+        self._library.commit(self._link, step)
+
+    def now_ns(self) -> int:
+        return self._library.now_ns()
+
+
+def take_link() -> AgentLink | None:
+    """The link that `lockstep launch` has given this process; None under torchrun or plain Python. To be called once."""
+    rank = getattr(sys, "_lockstep_rank", None)
+    if rank is None or not rank.counts:
+        return None
+    if rank.pid != os.getpid():
+        raise LockstepError("this process was forked by a rank, and is none itself: call lockstep.init_process_group in the rank's own "
+                            "process, before it starts others")
+    rank.counts = False  # the package writes the page from now on
+    link = AgentLink(rank.link_fd, rank.page_fd, int(os.environ.get("LOCAL_RANK", "0")))
+    # A child must neither speak for this rank nor keep its link open.
+    os.register_at_fork(after_in_child=lambda: os.close(rank.link_fd))
+    return link

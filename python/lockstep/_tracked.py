@@ -1,0 +1,121 @@
+"""The objects whose state is handed over: as it was at the last commit.
+
+Parameters and the optimizer's tensors do not change between a commit and the next optimizer step, so they are not copied. Everything
+else may have been changed since by the forward of the step that is being made (BatchNorm, spectral norm, a schedule that the program
+steps first), so commit() copies it.
+"""
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from ._errors import LockstepError
+from ._tensors import copy_of
+
+
+class Tracked(Protocol):
+    """One object."""
+
+    def commit(self) -> None:
+        """Keeps what the program may change before the next optimizer step."""
+
+    def state(self) -> Any:
+        """As of the last commit. Its tensors may be the object's own."""
+
+    def load(self, state: Any) -> None:
+        """Makes the object what state() of the same object in another rank has said, bit for bit."""
+
+
+class TrackedModule:
+    """A model: parameters and buffers, also those that state_dict() leaves out."""
+
+    def __init__(self, name: str, module: torch.nn.Module) -> None:
+        self._name = name
+        self._module = module
+        self._buffers: dict[str, torch.Tensor] = {}
+
+    def commit(self) -> None:
+        buffers = dict(self._module.named_buffers())
+        if self._buffers.keys() != buffers.keys():
+            self._buffers = {name: buffer.detach().clone() for name, buffer in buffers.items()}
+        elif buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._buffers.values()), list(buffers.values()))
+
+    def state(self) -> Any:
+        return {"parameters": dict(self._module.named_parameters()), "buffers": self._buffers}
+
+    def load(self, state: Any) -> None:
+        with torch.no_grad():
+            for kind, own in (("parameters", dict(self._module.named_parameters())), ("buffers", dict(self._module.named_buffers()))):
+                if own.keys() != state[kind].keys():
+                    differ = sorted(own.keys() ^ state[kind].keys())
+                    raise LockstepError(f"{self._name} has other {kind} in this rank than in the one that hands its state over: "
+                                        f"{', '.join(differ[:5])}: build the same model in all ranks before lockstep.restore")
+                for name, tensor in own.items():
+                    tensor.copy_(state[kind][name])
+
+
+class TrackedOptimizer:
+    """An optimizer. `has_stepped` is cleared by whoever commits."""
+
+    def __init__(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        self.name = name
+        self._optimizer = optimizer
+        self._groups: list[dict[str, Any]] = []
+        self.has_stepped = False
+        optimizer.register_step_post_hook(lambda *_: self.note_step())
+
+    def note_step(self) -> None:
+        self.has_stepped = True
+
+    def commit(self) -> None:
+        self._groups = [{key: copy_of(value) for key, value in group.items() if key != "params"} for group in self._optimizer.param_groups]
+
+    def state(self) -> Any:
+        state = self._optimizer.state_dict()
+        state["param_groups"] = [{**group, **kept} for group, kept in zip(state["param_groups"], self._groups, strict=True)]
+        return state
+
+    def load(self, state: Any) -> None:
+        self._optimizer.load_state_dict(state)
+        # load_state_dict casts floating-point state to the parameter's dtype, which loses bits where the state has more of them.
+        params = [param for group in self._optimizer.param_groups for param in group["params"]]
+        numbers = [number for group in state["param_groups"] for number in group["params"]]
+        for number, param in zip(numbers, params, strict=True):
+            own = self._optimizer.state.get(param, {})
+            for key, value in state["state"].get(number, {}).items():
+                if isinstance(value, torch.Tensor) and own[key].dtype != value.dtype:
+                    own[key] = value.to(own[key].device)
+
+
+class TrackedOther:
+    """A schedule, a GradScaler, an average of the weights: whatever has state_dict and load_state_dict."""
+
+    def __init__(self, object_: Any) -> None:
+        self._object = object_
+        self._state: Any = None
+
+    def commit(self) -> None:
+        self._state = copy_of(self._object.state_dict())
+
+    def state(self) -> Any:
+        return self._state
+
+    def load(self, state: Any) -> None:
+        self._object.load_state_dict(copy_of(state))
+
+
+def track(name: str, object_: Any) -> Tracked:
+    """LockstepError for what has no state_dict and load_state_dict."""
+    if isinstance(object_, torch.nn.parallel.DistributedDataParallel):
+        object_ = object_.module
+    if isinstance(object_, torch.nn.Module):
+        return TrackedModule(name, object_)
+    if isinstance(object_, torch.optim.Optimizer):
+        return TrackedOptimizer(name, object_)
+    if hasattr(object_, "state_dict") and hasattr(object_, "load_state_dict"):
+        return TrackedOther(object_)
+    raise LockstepError(f"lockstep.restore got {name}={type(object_).__name__}, which has no state_dict and load_state_dict: give it models, "
+                        "optimizers, schedules and what else changes during training and has both")
