@@ -59,8 +59,8 @@ class AgentLink:
 
     # ---- messages ----
 
-    def say(self, kind: str, **fields: Any) -> None:
-        line = json.dumps({"type": kind, **fields})
+    def say(self, message: str, /, **fields: Any) -> None:
+        line = json.dumps({"type": message, **fields})
         if self._library.send(self._link, line.encode()) != 0:
             raise AssertionError(f"{self._library.last_error()}, in {line}")
 

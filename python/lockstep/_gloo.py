@@ -1,0 +1,72 @@
+"""Groups of one generation, made by hand, and the wait for a collective that may never end."""
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._errors import GroupBroken
+
+SLICE = datetime.timedelta(milliseconds=200)
+# A collective whose connection was shut down in the middle of a transfer may never end (1 of 60 tries). It is left alone after this.
+ABANDON_SECONDS = 0.2
+
+
+def make_group(name: str, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> dist.ProcessGroupGloo:
+    """Blocks until all `size` ranks have called it with this name. GroupBroken when the group of the generation ends first."""
+    try:
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, timeout)
+    except (RuntimeError, dist.DistError) as error:
+        raise GroupBroken(f"the group {name} could not be formed: {_first_line(error)}") from None
+
+
+def broadcast(group: dist.ProcessGroupGloo, tensor: torch.Tensor, root: int) -> Any:
+    """The Work of a broadcast from the rank `root` of this group."""
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = root, 0
+    return group.broadcast([tensor], options)
+
+
+class Abandoned:
+    """Works that may still write to their tensors: these and their groups are kept alive until they are done."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Any, Sequence[torch.Tensor], Any]] = []
+
+    def add(self, work: Any, tensors: Sequence[torch.Tensor], group: Any) -> None:
+        self._kept.append((work, tensors, group))
+
+    def free(self) -> None:
+        """Drops those that are done."""
+        self._kept = [kept for kept in self._kept if not kept[0].is_completed()]
+
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for _, tensors, _ in self._kept for tensor in tensors)
+
+
+def wait_for(work: Any, is_cut: Callable[[], bool]) -> None:
+    """Returns when the collective is complete. GroupBroken when it has failed, or its group was cut and it does not end. The thread is
+    woken by the end of the collective; without one it looks at `is_cut` between slices."""
+    give_up_at = float("inf")
+    while not work.is_completed():
+        if is_cut():
+            give_up_at = min(give_up_at, time.monotonic() + ABANDON_SECONDS)
+            if time.monotonic() >= give_up_at:
+                raise GroupBroken("a collective did not end when its group was cut")
+        try:
+            work.wait(SLICE)
+        except RuntimeError as error:
+            if work.is_completed():
+                raise GroupBroken(_first_line(error)) from None
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise GroupBroken(_first_line(error)) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,202 @@
+"""The reduction of a model's gradients, inside backward(), with a retry when a rank is lost meanwhile.
+
+p.grad keeps this rank's own gradient until the sums of all ranks are complete: then it becomes their mean. So nothing is lost when the
+group breaks, and the program sees nothing of it but a backward() that takes longer.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._buckets import Bucket, layout
+from ._errors import GroupBroken, LockstepError
+from ._gloo import broadcast
+from ._session import Session
+
+NO_TASK = -1
+
+
+class Reducer:
+    """Of one wrapped model. `names` and `params`: those that require a gradient, in order of registration; `buffers`: those of which all
+    ranks get rank 0's at the end of each reduction."""
+
+    def __init__(self, exchange: Session, number: int, names: Sequence[str], params: Sequence[torch.nn.Parameter],
+                 buffers: Sequence[torch.Tensor], cap_bytes: int) -> None:
+        self._exchange = exchange
+        self._names = names
+        self._params = params
+        self._buffers = buffers
+        self._buckets = layout(params, cap_bytes)
+        self._number = number
+        self._label = f"the gradients of model {number}"
+        self._bucket_of = {index: number for number, bucket in enumerate(self._buckets) for index in bucket.params}
+        self._is_reduced = False  # set by each forward: whether backwards are reduced from now on
+        self._reset()
+        self._hooks = [param.register_post_accumulate_grad_hook(self._hook_of(index)) for index, param in enumerate(params)]
+
+    def _hook_of(self, index: int) -> Any:
+        return lambda param: self._on_gradient(index)
+
+    def _reset(self) -> None:
+        self._task = NO_TASK
+        self._left = [len(bucket.params) for bucket in self._buckets]
+        self._is_used = [False] * len(self._params)
+        self._works: list[tuple[Any, torch.Tensor]] = []
+        self._flats: list[torch.Tensor] | None = None  # of the reduction that has begun: one for each bucket, then the buffers'
+
+    # ---- in forward ----
+
+    def begin_forward(self, is_reduced: bool) -> None:
+        """As in torch, it is decided here, and not at the backward, whether that is reduced."""
+        if self._task != NO_TASK and torch._C._current_graph_task_id() == NO_TASK:
+            # The last backward has ended with an error, which the program has caught. What it has begun with the others is void.
+            self._abandon()
+            self._reset()
+            self._exchange.rejoin("a backward has failed in this rank")
+        self._is_reduced = is_reduced
+
+    # ---- in backward ----
+
+    def _on_gradient(self, index: int) -> None:
+        if not self._is_reduced:
+            return
+        task = torch._C._current_graph_task_id()
+        if self._task == NO_TASK:
+            self._task = task
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            self._begin()
+        elif task != self._task:
+            raise LockstepError(f"the gradient of {self._names[index]} came from a backward inside another one (torch.utils.checkpoint with "
+                                "use_reentrant=True): use use_reentrant=False")
+        if self._is_used[index]:
+            raise LockstepError(f"the gradient of {self._names[index]} came twice in one backward: a parameter must be used through one node "
+                                "of the graph")
+        self._is_used[index] = True
+        self._left[self._bucket_of[index]] -= 1
+        if self._flats is not None:
+            self._launch_full()
+
+    def _begin(self) -> None:
+        """Reductions overlap with backward, but for those that must wait for another group or are not made at all."""
+        if not self._exchange.has_replay() and not self._exchange.is_cut():
+            self._flats = self._memory(self._exchange.memory_of_old_result(self._label))
+
+    def _memory(self, old: list[torch.Tensor] | None) -> list[torch.Tensor]:
+        if old is not None:
+            return old
+        # The last bucket also tells which parameters were used.
+        sizes = [bucket.numel for bucket in self._buckets]
+        if sizes:
+            sizes[-1] += len(self._params)
+        flats = [torch.empty(size, dtype=bucket.dtype, device=bucket.device) for size, bucket in zip(sizes, self._buckets)]
+        return [*flats, torch.empty(sum(buffer.nbytes for buffer in self._buffers), dtype=torch.uint8)]
+
+    def _launch_full(self) -> None:
+        """Buckets begin in their order, so that all ranks begin the same ones."""
+        try:
+            while len(self._works) < len(self._buckets) - 1 and self._left[len(self._works)] == 0:
+                self._launch_next()
+        except RuntimeError:  # the group has ended: what is left waits for the end of backward
+            self._abandon()
+            self._exchange.note_broken()
+
+    def _launch_next(self) -> None:
+        assert self._flats is not None
+        number = len(self._works)
+        flat = self._flats[number]
+        group = self._exchange.gradient_group(self._number)
+        if number < len(self._buckets):
+            self._fill(self._buckets[number], flat, is_last=number == len(self._buckets) - 1)
+            work = group.allreduce([flat])
+        else:
+            if self._exchange.rank == 0:
+                self._pack_buffers(flat)
+            work = broadcast(group, flat, 0)
+        self._works.append((work, flat))
+
+    def _views(self, bucket: Bucket, flat: torch.Tensor) -> list[torch.Tensor]:
+        params = [self._params[index] for index in bucket.params]
+        parts = flat[:bucket.numel].split([param.numel() for param in params])
+        return [part.view(param.shape) for part, param in zip(parts, params)]
+
+    @torch.no_grad()
+    def _fill(self, bucket: Bucket, flat: torch.Tensor, is_last: bool) -> None:
+        gradients = [self._params[index].grad for index in bucket.params]
+        views = self._views(bucket, flat)
+        if any(gradient is None for gradient in gradients):
+            gradients = [torch.zeros_like(view) if gradient is None else gradient for view, gradient in zip(views, gradients)]
+        torch._foreach_copy_(views, gradients)
+        flat[:bucket.numel].div_(self._exchange.world)  # before the sum, as torch does
+        if is_last:
+            flat[bucket.numel:].copy_(torch.tensor(self._is_used, dtype=flat.dtype))
+
+    # ---- at the end of backward ----
+
+    def _finish(self) -> None:
+        try:
+            self._exchange.with_group(self._reduce)
+        finally:
+            self._reset()
+
+    def _reduce(self) -> None:
+        if self._exchange.has_replay():
+            return self._take(self._exchange.replay(self._label))
+        try:
+            if self._flats is None:
+                self._flats = self._memory(self._exchange.memory_of_old_result(self._label))
+            wanted = len(self._buckets) + (1 if self._buffers else 0)
+            while len(self._works) < wanted:
+                self._launch_next()
+            for work, _ in self._works:
+                self._exchange.wait(work)
+        except (GroupBroken, RuntimeError) as error:
+            self._abandon()
+            raise error if isinstance(error, GroupBroken) else GroupBroken(str(error)) from None
+        flats, self._flats = self._flats, None
+        self._exchange.done(self._label, flats)
+        self._take(flats)
+
+    def _abandon(self) -> None:
+        """What was begun may still write to its memory, so the next try has other memory."""
+        for work, flat in self._works:
+            if not work.is_completed():
+                self._exchange.abandoned.add(work, [flat], self._exchange.gradient_group(self._number))
+        self._works, self._flats = [], None
+
+    @torch.no_grad()
+    def _take(self, flats: list[torch.Tensor]) -> None:
+        """The means become the gradients. A parameter that no rank has used keeps what it has."""
+        if not self._buckets:
+            return
+        used = flats[len(self._buckets) - 1][self._buckets[-1].numel:].ne(0).tolist()
+        for bucket, flat in zip(self._buckets, flats):
+            views = self._views(bucket, flat)
+            targets, sources = [], []
+            for index, view in zip(bucket.params, views):
+                param = self._params[index]
+                if not used[index]:
+                    continue
+                if param.grad is None:
+                    param.grad = torch.empty_like(param)
+                targets.append(param.grad)
+                sources.append(view)
+            if targets:
+                torch._foreach_copy_(targets, sources)
+        if self._buffers:
+            self._unpack_buffers(flats[-1])
+
+    def _pack_buffers(self, flat: torch.Tensor) -> None:
+        at = 0
+        for buffer in self._buffers:
+            flat[at:at + buffer.nbytes] = buffer.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            at += buffer.nbytes
+
+    def _unpack_buffers(self, flat: torch.Tensor) -> None:
+        at = 0
+        for buffer in self._buffers:
+            # clone: a view of another dtype needs memory that is aligned for it
+            buffer.copy_(flat[at:at + buffer.nbytes].clone().view(buffer.dtype).view(buffer.shape))
+            at += buffer.nbytes

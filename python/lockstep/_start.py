@@ -1,0 +1,36 @@
+"""Where a program begins: whether it has an agent, and its session."""
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import torch.distributed as dist
+
+from ._errors import LockstepError
+from ._link import take_link
+from ._session import Session
+from ._version import __version__
+
+_session: Session | None = None
+
+
+def exchange() -> Session:
+    """LockstepError before init_process_group."""
+    if _session is None:
+        raise LockstepError("lockstep.init_process_group has not been called yet: call it first")
+    return _session
+
+
+def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: datetime.timedelta | None = None,
+                       world_size: int = -1, rank: int = -1, store: Any = None, group_name: str = "", pg_options: Any = None,
+                       device_id: Any = None) -> None:
+    """For torch.distributed.init_process_group, with its arguments. Under `lockstep launch` rank, size and store are the agent's."""
+    global _session
+    if _session is not None:
+        raise LockstepError("lockstep.init_process_group is called twice: call it once")
+    link = take_link()
+    if link is None:
+        raise LockstepError("only `lockstep launch` starts such a program, so far")
+    if backend not in (None, "gloo", "cpu:gloo"):
+        raise LockstepError(f"backend={backend!r}: only gloo recovers, so far: leave backend out")
+    _session = Session(link, __version__, timeout or dist.default_pg_timeout)
