@@ -1,0 +1,225 @@
+"""Training programs that use the package `lockstep`, one for each --case, and can end themselves at a given moment.
+
+Writes to the folder: losses-RANK.txt, "step loss" for each step of this process (hexadecimal: every bit), and end-RANK.txt, a hash of all
+that was given to lockstep.restore, at the end. --kill RANK:STEP:WHERE: this rank sends itself SIGKILL, once, at this moment of that step:
+"forward" (its beginning), "backward", "last gradient", "reduced", "optimizer" (after it).
+"""
+import argparse
+import hashlib
+import os
+import pathlib
+import signal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import lockstep
+
+STEPS = 12
+
+
+class Case:
+    """`models`, `optimizers` and `others` by name; step() is one iteration of the loop, and returns the loss that is written."""
+    seed = 1  # of run.steps
+    first_gradient = last_gradient = None  # parameters at which a kill in backward happens
+
+    def objects(self):
+        return {**self.models, **self.optimizers, **self.others}
+
+
+class Transformer(Case):
+    """Dropout, accumulation with no_sync, clipping, a schedule, several buckets."""
+
+    class Net(nn.Module):
+        def __init__(self, width=32, length=16, letters=64):
+            super().__init__()
+            self.letter, self.place = nn.Embedding(letters, width), nn.Embedding(length, width)
+            layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.1, batch_first=True, norm_first=True)
+            self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.head = nn.Linear(width, letters)
+
+        def forward(self, x):
+            mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+            hidden = self.letter(x) + self.place(torch.arange(x.shape[1]))
+            return self.head(self.body(hidden, mask=mask, is_causal=True))
+
+    def __init__(self):
+        self.net = self.Net()
+        self.first_gradient, self.last_gradient = self.net.head.weight, self.net.letter.weight
+        self.model = lockstep.DistributedDataParallel(self.net, bucket_cap_mb=0.02)
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1, (step + 1) / 10))
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {"schedule": self.schedule}
+
+    def loss(self, x):
+        return F.cross_entropy(self.model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+    def step(self, step, run, at):
+        x = torch.randint(0, 64, (4 * run.world, 17), generator=torch.Generator().manual_seed(1000 + step))[run.rank::run.world]
+        self.optimizer.zero_grad()
+        with self.model.no_sync():
+            self.loss(x[:1]).backward()
+        loss = self.loss(x[1:])
+        loss.backward()
+        at("reduced")
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        return loss
+
+
+class Pictures(Case):
+    """BatchNorm, and a part that only one rank uses, and one that none does, and an average of the weights."""
+    broadcast_buffers = True
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+            self.sometimes, self.never, self.last = nn.Linear(8 * 36, 16), nn.Linear(4, 4), nn.Linear(8 * 36, 16)
+
+        def forward(self, x, uses_sometimes):
+            hidden = self.first(x)
+            return self.last(hidden) + (self.sometimes(hidden) if uses_sometimes else 0)
+
+    def __init__(self):
+        self.net = self.Net()
+        self.first_gradient, self.last_gradient = self.net.last.weight, self.net.first[0].weight
+        self.model = lockstep.DistributedDataParallel(self.net, broadcast_buffers=self.broadcast_buffers, bucket_cap_mb=0.01)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+        self.average = torch.optim.swa_utils.AveragedModel(self.net, avg_fn=lambda old, new, _: 0.9 * old + 0.1 * new, use_buffers=True)
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {"average": self.average}
+
+    def step(self, step, run, at):
+        draw = torch.Generator().manual_seed(1000 * step + run.rank)
+        x, y = torch.randn(4, 1, 8, 8, generator=draw), torch.randint(0, 16, (4,), generator=draw)
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(x, uses_sometimes=(run.rank + step) % 3 == 0 and step % 4 != 3), y)
+        loss.backward()
+        assert self.net.never.weight.grad is None, "torch leaves the gradient of what nobody uses as it was"
+        at("reduced")
+        self.optimizer.step()
+        self.average.update_parameters(self.net)
+        return loss
+
+
+class Several(Case):
+    """Several reductions in a step: accumulation without no_sync, two losses of one forward, two wrapped models in one backward; and
+    ranks that begin with other weights."""
+
+    def __init__(self):
+        torch.manual_seed(int(os.environ["RANK"]))
+        self.one, self.two = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 4))
+        self.first_gradient, self.last_gradient = self.two[2].weight, self.one.weight
+        self.wrapped_one = lockstep.DistributedDataParallel(self.one)
+        self.wrapped_two = lockstep.DistributedDataParallel(self.two)
+        self.optimizer = torch.optim.Adam([*self.one.parameters(), *self.two.parameters()], lr=0.01)
+        self.models, self.optimizers = {"one": self.wrapped_one, "two": self.wrapped_two}, {"optimizer": self.optimizer}
+        self.others = {}
+
+    def step(self, step, run, at):
+        x = torch.randn(6, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+        self.optimizer.zero_grad()
+        self.wrapped_two(self.wrapped_one(x[:2])).square().mean().backward()  # both models
+        hidden = self.wrapped_one(x[2:])
+        hidden.square().mean().backward(retain_graph=True)                    # one of them, twice
+        at("reduced")
+        loss = self.wrapped_two(hidden).abs().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+class AcrossIterations(Case):
+    """The optimizer steps in every third iteration only, and a GradScaler leaves out some of its steps."""
+
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        self.first_gradient, self.last_gradient = self.net[2].weight, self.net[0].weight
+        self.model = lockstep.DistributedDataParallel(self.net)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
+        self.optimizer.zero_grad()
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {"scaler": self.scaler}
+
+    def step(self, step, run, at):
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+        loss = self.model(x).square().mean()
+        self.scaler.scale(loss * (float("inf") if step == 5 and run.rank == 1 else 1.0)).backward()
+        at("reduced")
+        if step % 3 == 2:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.optimizer.zero_grad()
+        return loss
+
+
+class Killer:
+    """Ends this process once at each moment that was asked for."""
+
+    def __init__(self, folder, wanted):
+        self.folder, self.wanted = folder, wanted
+
+    def at(self, *now):
+        for number, moment in enumerate(self.wanted):
+            if now != moment:
+                continue
+            try:
+                (self.folder / f"killed-{number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def moment(text):
+    rank, step, where = text.split(":")
+    return int(rank), int(step), where
+
+
+def hash_of(value, into):
+    """Of nested state, each bit of it."""
+    if isinstance(value, torch.Tensor):
+        into.update(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            into.update(str(key).encode())
+            hash_of(item, into)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            hash_of(item, into)
+    else:
+        into.update(repr(value).encode())
+
+
+def main():
+    cases = {kind.__name__: kind for kind in Case.__subclasses__()}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("--case", choices=cases, default="Transformer")
+    parser.add_argument("--kill", action="append", default=[], type=moment)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+
+    lockstep.init_process_group()
+    torch.manual_seed(0)
+    case = cases[args.case]()
+    killer = Killer(args.folder, args.kill)
+    killer.at(int(os.environ["RANK"]), -1, "restore")
+    run = lockstep.restore(**case.objects())
+    step = 0
+    case.first_gradient.register_hook(lambda _: killer.at(run.rank, step, "backward"))
+    case.last_gradient.register_post_accumulate_grad_hook(lambda _: killer.at(run.rank, step, "last gradient"))
+    with open(args.folder / f"losses-{run.rank}.txt", "a", buffering=1) as losses:
+        for step in run.steps(STEPS, seed=case.seed):
+            killer.at(run.rank, step, "forward")
+            loss = case.step(step, run, lambda where: killer.at(run.rank, step, where))
+            killer.at(run.rank, step, "optimizer")
+            losses.write(f"{step} {loss.item().hex()}\n")
+    into = hashlib.sha256()
+    for name, object_ in case.objects().items():
+        hash_of(object_.state_dict(), into)
+    (args.folder / f"end-{run.rank}.txt").write_text(into.hexdigest())
+
+
+main()
