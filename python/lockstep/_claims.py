@@ -22,6 +22,7 @@ class Claim:
     at_commit: int = 0          # collectives that were complete at that commit
     complete: int = 0           # collectives that are complete now
     kept_from: int = 0          # it keeps the results of the collectives kept_from … complete - 1
+    is_whole: bool = True       # it can hand the state of its commit over: no optimizer has changed it, or a copy was made
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,26 @@ class Plan:
     results_from: dict[int, int] | None = None  # by rank that lacks some: the first collective whose result it lacks
     complete: int = 0                      # collectives that are complete for everybody once the results are there
     behind: tuple[int, ...] = ()           # ranks that lack results which nobody keeps: they must be replaced
+    is_lost: bool = False                  # there is a state, and ranks that need it, and nobody can hand it over: all must start again
 
 
 def plan_of(claims: Sequence[Claim]) -> Plan:
-    """`claims` by rank. The source is the rank with the highest commit, the lowest such rank; the keeper is the source if it has completed
+    """`claims` by rank. The source is the rank with the highest commit, the lowest one that can hand it over; the keeper is the source if it has completed
     as many collectives as anybody, else the lowest rank that has."""
     holders = [rank for rank, claim in enumerate(claims) if claim.has_state]
     if not holders:
         return Plan()
     complete = max(claims[rank].complete for rank in holders)
-    source = max(holders, key=lambda rank: (claims[rank].position, -rank))
+    receivers = tuple(rank for rank, claim in enumerate(claims) if not claim.has_state)
+    position = max(claims[rank].position for rank in holders)
+    newest = [rank for rank in holders if claims[rank].position == position]
+    source = min(newest, key=lambda rank: (not claims[rank].is_whole, rank))
+    if receivers and not claims[source].is_whole:
+        return Plan(source=source, receivers=receivers, complete=complete, is_lost=True)
     keepers = [rank for rank in holders if claims[rank].complete == complete]
     # The one that keeps most comes first, so that as few ranks as possible are behind.
     keeper = min(keepers, key=lambda rank: (claims[rank].kept_from, rank != source, rank))
     behind = tuple(rank for rank in holders if claims[rank].complete < complete and claims[rank].complete < claims[keeper].kept_from)
-    receivers = tuple(rank for rank, claim in enumerate(claims) if not claim.has_state)
     lacking = {rank: claims[rank].complete for rank in holders if claims[rank].complete < complete and rank not in behind}
     lacking |= {rank: claims[source].at_commit for rank in receivers if claims[source].at_commit < complete}
     return Plan(source=source, receivers=receivers, keeper=keeper if lacking else None, results_from=lacking, complete=complete,

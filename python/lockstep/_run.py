@@ -11,7 +11,6 @@ import torch
 from ._errors import LockstepError
 from ._session import Session
 from ._start import exchange
-from ._tracked import TrackedOptimizer, track
 
 
 class Run:
@@ -19,9 +18,7 @@ class Run:
 
     def __init__(self, session: Session, objects: dict[str, Any]) -> None:
         self._session = session
-        tracked = {name: track(name, object_) for name, object_ in objects.items()}
-        self._optimizers = [one for one in tracked.values() if isinstance(one, TrackedOptimizer)]
-        session.begin(tracked)
+        session.begin(objects)
 
     @property
     def rank(self) -> int:
@@ -43,15 +40,9 @@ class Run:
                 seed_all(seed, iteration, self.rank)
             yield iteration
             iteration += 1
-            self._end_iteration(iteration)
+            if self._session.is_decided():
+                self._session.commit(iteration)
         self._session.await_end()
-
-    def _end_iteration(self, iteration: int) -> None:
-        if not self._optimizers or not all(optimizer.has_stepped for optimizer in self._optimizers):
-            return
-        for optimizer in self._optimizers:
-            optimizer.has_stepped = False
-        self._session.commit(iteration)
 
 
 def seed_all(seed: int, step: int, rank: int) -> None:

@@ -23,7 +23,7 @@ from ._gloo import Abandoned, broadcast, make_group, wait_for
 from ._link import Activity, AgentLink, Phase
 from ._store import LinkStore
 from ._tensors import (PieceReader, description_of, empty_as, from_bytes, pieces_of, put_together, take_apart, to_bytes)
-from ._tracked import Tracked
+from ._tracked import Tracked, TrackedOptimizer, Undo, track
 
 
 @dataclasses.dataclass
@@ -40,6 +40,8 @@ class Session:
         self._link = link
         self._timeout = timeout
         self._tracked: dict[str, Tracked] = {}
+        self._optimizers: list[TrackedOptimizer] = []
+        self._undo = Undo()
         self._layouts: list[list[str]] = []  # of each wrapped model: _buckets.describe
         self._groups: list[dist.ProcessGroupGloo] = []  # for the gradients of each wrapped model
         self._is_broken = False  # the group has ended, and this rank has not left it yet
@@ -93,7 +95,8 @@ class Session:
         self._is_broken = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
         self.store = LinkStore(self._link, self.generation, self._timeout)
-        claim = Claim(self.has_state, self.position, self._at_commit, self._complete, min(self._kept, default=self._complete))
+        claim = Claim(self.has_state, self.position, self._at_commit, self._complete, min(self._kept, default=self._complete),
+                      all(one.is_whole() for one in self._optimizers))
         claims = [Claim(**said) for said in self._exchange("claim", dataclasses.asdict(claim))]
         self._plan = plan_of(claims)
 
@@ -109,6 +112,9 @@ class Session:
         plan = self._plan
         if plan.source is None and not self.is_first_start:
             self.ask_for_replacement("all ranks that held the state are gone")
+        if plan.is_lost:
+            self.ask_for_replacement("a rank was lost after an optimizer step, where no collective had been before, so nobody can hand the "
+                                     "state before that step over")
         if self.rank in plan.behind:
             self.ask_for_replacement("the others are a step ahead, and nobody has kept what it lacks")
         if plan.behind:
@@ -191,10 +197,14 @@ class Session:
         except GroupBroken as error:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
 
-    def begin(self, tracked: dict[str, Tracked]) -> None:
+    def begin(self, objects: dict[str, Any]) -> None:
         """From now on this rank has a state: its own at the first start of all ranks, else that of a rank that has one."""
-        self._tracked = tracked
-        for name, one in tracked.items():
+        self._tracked = {name: track(name, object_, self._undo) for name, object_ in objects.items()}
+        self._optimizers = [one for one in self._tracked.values() if isinstance(one, TrackedOptimizer)]
+        for object_ in objects.values():
+            if isinstance(object_, torch.amp.GradScaler):
+                self._watch_scaler(object_)
+        for name, one in self._tracked.items():
             one.commit()
             to_bytes(take_apart(one.state(), []), name)
         try:
@@ -207,6 +217,18 @@ class Session:
         self.has_state = True
         self._link.beat(Activity.TRAINING)
         self._link.commit(self.position)
+
+    def _watch_scaler(self, scaler: torch.amp.GradScaler) -> None:
+        """A step that it leaves out, because a gradient is not finite, is a decision, too."""
+        step = scaler.step
+
+        def step_and_note(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = step(optimizer, *args, **kwargs)
+            for one in self._optimizers:
+                if one.owns(optimizer):
+                    one.decide()
+            return result
+        scaler.step = step_and_note  # type: ignore[method-assign]
 
     # ---- state ----
 
@@ -319,6 +341,8 @@ class Session:
     def with_group(self, attempt: Callable[[], None]) -> None:
         """Calls `attempt` until it has not raised GroupBroken, in a new group each time."""
         self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
+        for one in self._optimizers:
+            one.note_collective()
         while True:
             try:
                 if self.is_cut():
@@ -333,8 +357,13 @@ class Session:
 
     # ---- commits ----
 
+    def is_decided(self) -> bool:
+        """Every optimizer has stepped since the last commit, or a GradScaler has left its step out."""
+        return bool(self._optimizers) and all(one.has_decided for one in self._optimizers)
+
     def commit(self, position: int) -> None:
         """The iteration is over: what new ranks get from now on is this."""
+        self._undo.clear()
         for one in self._tracked.values():
             one.commit()
         self.position = position

@@ -1,11 +1,16 @@
 """The objects whose state is handed over: as it was at the last commit.
 
-Parameters and the optimizer's tensors do not change between a commit and the next optimizer step, so they are not copied. Everything
+Parameters and the optimizer's tensors do not change between a commit and the next optimizer step, so they are not copied then. Everything
 else may have been changed since by the forward of the step that is being made (BatchNorm, spectral norm, a schedule that the program
 steps first), so commit() copies it.
+
+A program whose collectives all come before its optimizer steps needs no more: a rank that waits in one has not stepped. Where one comes
+after a step (a GAN, a metric that is reduced, LBFGS), what that step changes is copied just before it (Undo). Whether a program is of
+this kind shows its first iteration, in which everything is copied.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -27,11 +32,30 @@ class Tracked(Protocol):
         """Makes the object what state() of the same object in another rank has said, bit for bit."""
 
 
+class Undo:
+    """Parameters as they were at the last commit, where an optimizer has changed them since."""
+
+    def __init__(self) -> None:
+        self._copies: dict[torch.Tensor, torch.Tensor] = {}
+
+    def keep(self, params: Sequence[torch.Tensor]) -> None:
+        for param in params:
+            if param not in self._copies:
+                self._copies[param] = param.detach().clone()
+
+    def at_commit(self, param: torch.Tensor) -> torch.Tensor:
+        return self._copies.get(param, param)
+
+    def clear(self) -> None:
+        self._copies.clear()
+
+
 class TrackedModule:
     """A model: parameters and buffers, also those that state_dict() leaves out."""
 
-    def __init__(self, name: str, module: torch.nn.Module) -> None:
+    def __init__(self, name: str, module: torch.nn.Module, undo: Undo) -> None:
         self._name = name
+        self._undo = undo
         self._module = module
         self._buffers: dict[str, torch.Tensor] = {}
 
@@ -44,7 +68,8 @@ class TrackedModule:
                 torch._foreach_copy_(list(self._buffers.values()), list(buffers.values()))
 
     def state(self) -> Any:
-        return {"parameters": dict(self._module.named_parameters()), "buffers": self._buffers}
+        return {"parameters": {name: self._undo.at_commit(param) for name, param in self._module.named_parameters()},
+                "buffers": self._buffers}
 
     def load(self, state: Any) -> None:
         with torch.no_grad():
@@ -58,23 +83,51 @@ class TrackedModule:
 
 
 class TrackedOptimizer:
-    """An optimizer. `has_stepped` is cleared by whoever commits."""
+    """An optimizer. `has_decided`: since the last commit it has stepped, or a GradScaler has left its step out."""
 
-    def __init__(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        self.name = name
+    def __init__(self, optimizer: torch.optim.Optimizer, undo: Undo) -> None:
         self._optimizer = optimizer
+        self._undo = undo
         self._groups: list[dict[str, Any]] = []
-        self.has_stepped = False
-        optimizer.register_step_post_hook(lambda *_: self.note_step())
+        self._state_before: Any = None  # that of the last commit, where a step has changed it since
+        self._is_changed = False
+        self._needs_undo = False        # a collective has come after a step
+        self.saves_undo = True
+        self.has_decided = False
+        optimizer.register_step_pre_hook(lambda *_: self._before_step())
+        optimizer.register_step_post_hook(lambda *_: self.decide())
 
-    def note_step(self) -> None:
-        self.has_stepped = True
+    def owns(self, optimizer: Any) -> bool:
+        return self._optimizer is optimizer
+
+    def decide(self) -> None:
+        self.has_decided = True
+
+    def _before_step(self) -> None:
+        if self.saves_undo and not self._is_changed:
+            self._undo.keep([param for group in self._optimizer.param_groups for param in group["params"]])
+            self._state_before = copy_of(self._optimizer.state_dict()["state"])
+        self._is_changed = True
+
+    def note_collective(self) -> None:
+        """A collective of this rank has begun."""
+        self._needs_undo = self._needs_undo or self._is_changed
+
+    def is_whole(self) -> bool:
+        """state() is that of the last commit."""
+        return not self._is_changed or self._state_before is not None
 
     def commit(self) -> None:
+        if self._is_changed:
+            self.saves_undo = self._needs_undo
+        self._is_changed = self.has_decided = False
+        self._state_before = None
         self._groups = [{key: copy_of(value) for key, value in group.items() if key != "params"} for group in self._optimizer.param_groups]
 
     def state(self) -> Any:
         state = self._optimizer.state_dict()
+        if self._state_before is not None:
+            state["state"] = self._state_before
         state["param_groups"] = [{**group, **kept} for group, kept in zip(state["param_groups"], self._groups, strict=True)]
         return state
 
@@ -107,14 +160,14 @@ class TrackedOther:
         self._object.load_state_dict(copy_of(state))
 
 
-def track(name: str, object_: Any) -> Tracked:
+def track(name: str, object_: Any, undo: Undo) -> Tracked:
     """LockstepError for what has no state_dict and load_state_dict."""
     if isinstance(object_, torch.nn.parallel.DistributedDataParallel):
         object_ = object_.module
     if isinstance(object_, torch.nn.Module):
-        return TrackedModule(name, object_)
+        return TrackedModule(name, object_, undo)
     if isinstance(object_, torch.optim.Optimizer):
-        return TrackedOptimizer(name, object_)
+        return TrackedOptimizer(object_, undo)
     if hasattr(object_, "state_dict") and hasattr(object_, "load_state_dict"):
         return TrackedOther(object_)
     raise LockstepError(f"lockstep.restore got {name}={type(object_).__name__}, which has no state_dict and load_state_dict: give it models, "

@@ -155,6 +155,32 @@ class AcrossIterations(Case):
         return loss
 
 
+class Gan(Case):
+    """Two optimizers, each after a backward of its own: the second reduction comes after the first optimizer has stepped."""
+
+    def __init__(self):
+        self.generator, self.critic = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.first_gradient, self.last_gradient = self.critic[2].weight, self.generator.weight
+        self.wrapped = [lockstep.DistributedDataParallel(self.generator), lockstep.DistributedDataParallel(self.critic)]
+        self.steps = [torch.optim.Adam(self.generator.parameters(), lr=0.01), torch.optim.Adam(self.critic.parameters(), lr=0.02)]
+        self.models = {"generator": self.wrapped[0], "critic": self.wrapped[1]}
+        self.optimizers, self.others = {"generator_step": self.steps[0], "critic_step": self.steps[1]}, {}
+
+    def step(self, step, run, at):
+        draw = torch.Generator().manual_seed(1000 * step + run.rank)
+        noise, real = torch.randn(4, 4, generator=draw), torch.randn(4, 8, generator=draw)
+        generator, critic = self.wrapped
+        self.steps[1].zero_grad()
+        loss = critic(generator(noise).detach()).mean() - critic(real).mean() + critic(real).square().mean()
+        loss.backward()
+        self.steps[1].step()
+        at("reduced")
+        self.steps[0].zero_grad()
+        (-critic(generator(noise)).mean()).backward()
+        self.steps[0].step()
+        return loss
+
+
 class Killer:
     """Ends this process once at each moment that was asked for."""
 
