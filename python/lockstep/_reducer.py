@@ -14,6 +14,7 @@ import torch.distributed as dist
 from ._buckets import Bucket, layout
 from ._errors import GroupBroken, LockstepError
 from ._gloo import broadcast
+from ._plain import Plain
 from ._session import Session
 
 NO_TASK = -1
@@ -23,7 +24,7 @@ class Reducer:
     """Of one wrapped model. `names` and `params`: those that require a gradient, in order of registration; `buffers`: those of which all
     ranks get rank 0's at the end of each reduction."""
 
-    def __init__(self, exchange: Session, number: int, names: Sequence[str], params: Sequence[torch.nn.Parameter],
+    def __init__(self, exchange: Session | Plain, number: int, names: Sequence[str], params: Sequence[torch.nn.Parameter],
                  buffers: Sequence[torch.Tensor], cap_bytes: int) -> None:
         self._exchange = exchange
         self._names = names

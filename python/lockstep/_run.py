@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ._errors import LockstepError
+from ._plain import Plain
 from ._session import Session
 from ._start import exchange
 
@@ -16,7 +17,7 @@ from ._start import exchange
 class Run:
     """A training run, as this rank sees it."""
 
-    def __init__(self, session: Session, objects: dict[str, Any]) -> None:
+    def __init__(self, session: Session | Plain, objects: dict[str, Any]) -> None:
         self._session = session
         session.begin(objects)
 

@@ -33,6 +33,46 @@ class Result:
     tensors: list[torch.Tensor]
 
 
+class StartLog:
+    """Results of the program's own collectives before lockstep.restore."""
+    BYTES_MAX = 1 << 20
+
+    def __init__(self) -> None:
+        self._results: list[tuple[str, list[torch.Tensor]]] = []
+        self._nbytes = 0
+
+    def add(self, label: str, tensors: list[torch.Tensor]) -> None:
+        self._nbytes += sum(tensor.nbytes for tensor in tensors)
+        self._results.append((label, tensors if self._nbytes <= self.BYTES_MAX else []))
+
+    def result(self, number: int, label: str) -> list[torch.Tensor]:
+        """LockstepError when there is no such collective, or its result was too large to be kept."""
+        said = self._results[number][0] if number < len(self._results) else "none"
+        if said != label:
+            raise LockstepError(f"collective {number} of the program's start is {label} in this rank, which was started again, and was {said} "
+                                "in the others: make the same ones in all ranks before lockstep.restore")
+        tensors = self._results[number][1]
+        if not tensors and not label.endswith("()"):
+            raise LockstepError(f"{label} before lockstep.restore: a rank that is started again gets the results of such collectives from the "
+                                f"others, who keep {self.BYTES_MAX} bytes of them: make it after lockstep.restore")
+        return tensors
+
+    def to_bytes(self) -> bytes:
+        return to_bytes(self._results, "the program's start")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> StartLog:
+        log = cls()
+        log._results = from_bytes(data)
+        return log
+
+
+def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+
+
 class Session:
     """`version`: the package's. `timeout`: of each collective."""
 
@@ -53,12 +93,15 @@ class Session:
         self._kept: dict[int, Result] = {}
         self._replays: dict[int, Result] = {}
         self._resumed: dict[str, Any] | None = None  # to be said at the next commit
+        self._default_group: Any = None  # for the program's own collectives
+        self._start_log = StartLog()
+        self._start_made = 0
         link.say_hello(version)
         try:
             self._enter()
             if self._plan.source is None:
                 self._link.watch(self.generation)
-                self._start_group = make_group("start", self.store, self.rank, self.world, timeout)
+                self._default_group = make_group("start", self.store, self.rank, self.world, timeout)
                 self._link.formed()
             else:
                 self._link.say("outlives")
@@ -99,6 +142,15 @@ class Session:
                       all(one.is_whole() for one in self._optimizers))
         claims = [Claim(**said) for said in self._exchange("claim", dataclasses.asdict(claim))]
         self._plan = plan_of(claims)
+        if self._plan.source is not None and self._plan.receivers and not self._plan.is_lost:
+            self._pass_on_the_start()
+
+    def _pass_on_the_start(self) -> None:
+        """What the program's own collectives before lockstep.restore came to, for ranks that make them now."""
+        if self.rank == self._plan.source:
+            self._link.ask_store(self.generation, "set", ["lockstep/start"], [self._start_log.to_bytes()])
+        elif not self.has_state and self._start_made == 0:
+            self._start_log = StartLog.from_bytes(self._link.ask_store(self.generation, "get", ["lockstep/start"])["values"][0])
 
     def _exchange(self, topic: str, own: Any) -> list[Any]:
         """What each rank has said of this topic, by rank. Blocks until all have."""
@@ -125,6 +177,7 @@ class Session:
         try:
             self._groups = [make_group(f"gradients/{i}", self.store, self.rank, self.world, self._timeout)
                             for i in range(len(self._layouts))]
+            self._default_group = make_group("default", self.store, self.rank, self.world, self._timeout)
             self._link.beat(Activity.RESTORING, Phase.WAITING)
             self._hand_over(plan)
             self._send_results(plan)
@@ -168,7 +221,7 @@ class Session:
         was_cut = self._link.is_cut(self.generation)
         self._link.shut()  # so that the peers notice, and what is still running here ends
         self._link.retire()
-        self._groups = []
+        self._groups, self._default_group = [], None
         self.abandoned.free()
         self._link.say("left", generation=self.generation, cause="Cut" if was_cut else "PeerLost", message=why, step=self.position)
 
@@ -193,7 +246,7 @@ class Session:
             said = self._exchange(f"start/{number}", self._layouts[number])
             if words := _buckets.difference(self._layouts[number], said[0], 0):
                 raise LockstepError(f"{words}: build the same model in all ranks")
-            self._broadcast(self._start_group, tensors, 0, is_source=self.rank == 0)
+            self._broadcast(self._default_group, tensors, 0, is_source=self.rank == 0)
         except GroupBroken as error:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
 
@@ -212,7 +265,6 @@ class Session:
         except GroupBroken as error:
             self.rejoin(str(error))
         if self.is_first_start:
-            self._start_group = None
             self._link.say("outlives")
         self.has_state = True
         self._link.beat(Activity.TRAINING)
@@ -337,6 +389,35 @@ class Session:
                 self._kept = {later: kept for later, kept in self._kept.items() if later > number}
                 return result.tensors
         return None
+
+    def collective(self, label: str, targets: Sequence[torch.Tensor], attempt: Callable[[Any, list[torch.Tensor]], Any]) -> None:
+        """One of the program's own. `attempt` begins it in a group, on copies of `targets` that hold its result when it is complete: a try
+        that fails may write to its memory later. The result is copied to `targets`."""
+        def make() -> None:
+            if self.has_replay():
+                result = self.replay(label)
+            else:
+                result = [target.detach().clone() for target in targets]
+                try:
+                    work = attempt(self._default_group, result)
+                except RuntimeError as error:
+                    raise GroupBroken(str(error)) from None
+                try:
+                    self.wait(work)
+                except GroupBroken:
+                    self.abandoned.add(work, result, self._default_group)
+                    raise
+                if self.has_state:
+                    self.done(label, result)
+                else:
+                    self._start_log.add(label, result)
+            copy_all(targets, result)
+
+        if not self.has_state and not self.is_first_start:
+            copy_all(targets, self._start_log.result(self._start_made, label))
+            self._start_made += 1
+        else:
+            self.with_group(make)
 
     def with_group(self, attempt: Callable[[], None]) -> None:
         """Calls `attempt` until it has not raised GroupBroken, in a new group each time."""

@@ -11,6 +11,7 @@ import pathlib
 import signal
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -179,6 +180,37 @@ class Gan(Case):
         (-critic(generator(noise)).mean()).backward()
         self.steps[0].step()
         return loss
+
+
+class Collectives(Case):
+    """Collectives of the program's own: before restore, in a step before and after the optimizer has stepped."""
+
+    def __init__(self):
+        self.net = nn.Linear(8, 4)
+        self.first_gradient = self.last_gradient = self.net.weight
+        start = [{"scale": 0.5 + dist.get_rank()} if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(start, 0)
+        dist.barrier()
+        self.scale = start[0]["scale"]
+        self.model = lockstep.DistributedDataParallel(self.net)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {}
+
+    def step(self, step, run, at):
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+        tokens = torch.tensor(4.0 + run.rank)
+        dist.all_reduce(tokens)
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean() * self.scale / tokens
+        loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        shown = loss.detach().clone()
+        dist.all_reduce(shown, op=dist.ReduceOp.MAX)
+        everybody = [None] * run.world
+        dist.all_gather_object(everybody, step)
+        assert everybody == [step] * run.world
+        return shown
 
 
 class Killer:

@@ -1,0 +1,123 @@
+"""The same program without an agent that recovers: under torchrun, or alone. What _session.py does, once and without a retry."""
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _buckets
+from ._errors import GroupBroken, LockstepError
+from ._gloo import Abandoned
+from ._tracked import TrackedOptimizer, Undo, track
+
+
+class _Done:
+    def is_completed(self) -> bool:
+        return True
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+
+class _Alone:
+    """The group of a single rank."""
+
+    def allreduce(self, tensors: list[torch.Tensor]) -> _Done:
+        return _Done()
+
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> _Done:
+        return _Done()
+
+
+class Plain:
+    """See Session for what each function means."""
+    generation = 0
+    is_first_start = True
+
+    def __init__(self, backend: str | None, timeout: datetime.timedelta | None, **arguments: Any) -> None:
+        is_alone = "RANK" not in os.environ and not any(arguments.get(name) for name in ("init_method", "store"))
+        if is_alone:
+            arguments.update(store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group(backend or ("gloo" if is_alone else None), timeout=timeout, **arguments)
+        self._layouts: list[list[str]] = []
+        self._groups: list[Any] = []
+        self._old: dict[str, list[torch.Tensor]] = {}
+        self._optimizers: list[TrackedOptimizer] = []
+        self.abandoned = Abandoned()
+        self.position = 0
+
+    @property
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    @property
+    def world(self) -> int:
+        return dist.get_world_size()
+
+    def is_cut(self) -> bool:
+        return False
+
+    def note_broken(self) -> None:
+        pass
+
+    def add_layout(self, layout: list[str]) -> int:
+        self._layouts.append(layout)
+        self._groups.append(dist.new_group() if self.world > 1 else _Alone())
+        return len(self._layouts) - 1
+
+    def broadcast_at_start(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+        if self.world == 1:
+            return
+        said: list[Any] = [None] * self.world
+        dist.all_gather_object(said, self._layouts[number])
+        if words := _buckets.difference(self._layouts[number], said[0], 0):
+            raise LockstepError(f"{words}: build the same model in all ranks")
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), 0)
+
+    def begin(self, objects: dict[str, Any]) -> None:
+        tracked = [track(name, object_, Undo()) for name, object_ in objects.items()]
+        self._optimizers = [one for one in tracked if isinstance(one, TrackedOptimizer)]
+        for one in self._optimizers:
+            one.saves_undo = False
+
+    def wait(self, work: Any) -> None:
+        work.wait()
+
+    def gradient_group(self, number: int) -> Any:
+        return self._groups[number]
+
+    def has_replay(self) -> bool:
+        return False
+
+    def replay(self, label: str) -> list[torch.Tensor]:
+        raise AssertionError(label)
+
+    def done(self, label: str, tensors: list[torch.Tensor]) -> None:
+        self._old[label] = tensors
+
+    def memory_of_old_result(self, label: str) -> list[torch.Tensor] | None:
+        return self._old.pop(label, None)
+
+    def with_group(self, attempt: Callable[[], None]) -> None:
+        try:
+            attempt()
+        except GroupBroken as error:
+            raise RuntimeError(f"the reduction of the gradients has failed: {error}") from error
+
+    def rejoin(self, why: str) -> None:
+        if self.world > 1:
+            raise RuntimeError(f"{why}, and without `lockstep launch` the group cannot be formed again")
+
+    def is_decided(self) -> bool:
+        return True
+
+    def commit(self, position: int) -> None:
+        self.position = position
+
+    def await_end(self) -> None:
+        pass
