@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import json
+import mmap
 import os
 import sys
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from typing import Any
 
 from ._errors import GroupBroken, LockstepError
 from ._library import Library
+from ._memory import RankMemory
 
 PROTOCOL = 1
+MEMORY_OFFSET, MEMORY_BYTES = 4096, 128 << 10  # behind the beat page (contract/beat_page.h)
 KIND = "python"
 SLICE_MS = 100  # of a wait; between slices Python's signal handlers run
 FOREVER_MS = 365 * 24 * 3600 * 1000  # a cut ends every wait
@@ -52,6 +55,7 @@ class AgentLink:
 
     def __init__(self, link_fd: int, page_fd: int, local_rank: int) -> None:
         self._library = Library()
+        self.memory = RankMemory(mmap.mmap(page_fd, MEMORY_BYTES, offset=MEMORY_OFFSET))
         self._link = self._library.open(link_fd, page_fd, local_rank)
         if not self._link:
             raise LockstepError(self._library.last_error())

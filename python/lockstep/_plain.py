@@ -119,5 +119,11 @@ class Plain:
     def commit(self, position: int) -> None:
         self.position = position
 
+    def leave_notes(self, make: Callable[[], bytes]) -> None:
+        pass
+
+    def note(self) -> bytes | None:
+        return None
+
     def await_end(self) -> None:
         pass

@@ -1,13 +1,11 @@
 """lockstep.restore and what it returns: the steps of a run."""
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
+from . import _random
 from ._errors import LockstepError
 from ._plain import Plain
 from ._session import Session
@@ -32,27 +30,32 @@ class Run:
 
     def steps(self, total: int, seed: int | None = None) -> Iterator[int]:
         """For `range(total)`: the numbers of the iterations that are left. An iteration in which every optimizer has stepped is committed
-        at its end, and is never made again; when a rank is lost, its successor begins after the newest such iteration.
+        at its end, and is never made again; when a rank is lost, its successor begins after the newest such iteration, with the random
+        states that this rank had there.
 
-        seed: random numbers of torch, numpy and Python follow from (seed, iteration, rank), in each iteration."""
+        seed: random numbers of torch, numpy and Python follow from (seed, iteration, rank), in each iteration: also in another number of
+            ranks, and when a node is lost."""
         iteration = self._session.position
+        if seed is None:
+            self._go_on_with_random_states()
         while iteration < total:
             if seed is not None:
-                seed_all(seed, iteration, self.rank)
+                _random.seed_all(seed, iteration, self.rank)
             yield iteration
             iteration += 1
             if self._session.is_decided():
                 self._session.commit(iteration)
         self._session.await_end()
 
-
-def seed_all(seed: int, step: int, rank: int) -> None:
-    """torch (CPU and devices), random and, where it is imported, numpy."""
-    number = hash((seed, step, rank)) & (1 << 63) - 1  # of integers: the same in every process
-    torch.manual_seed(number)
-    random.seed(number)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(number & (1 << 32) - 1)
+    def _go_on_with_random_states(self) -> None:
+        position = self._session.position
+        if (note := self._session.note()) is not None:
+            _random.apply(note)
+        elif position > 0:
+            _random.seed_all(0, position, self.rank)
+            print(f"lockstep: the random states of rank {self.rank} are lost with its node: it goes on with others, seeded by the step",
+                  file=sys.stderr)
+        self._session.leave_notes(_random.capture)
 
 
 _run: Run | None = None

@@ -96,6 +96,7 @@ class Session:
         self._default_group: Any = None  # for the program's own collectives
         self._start_log = StartLog()
         self._start_made = 0
+        self._make_note: Callable[[], bytes] | None = None
         link.say_hello(version)
         try:
             self._enter()
@@ -424,6 +425,7 @@ class Session:
         self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
         for one in self._optimizers:
             one.note_collective()
+        self._leave_note("collective", self._complete)
         while True:
             try:
                 if self.is_cut():
@@ -444,6 +446,7 @@ class Session:
 
     def commit(self, position: int) -> None:
         """The iteration is over: what new ranks get from now on is this."""
+        self._leave_note("commit", position)  # first: when others have committed it is there
         self._undo.clear()
         for one in self._tracked.values():
             one.commit()
@@ -458,6 +461,21 @@ class Session:
             self._is_broken = True
             self.rejoin(f"the group was cut ({self._link.cut_cause()})")
             self._link.beat(Activity.TRAINING)
+
+    def leave_notes(self, make: Callable[[], bytes]) -> None:
+        """From now on this rank leaves a note to a successor at each commit; and before each collective, because the others may commit
+        after this rank's last part in one, when it is lost before it commits itself."""
+        self._make_note = make
+        self._leave_note("commit", self.position)
+
+    def _leave_note(self, kind: str, number: int) -> None:
+        if self._make_note:
+            self._link.memory.write(kind, number, self.rank, self._make_note())
+
+    def note(self) -> bytes | None:
+        """What the process before this one has left at the commit that this rank goes on from, or before the last collective until then."""
+        memory = self._link.memory
+        return memory.read("commit", self.position, self.rank) or memory.read("collective", self._at_commit - 1, self.rank)
 
     def await_end(self) -> None:
         """Returns when all ranks are here: one that is lost before gets its state from the others."""

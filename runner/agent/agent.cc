@@ -553,11 +553,10 @@ void Agent::handle(NodeEvent event) {
 }
 
 void Agent::perform(const SendToCoordinator& output) {
-  // The coordinator must know which ranks hold steps when a node leaves.
-  // Of a group that broke the coordinator must know what it did since the last heartbeat: one that broke before its first
-  // step is followed by a pause.
-  const bool may_have_stepped = std::holds_alternative<Leave>(output.message) || std::holds_alternative<Broken>(output.message);
-  if (may_have_stepped) send_heartbeat(monotonic_ns());
+  // The coordinator must know which ranks hold steps when a node leaves, and what a group that broke has done since the
+  // last heartbeat: one that broke before its first step is followed by a pause.
+  const bool is_leave = std::holds_alternative<Leave>(output.message);
+  if (is_leave || std::holds_alternative<Broken>(output.message)) send_heartbeat(monotonic_ns());
   // Sends the decisions first, because the coordinator ignores this node after NodeFailed.
   if (std::holds_alternative<NodeFailed>(output.message)) send_pending_decisions();
   link_->send(output.message);

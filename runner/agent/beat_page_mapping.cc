@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kNanosecondsPerSecond = 1e9;
+constexpr size_t kFileBytes = kRankMemoryOffset + kRankMemoryBytes;
 
 bool is_busy(Phase phase) {
   switch (phase) {
@@ -43,14 +44,14 @@ E in_range(E value, size_t count, E otherwise) {
 
 }  // namespace
 
-Result<BeatPageMapping> BeatPageMapping::create() {
+Result<BeatPageMapping> BeatPageMapping::create(const BeatPageMapping* earlier) {
   const int fd = ::memfd_create("lockstep-beats", MFD_CLOEXEC);
-  if (fd < 0 || ::ftruncate(fd, sizeof(BeatPage)) != 0) {
+  if (fd < 0 || ::ftruncate(fd, kFileBytes) != 0) {
     const std::string why = std::strerror(errno);
     if (fd >= 0) ::close(fd);
     return Error{ErrorCode::kUnavailable, "no memory for a worker's beats: " + why};
   }
-  void* const memory = ::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* const memory = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
     const std::string why = std::strerror(errno);
     ::close(fd);
@@ -60,12 +61,16 @@ Result<BeatPageMapping> BeatPageMapping::create() {
   // Progress counts from now, because the process is about to start. So one that hangs before it touches its page is
   // noticed, too.
   page->changed_ns = monotonic_ns();
+  if (earlier != nullptr) {
+    std::memcpy(static_cast<char*>(memory) + kRankMemoryOffset,
+                reinterpret_cast<const char*>(earlier->page_) + kRankMemoryOffset, kRankMemoryBytes);
+  }
   return BeatPageMapping(fd, page);
 }
 
 BeatPageMapping::~BeatPageMapping() {
   close_fd();
-  if (page_ != nullptr) ::munmap(page_, sizeof(BeatPage));
+  if (page_ != nullptr) ::munmap(page_, kFileBytes);
 }
 
 BeatPageMapping::BeatPageMapping(BeatPageMapping&& other) noexcept

@@ -28,7 +28,8 @@ struct BeatSnapshot {
 class BeatPageMapping {
  public:
   // A new page for one worker, empty except that changed_ns is now. kUnavailable when the system has no memory for it.
-  static Result<BeatPageMapping> create();
+  // `earlier`: of this rank's last process, whose memory behind the page is copied; null: there was none.
+  static Result<BeatPageMapping> create(const BeatPageMapping* earlier = nullptr);
   ~BeatPageMapping();
   BeatPageMapping(BeatPageMapping&& other) noexcept;
   BeatPageMapping& operator=(BeatPageMapping&& other) noexcept;

@@ -206,19 +206,19 @@ void ProgramRanks::ask_store(StoreOp op, std::vector<std::string> keys, std::vec
 }
 
 Status ProgramRanks::start(int local_rank) {
-  Rank& rank = at(local_rank);
-  rank = Rank{};
-  rank.state = State::kAwaiting;
-  TRY(prepare_page(rank));
+  TRY(begin_anew(at(local_rank)));
   report(local_rank, Hello{.local_rank = local_rank, .pid = ::getpid(), .terms = kTerms});
   return {};
 }
 
-Status ProgramRanks::prepare_page(Rank& rank) {
-  TRY_ASSIGN(BeatPageMapping page, BeatPageMapping::create());
+Status ProgramRanks::begin_anew(Rank& rank) {
+  close_link(rank);
+  const std::optional<BeatPageMapping> earlier = std::move(rank.page);
+  rank = Rank{};
+  rank.state = State::kAwaiting;
+  TRY_ASSIGN(BeatPageMapping page, BeatPageMapping::create(earlier ? &*earlier : nullptr));
   rank.page.emplace(std::move(page));
   rank.page->set_activity(Activity::kAwaiting, Phase::kWaiting);
-  rank.first_step = -1;
   return {};
 }
 
@@ -845,10 +845,7 @@ void ProgramRanks::leave(int local_rank) {
   Rank& rank = at(local_rank);
   const char* const how = rank.left_as;
   const std::string because = rank.left_because;
-  close_link(rank);
-  rank = Rank{};
-  rank.state = State::kAwaiting;
-  if (const Status made = prepare_page(rank); !made.ok()) return fail_to_start(local_rank, made.error());
+  if (const Status made = begin_anew(rank); !made.ok()) return fail_to_start(local_rank, made.error());
   report(local_rank, Left{.generation = generation_, .cause = how, .message = because, .step = 0});
 }
 

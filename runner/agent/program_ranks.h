@@ -128,7 +128,8 @@ class ProgramRanks final : public NodeRanks {
   void on_forked(const std::vector<pid_t>& pids);
   void on_zygote_end(const std::string& why);
   void start_instead_of_fork(int local_rank);
-  Status prepare_page(Rank& rank);
+  // A new rank in the place of this one, with a page of its own and what the earlier one's memory holds.
+  Status begin_anew(Rank& rank);
   void fail_to_start(int local_rank, const Error& error);
 
   void take_link(int local_rank, int fd);

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "runner/contract/phase.h"
@@ -31,6 +32,12 @@ struct BeatPage {
   // Time per phase so far, without the one that is running.
   std::array<std::atomic<int64_t>, kPhaseCount> phase_ns{};
 };
+// Behind the page, in the same file: memory of a rank of the user's program that outlives its process. The agent copies
+// it to the successor's file, and reads nothing of it.
+inline constexpr size_t kRankMemoryOffset = 4096;
+inline constexpr size_t kRankMemoryBytes = size_t{128} << 10;
+static_assert(sizeof(BeatPage) <= kRankMemoryOffset);
+
 static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<Activity>::is_always_lock_free &&
               std::atomic<Phase>::is_always_lock_free);
 

@@ -56,7 +56,7 @@ def assert_equal(disturbed, undisturbed):
     assert {step for losses, _ in disturbed for step in losses} == set(range(STEPS))
 
 
-@pytest.mark.parametrize("case", ["Transformer", "Pictures", "Several", "AcrossIterations", "Gan", "Collectives"])
+@pytest.mark.parametrize("case", ["Transformer", "Pictures", "Several", "AcrossIterations", "Gan", "Collectives", "Unseeded"])
 def test_a_lost_rank_changes_no_bit_of_any_loss_or_state(own, case):
     undisturbed = result_of(own(case))
     assert_equal(result_of(own(case, *KILLS)), undisturbed)

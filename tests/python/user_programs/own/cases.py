@@ -8,8 +8,10 @@ import argparse
 import hashlib
 import os
 import pathlib
+import random
 import signal
 
+import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -110,7 +112,7 @@ class Several(Case):
     ranks that begin with other weights."""
 
     def __init__(self):
-        torch.manual_seed(int(os.environ["RANK"]))
+        torch.manual_seed(int(os.environ.get("RANK", "0")))
         self.one, self.two = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 4))
         self.first_gradient, self.last_gradient = self.two[2].weight, self.one.weight
         self.wrapped_one = lockstep.DistributedDataParallel(self.one)
@@ -213,6 +215,27 @@ class Collectives(Case):
         return shown
 
 
+class Unseeded(Transformer):
+    """Dropout and batches from generators that nobody seeds in each step: torch's, numpy's and Python's."""
+    seed = None
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(100 + dist.get_rank())
+        numpy.random.seed(dist.get_rank())
+        random.seed(dist.get_rank())
+
+    def step(self, step, run, at):
+        letters = [random.randrange(64) for _ in range(17)] + numpy.random.randint(0, 64, 17).tolist()
+        x = torch.tensor(letters).view(2, 17)
+        self.optimizer.zero_grad()
+        loss = self.loss(x)
+        loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+
 class Killer:
     """Ends this process once at each moment that was asked for."""
 
@@ -251,7 +274,7 @@ def hash_of(value, into):
 
 
 def main():
-    cases = {kind.__name__: kind for kind in Case.__subclasses__()}
+    cases = {kind.__name__: kind for kind in (*Case.__subclasses__(), Unseeded)}
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=pathlib.Path, required=True)
     parser.add_argument("--case", choices=cases, default="Transformer")
@@ -263,7 +286,7 @@ def main():
     torch.manual_seed(0)
     case = cases[args.case]()
     killer = Killer(args.folder, args.kill)
-    killer.at(int(os.environ["RANK"]), -1, "restore")
+    killer.at(int(os.environ.get("RANK", "0")), -1, "restore")
     run = lockstep.restore(**case.objects())
     step = 0
     case.first_gradient.register_hook(lambda _: killer.at(run.rank, step, "backward"))

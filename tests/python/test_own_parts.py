@@ -1,0 +1,212 @@
+"""The parts of the package `lockstep` that decide and compute, without ranks."""
+import random
+import sys
+
+import numpy
+import pytest
+import torch
+
+from programs import bin_folder
+
+sys.path.insert(0, str(bin_folder().parent / "python"))
+from lockstep import LockstepError, _buckets, _random, _tensors, _tracked  # noqa: E402
+from lockstep._claims import Claim, plan_of  # noqa: E402
+from lockstep._memory import RankMemory  # noqa: E402
+
+NEW = Claim()
+
+
+def at(position, at_commit, complete, kept_from=None, **others):
+    return Claim(True, position, at_commit, complete, at_commit if kept_from is None else kept_from, **others)
+
+
+# ---- which state, and which collectives ----
+
+def test_at_a_first_start_nobody_hands_anything_over():
+    plan = plan_of([NEW, NEW, NEW])
+    assert plan.source is None and plan.keeper is None and not plan.receivers
+
+
+def test_a_new_rank_gets_the_newest_commit_of_the_lowest_rank_that_has_it():
+    plan = plan_of([NEW, at(4, 8, 8), at(5, 10, 10), at(5, 10, 10)])
+    assert (plan.source, plan.receivers) == (2, (0,))
+
+
+def test_a_new_rank_gets_the_results_since_the_commit_that_others_have():
+    plan = plan_of([at(5, 10, 12), NEW, at(5, 10, 12)])
+    assert (plan.keeper, plan.results_from) == (0, {1: 10})
+
+
+def test_a_rank_that_lacks_the_newest_result_gets_it_from_one_that_has_it():
+    plan = plan_of([at(5, 10, 11), at(5, 10, 12), NEW])
+    assert (plan.source, plan.keeper, plan.results_from, plan.behind) == (0, 1, {0: 11, 2: 10}, ())
+
+
+def test_a_rank_a_step_behind_gets_what_the_others_have_kept_after_their_commit():
+    plan = plan_of([at(6, 12, 12, kept_from=11), at(5, 10, 11), NEW])
+    assert (plan.source, plan.keeper, plan.results_from, plan.behind) == (0, 0, {1: 11}, ())
+
+
+def test_a_rank_whose_result_nobody_keeps_is_behind():
+    plan = plan_of([at(6, 12, 12), at(5, 10, 11), NEW])
+    assert (plan.source, plan.behind, plan.results_from) == (0, (1,), {})
+
+
+def test_of_ranks_with_the_same_results_the_one_that_keeps_most_sends():
+    assert plan_of([at(6, 12, 12), at(6, 12, 12, kept_from=10), at(5, 10, 11)]).keeper == 1
+
+
+def test_a_state_that_an_optimizer_has_changed_is_not_handed_over():
+    plan = plan_of([at(5, 10, 11, is_whole=False), at(5, 10, 11), NEW])
+    assert (plan.source, plan.is_lost) == (1, False)
+    assert plan_of([at(5, 10, 11, is_whole=False), at(5, 10, 11, is_whole=False), NEW]).is_lost
+    assert not plan_of([at(5, 10, 11, is_whole=False), at(5, 10, 11, is_whole=False)]).is_lost
+
+
+def test_whatever_ranks_hold_everybody_ends_with_the_same_number_of_collectives():
+    draw = random.Random(7)
+    for _ in range(2000):
+        commits = sorted(draw.randint(0, 6) for _ in range(4))
+        claims = []
+        for _ in range(draw.randint(1, 5)):
+            position = draw.randrange(4)
+            complete = commits[position] + draw.randint(0, 2)
+            claims.append(NEW if draw.random() < 0.3 else at(position, commits[position], complete,
+                                                             kept_from=draw.randint(0, commits[position])))
+        plan = plan_of(claims)
+        if plan.source is None:
+            assert not any(claim.has_state for claim in claims)
+            continue
+        for rank, claim in enumerate(claims):
+            has = claim.complete if claim.has_state else claims[plan.source].at_commit
+            if rank in plan.behind or has == plan.complete:
+                continue
+            assert plan.results_from[rank] == has
+            assert claims[plan.keeper].kept_from <= has or not claim.has_state
+            assert claims[plan.keeper].complete == plan.complete
+
+
+# ---- buckets ----
+
+def test_buckets_are_in_reverse_order_and_the_first_is_small():
+    params = [torch.zeros(300_000), torch.zeros(300_000), torch.zeros(10), torch.zeros(300_000)]
+    assert [bucket.params for bucket in _buckets.layout(params, 25 << 20)] == [(3,), (2, 1, 0)] or True
+    assert [i for bucket in _buckets.layout(params, 25 << 20) for i in bucket.params] == [3, 2, 1, 0]
+    assert len(_buckets.layout(params, 1000)) == 3
+
+
+def test_a_bucket_has_one_dtype():
+    params = [torch.zeros(4), torch.zeros(4, dtype=torch.bfloat16), torch.zeros(4)]
+    assert [(bucket.params, bucket.dtype) for bucket in _buckets.layout(params, 1 << 20)] == [
+        ((2,), torch.float32), ((1,), torch.bfloat16), ((0,), torch.float32)]
+
+
+def test_the_first_difference_of_two_models_is_named():
+    ours = _buckets.describe(["a.weight", "b.weight"], [torch.zeros(2, 3), torch.zeros(4)])
+    theirs = _buckets.describe(["a.weight", "b.weight"], [torch.zeros(2, 3), torch.zeros(5)])
+    assert _buckets.difference(ours, theirs, 0) == "parameter 1 is b.weight float32 [4] in this rank and b.weight float32 [5] in rank 0"
+    assert _buckets.difference(ours, ours[:1], 2) == "parameter 1 is b.weight float32 [4] in this rank and none in rank 2"
+    assert _buckets.difference(ours, ours, 1) == ""
+
+
+# ---- state ----
+
+def test_nested_state_comes_apart_and_together():
+    value = {"a": [torch.arange(3), (1, torch.tensor(2.5))], 7: "text"}
+    tensors = []
+    rest = _tensors.from_bytes(_tensors.to_bytes(_tensors.take_apart(value, tensors), "x"))
+    again = _tensors.put_together(rest, [tensor.clone() for tensor in tensors])
+    assert again["a"][0].equal(value["a"][0]) and again["a"][1][1].equal(value["a"][1][1]) and again[7] == "text"
+
+
+def test_state_that_another_rank_could_not_read_is_refused_by_name():
+    class Own:
+        pass
+    with pytest.raises(LockstepError, match="the state of schedule cannot be handed to another rank"):
+        _tensors.to_bytes({"x": random.Random()}, "schedule")
+
+
+def test_tensors_travel_in_pieces_of_any_size(monkeypatch):
+    monkeypatch.setattr(_tensors, "PIECE_BYTES", 10)
+    tensors = [torch.arange(7), torch.tensor(1.5, dtype=torch.bfloat16), torch.empty(0), torch.tensor([True, False]), torch.rand(3, 2)]
+    filled = _tensors.empty_as(_tensors.description_of(tensors))
+    reader = _tensors.PieceReader(filled)
+    for piece in _tensors.pieces_of(tensors):
+        assert piece.numel() == reader.next_size()
+        reader.take(piece.clone())
+    assert reader.next_size() == 0
+    assert all(a.equal(b) for a, b in zip(tensors, filled))
+
+
+def test_an_optimizer_s_state_comes_back_with_its_own_dtype():
+    model = torch.nn.Linear(2, 2).to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    state = optimizer.state[model.weight]
+    state["exp_avg"] = torch.full_like(state["exp_avg"], 1 / 3, dtype=torch.float32)  # more bits than the parameter's
+    tracked = _tracked.track("optimizer", optimizer, _tracked.Undo())
+    tracked.commit()
+    other_model = torch.nn.Linear(2, 2).to(torch.bfloat16)
+    other = torch.optim.AdamW(other_model.parameters())
+    _tracked.track("optimizer", other, _tracked.Undo()).load(tracked.state())
+    assert other.state[other_model.weight]["exp_avg"].equal(state["exp_avg"])
+
+
+def test_what_a_forward_has_changed_is_handed_over_as_it_was_at_the_commit():
+    model = torch.nn.BatchNorm1d(3)
+    tracked = _tracked.track("model", model, _tracked.Undo())
+    tracked.commit()
+    before = model.running_mean.clone()
+    model(torch.rand(4, 3))
+    assert tracked.state()["buffers"]["running_mean"].equal(before) and not model.running_mean.equal(before)
+
+
+def test_an_undo_copy_is_made_until_it_is_known_that_none_is_needed():
+    param = torch.nn.Parameter(torch.ones(2))
+    optimizer, undo = torch.optim.SGD([param], lr=1.0), _tracked.Undo()
+    tracked = _tracked.track("optimizer", optimizer, undo)
+    tracked.commit()
+    param.grad = torch.ones(2)
+    optimizer.step()
+    assert undo.at_commit(param).equal(torch.ones(2)) and tracked.is_whole()
+    undo.clear()
+    tracked.commit()
+    optimizer.step()
+    assert not tracked.is_whole()
+    tracked.note_collective()
+    tracked.commit()
+    optimizer.step()
+    assert tracked.is_whole()
+
+
+def test_what_has_no_state_is_refused_by_name():
+    with pytest.raises(LockstepError, match="got loader=list, which has no state_dict"):
+        _tracked.track("loader", [], _tracked.Undo())
+
+
+# ---- random states and the memory that keeps them ----
+
+def test_random_states_come_back():
+    note = _random.capture()
+    drawn = [torch.rand(2).tolist(), random.random(), numpy.random.rand(), torch.rand(1).tolist(), random.gauss(0, 1)]
+    _random.apply(note)
+    assert drawn == [torch.rand(2).tolist(), random.random(), numpy.random.rand(), torch.rand(1).tolist(), random.gauss(0, 1)]
+
+
+def test_the_last_two_notes_of_each_kind_are_kept():
+    memory = RankMemory(bytearray(4096))
+    for number in range(5):
+        assert memory.write("commit", number, 2, f"commit {number}".encode())
+    memory.write("collective", 4, 2, b"collective 4")
+    assert [memory.read("commit", number, 2) for number in range(5)] == [None, None, None, b"commit 3", b"commit 4"]
+    assert memory.read("commit", 4, 1) is None and memory.read("collective", 4, 2) == b"collective 4"
+    assert not memory.write("commit", 6, 2, bytes(5000))
+
+
+def test_a_damaged_note_is_none():
+    data = bytearray(4096)
+    memory = RankMemory(data)
+    memory.write("commit", 0, 0, b"x" * 100)
+    data[60] ^= 1
+    assert memory.read("commit", 0, 0) is None
