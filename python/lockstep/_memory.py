@@ -1,4 +1,4 @@
-"""What a rank leaves to its successor, in memory that its agent keeps when the process dies: notes of at most 32 KiB, two of each kind.
+"""What a rank leaves to its successor, in memory that its agent keeps when the process dies: notes of at most 21 KiB, two of each kind.
 (Two, because the others may go on from the newest commit or from the one before.)"""
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import mmap
 import struct
 import zlib
 
-KINDS = ("commit", "collective")
+KINDS = ("commit", "collective", "epoch")
 _HEADER = struct.Struct("<qqqII")  # always 1, number, rank, bytes, checksum
 
 
@@ -15,7 +15,7 @@ class RankMemory:
 
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
         self._memory = memory
-        self._slot_bytes = len(memory) // (2 * len(KINDS))
+        self._slot_bytes = len(memory) // (2 * len(KINDS)) // 8 * 8
 
     def _slot(self, kind: str, number: int) -> int:
         """Where the note with this number lies, in bytes. The one before it has the other slot of its kind."""

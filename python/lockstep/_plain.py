@@ -125,5 +125,14 @@ class Plain:
     def note(self) -> bytes | None:
         return None
 
+    def leave_epoch_note(self, epoch: int) -> None:
+        pass
+
+    def epoch_note(self, epoch: int) -> bytes | None:
+        return None
+
+    def say_progress(self, step: int, total: int, figures: dict[str, float]) -> None:
+        pass
+
     def await_end(self) -> None:
         pass

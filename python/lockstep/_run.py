@@ -2,14 +2,39 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from . import _random
+from ._data import batches_from
 from ._errors import LockstepError
 from ._plain import Plain
 from ._session import Session
 from ._start import exchange
+
+
+LOG_SECONDS = 1.0  # at most so often are figures sent
+
+
+def _number(value: Any) -> float:
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+class _Loop:
+    """Where the loop over epochs is: part of the state."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.began = 0  # position at the beginning of the epoch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "began": self.began}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch, self.began = state["epoch"], state["began"]
 
 
 class Run:
@@ -17,7 +42,14 @@ class Run:
 
     def __init__(self, session: Session | Plain, objects: dict[str, Any]) -> None:
         self._session = session
-        session.begin(objects)
+        self._loop = _Loop()
+        self._total = 0
+        self._seed: int | None = None
+        self._logged_at = float("-inf")
+        session.begin({**objects, "the loop of lockstep": self._loop})
+        self._iteration = session.position  # iterations that this process has begun or skipped
+        self._goes_on = True                # this process has not made one yet
+        self._note = session.note() if session.position > 0 else None  # random states of the process before this one
 
     @property
     def rank(self) -> int:
@@ -28,6 +60,11 @@ class Run:
         """Number of ranks."""
         return self._session.world
 
+    @property
+    def iteration(self) -> int:
+        """The number of this iteration, from 0, over all epochs."""
+        return self._iteration
+
     def steps(self, total: int, seed: int | None = None) -> Iterator[int]:
         """For `range(total)`: the numbers of the iterations that are left. An iteration in which every optimizer has stepped is committed
         at its end, and is never made again; when a rank is lost, its successor begins after the newest such iteration, with the random
@@ -35,27 +72,90 @@ class Run:
 
         seed: random numbers of torch, numpy and Python follow from (seed, iteration, rank), in each iteration: also in another number of
             ranks, and when a node is lost."""
-        iteration = self._session.position
-        if seed is None:
-            self._go_on_with_random_states()
-        while iteration < total:
-            if seed is not None:
-                _random.seed_all(seed, iteration, self.rank)
-            yield iteration
-            iteration += 1
-            if self._session.is_decided():
-                self._session.commit(iteration)
+        self._total, self._seed = total, seed
+        self._leave_notes()
+        self._go_on()
+        while self._iteration < total:
+            self._begin_iteration()
+            yield self._iteration
+            self._end_iteration()
         self._session.await_end()
 
-    def _go_on_with_random_states(self) -> None:
-        position = self._session.position
-        if (note := self._session.note()) is not None:
+    def epochs(self, total: int, seed: int | None = None) -> Iterator[int]:
+        """For `range(total)` around a loop over `batches`: the numbers of the epochs that are left, the first one perhaps in part. What the
+        program does after the last batch of an epoch is made again by the successor of a rank that is lost there.
+
+        seed: as in steps()."""
+        self._seed = seed
+        self._leave_notes()
+        while self._loop.epoch < total:
+            yield self._loop.epoch
+            self._loop.epoch += 1
+            self._loop.began = self._iteration
+        self._session.await_end()
+
+    def batches(self, loader: Any) -> Iterator[Any]:
+        """For `loader`, inside epochs(): its batches that are left in this epoch, each with a commit at its end as in steps(). Batches that
+        were made before are not read where the data can be indexed. A sampler with set_epoch() gets the epoch.
+
+        Random numbers that a DataLoader's worker processes draw follow from the seed that the loader draws for the epoch, and the batch."""
+        epoch, first = self._loop.epoch, self._iteration - self._loop.began
+        if hasattr(getattr(loader, "sampler", None), "set_epoch"):
+            loader.sampler.set_epoch(epoch)
+        if self._seed is not None:
+            _random.seed_all(self._seed, self._loop.began, self.rank)
+        elif first == 0 and not self._goes_on:
+            self._session.leave_epoch_note(epoch)
+        elif (note := self._session.epoch_note(epoch)) is not None:
             _random.apply(note)
-        elif position > 0:
-            _random.seed_all(0, position, self.rank)
+        else:
+            self._session.leave_epoch_note(epoch)
+        left = batches_from(loader, first)
+        self._go_on()
+        while True:
+            self._begin_iteration()
+            try:
+                batch = next(left)
+            except StopIteration:
+                return
+            yield batch
+            self._end_iteration()
+
+    def log(self, **figures: Any) -> None:
+        """Figures of this iteration, numbers or tensors with one element, for the page, /status and the metrics: loss, lr, grad_norm, epoch
+        and samples_per_second are shown as such, others by their names. Only rank 0 sends, at most once a second, and a tensor is read
+        only then, so it may be called in each iteration."""
+        now = time.monotonic()
+        is_last = self._iteration + 1 == self._total
+        if self.rank != 0 or (now - self._logged_at < LOG_SECONDS and not is_last):
+            return
+        self._logged_at = now
+        self._session.say_progress(self._iteration + 1, self._total, {name: _number(value) for name, value in figures.items()})
+
+    def _begin_iteration(self) -> None:
+        if self._seed is not None:
+            _random.seed_all(self._seed, self._iteration, self.rank)
+
+    def _end_iteration(self) -> None:
+        self._iteration += 1
+        if self._session.is_decided():
+            self._session.commit(self._iteration)
+
+    def _leave_notes(self) -> None:
+        if self._seed is None:
+            self._session.leave_notes(_random.capture)
+
+    def _go_on(self) -> None:
+        """Once, before the first iteration of this process: with the random states of the process before it."""
+        if not self._goes_on or self._seed is not None:
+            return
+        self._goes_on = False
+        if (note := self._note) is not None:
+            _random.apply(note)
+        elif self._session.position > 0:
+            _random.seed_all(0, self._session.position, self.rank)
             print(f"lockstep: the random states of rank {self.rank} are lost with its node: it goes on with others, seeded by the step",
                   file=sys.stderr)
-        self._session.leave_notes(_random.capture)
 
 
 _run: Run | None = None

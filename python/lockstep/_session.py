@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,6 +66,13 @@ class StartLog:
         log = cls()
         log._results = from_bytes(data)
         return log
+
+
+def _finite(value: float) -> float | str:
+    """As messages have it."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
@@ -466,7 +474,8 @@ class Session:
         """From now on this rank leaves a note to a successor at each commit; and before each collective, because the others may commit
         after this rank's last part in one, when it is lost before it commits itself."""
         self._make_note = make
-        self._leave_note("commit", self.position)
+        # What the process before this one has left stands, for the next one, until this one has committed.
+        self._link.memory.write("commit", self.position, self.rank, self.note() or make())
 
     def _leave_note(self, kind: str, number: int) -> None:
         if self._make_note:
@@ -476,6 +485,22 @@ class Session:
         """What the process before this one has left at the commit that this rank goes on from, or before the last collective until then."""
         memory = self._link.memory
         return memory.read("commit", self.position, self.rank) or memory.read("collective", self._at_commit - 1, self.rank)
+
+    def leave_epoch_note(self, epoch: int) -> None:
+        """At the beginning of an epoch, before its data is shuffled."""
+        self._leave_note("epoch", epoch)
+
+    def epoch_note(self, epoch: int) -> bytes | None:
+        return self._link.memory.read("epoch", epoch, self.rank)
+
+    def say_progress(self, step: int, total: int, figures: dict[str, float]) -> None:
+        """For the page, /status and the metrics. Figures that have a place there, and any others."""
+        places = {name: figures.pop(name, float("nan")) for name in ("loss", "lr", "grad_norm", "samples_per_second")}
+        epoch = int(figures.pop("epoch", 0))
+        self._link.say("progress", step=step, total_steps=total, epoch=epoch, num_epochs=0, eta_seconds=-1.0, data_wait_ratio="NaN",
+                       device_memory_bytes=-1, steps_per_second=-1.0, **{name: _finite(value) for name, value in places.items()})
+        if figures:
+            self._link.say("evaluation", epoch=epoch, metrics={name: _finite(value) for name, value in figures.items()})
 
     def await_end(self) -> None:
         """Returns when all ranks are here: one that is lost before gets its state from the others."""

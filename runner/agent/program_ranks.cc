@@ -508,6 +508,15 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
     rank.left_because = replace->message;
     return end_for_group(local_rank, kLeftReplaced, std::chrono::milliseconds{0});
   }
+  if (const auto* const said = std::get_if<Progress>(&message)) {
+    return on_report({.step = said->step,
+                      .total_steps = said->total_steps,
+                      .epoch = said->epoch,
+                      .loss = said->loss,
+                      .lr = said->lr,
+                      .grad_norm = said->grad_norm,
+                      .samples_per_second = said->samples_per_second});
+  }
   if (const auto* const failing = std::get_if<Failing>(&message)) {
     rank.last_words = failing->message;
     return;

@@ -90,7 +90,6 @@ def test_whatever_ranks_hold_everybody_ends_with_the_same_number_of_collectives(
 
 def test_buckets_are_in_reverse_order_and_the_first_is_small():
     params = [torch.zeros(300_000), torch.zeros(300_000), torch.zeros(10), torch.zeros(300_000)]
-    assert [bucket.params for bucket in _buckets.layout(params, 25 << 20)] == [(3,), (2, 1, 0)] or True
     assert [i for bucket in _buckets.layout(params, 25 << 20) for i in bucket.params] == [3, 2, 1, 0]
     assert len(_buckets.layout(params, 1000)) == 3
 

@@ -27,6 +27,9 @@ class Case:
     seed = 1  # of run.steps
     first_gradient = last_gradient = None  # parameters at which a kill in backward happens
 
+    def iterations(self, run):
+        return run.steps(STEPS, seed=self.seed)
+
     def objects(self):
         return {**self.models, **self.optimizers, **self.others}
 
@@ -236,11 +239,118 @@ class Unseeded(Transformer):
         return loss
 
 
+class Epochs(Case):
+    """Epochs of a shuffled loader whose two workers augment at random; a schedule that steps once an epoch."""
+    seed = None
+    epochs = 3
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 48
+
+        def __getitem__(self, index):
+            x = torch.randn(8, generator=torch.Generator().manual_seed(index))
+            return x + 0.1 * torch.randn(8) + 0.1 * random.random(), index % 4
+
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Linear(16, 4))
+        self.first_gradient, self.last_gradient = self.net[2].weight, self.net[0].weight
+        self.model = lockstep.DistributedDataParallel(self.net)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
+        data = self.Data()
+        part = torch.utils.data.Subset(data, range(dist.get_rank(), 48, 3))  # RandomSampler draws its order from torch's generator
+        self.loader = torch.utils.data.DataLoader(part, batch_size=4, shuffle=True, num_workers=2)
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {"schedule": self.schedule}
+        torch.manual_seed(dist.get_rank())
+
+    def iterations(self, run):
+        for _ in run.epochs(self.epochs):
+            for self.batch in run.batches(self.loader):
+                yield run.iteration
+            self.schedule.step()
+
+    def step(self, step, run, at):
+        x, y = self.batch
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        run.log(loss=loss, accuracy=0.5)
+        return loss
+
+
+class OutOfMemory(Case):
+    """With --trouble, one backward of rank 1 fails half way; the program catches that and makes it again, as one does that has run out of
+    memory."""
+
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4))
+        self.first_gradient, self.last_gradient = self.net[2].weight, self.net[0].weight
+        self.model = lockstep.DistributedDataParallel(self.net, bucket_cap_mb=0.0001)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {}
+        self.fails = False
+        self.net[1].register_full_backward_hook(lambda *_: self.fail())
+
+    def fail(self):
+        if self.fails:
+            self.fails = False
+            raise torch.OutOfMemoryError("no memory")
+
+    def step(self, step, run, at):
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+        self.fails = self.trouble and step in (3, 7) and run.rank == 1
+        while True:
+            self.optimizer.zero_grad()
+            loss = self.model(x).square().mean()
+            try:
+                loss.backward()
+                break
+            except torch.OutOfMemoryError:
+                pass
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+
+class SyncFlag(Case):
+    """require_backward_grad_sync is set by hand, and no_sync ends between a forward and its backward: the forward decides."""
+
+    def __init__(self):
+        self.net = nn.Linear(8, 4)
+        self.first_gradient = self.last_gradient = self.net.weight
+        self.model = lockstep.DistributedDataParallel(self.net)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {}
+
+    def step(self, step, run, at):
+        x = torch.randn(6, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+        self.optimizer.zero_grad()
+        with self.model.no_sync():
+            loss = self.model(x[:2]).square().mean()
+        loss.backward()
+        own = self.net.weight.grad.clone()
+        self.model.require_backward_grad_sync = False
+        self.model(x[2:4]).square().mean().backward()
+        self.model.require_backward_grad_sync = True
+        everybody = [torch.empty_like(own) for _ in range(run.world)]
+        dist.all_gather(everybody, own)
+        assert run.world == 1 or not everybody[0].equal(everybody[1]), "reduced, although the forward was in no_sync"
+        loss = self.model(x[4:]).square().mean()
+        with self.model.no_sync():
+            loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+
 class Killer:
     """Ends this process once at each moment that was asked for."""
 
-    def __init__(self, folder, wanted):
-        self.folder, self.wanted = folder, wanted
+    def __init__(self, folder, wanted, number):
+        self.folder, self.wanted, self.signal = folder, wanted, number
 
     def at(self, *now):
         for number, moment in enumerate(self.wanted):
@@ -250,7 +360,7 @@ class Killer:
                 (self.folder / f"killed-{number}").touch(exist_ok=False)
             except FileExistsError:
                 continue
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.signal)
 
 
 def moment(text):
@@ -279,20 +389,23 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, required=True)
     parser.add_argument("--case", choices=cases, default="Transformer")
     parser.add_argument("--kill", action="append", default=[], type=moment)
+    parser.add_argument("--signal", default="SIGKILL")
+    parser.add_argument("--trouble", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
 
     lockstep.init_process_group()
     torch.manual_seed(0)
     case = cases[args.case]()
-    killer = Killer(args.folder, args.kill)
+    case.trouble = args.trouble
+    killer = Killer(args.folder, args.kill, signal.Signals[args.signal])
     killer.at(int(os.environ.get("RANK", "0")), -1, "restore")
     run = lockstep.restore(**case.objects())
     step = 0
     case.first_gradient.register_hook(lambda _: killer.at(run.rank, step, "backward"))
     case.last_gradient.register_post_accumulate_grad_hook(lambda _: killer.at(run.rank, step, "last gradient"))
     with open(args.folder / f"losses-{run.rank}.txt", "a", buffering=1) as losses:
-        for step in run.steps(STEPS, seed=case.seed):
+        for step in case.iterations(run):
             killer.at(run.rank, step, "forward")
             loss = case.step(step, run, lambda where: killer.at(run.rank, step, where))
             killer.at(run.rank, step, "optimizer")

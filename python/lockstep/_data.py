@@ -1,0 +1,81 @@
+"""Batches of a loader from any place of an epoch on, without reading those before."""
+from __future__ import annotations
+
+import copy
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from . import _random
+
+
+class _Numbered(list):
+    """The indices of a batch, and its number in the epoch."""
+
+    def __init__(self, indices: list[Any], number: int) -> None:
+        super().__init__(indices)
+        self.number = number
+
+    def __reduce__(self) -> Any:  # to a worker
+        return (_Numbered, (list(self), self.number))
+
+
+class _NumberedFrom:
+    """A batch sampler without its first batches, which are not read."""
+
+    def __init__(self, batches: Any, first: int) -> None:
+        self._batches = batches
+        self._first = first
+
+    def __iter__(self) -> Iterator[_Numbered]:
+        for number, indices in enumerate(itertools.islice(iter(self._batches), self._first, None), self._first):
+            yield _Numbered(indices, number)
+
+    def __len__(self) -> int:
+        return max(0, len(self._batches) - self._first)
+
+
+class _SeededItems:
+    """A map-style data set whose items draw random numbers, in a worker process, that follow from the batch they are for, and not from
+    what this worker has read before."""
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self._dataset = dataset
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._dataset[index]
+
+    def __getitems__(self, indices: Any) -> Any:
+        if torch.utils.data.get_worker_info() is not None:
+            _random.seed_all(self._seed, indices.number, 0)
+        if hasattr(self._dataset, "__getitems__"):
+            return self._dataset.__getitems__(list(indices))
+        return [self._dataset[index] for index in indices]
+
+
+def batches_from(loader: Any, first: int) -> Iterator[Any]:
+    """An iterator over the batches first, first + 1, … of the loader. It draws from torch's generator what the loader itself draws when it
+    begins (the order of a shuffle, the seed of its workers), whatever `first` is.
+
+    A loader of a map-style data set skips the batches before; any other iterable is read up to there, which is said."""
+    if not isinstance(loader, DataLoader) or loader.batch_sampler is None or isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        if first > 0:
+            print(f"lockstep: reading {first} batches again to go on where the epoch was, because the loader's data cannot be indexed",
+                  file=sys.stderr)
+        return itertools.islice(iter(loader), first, None)
+    part = copy.copy(loader)
+    # DataLoader forbids to set these after it was made, because its own iterator may be running. This copy has none.
+    part.__dict__["_iterator"] = None
+    part.__dict__["batch_sampler"] = _NumberedFrom(loader.batch_sampler, first)
+    if loader.num_workers > 0:
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        part.__dict__["dataset"] = _SeededItems(loader.dataset, seed)
+    return iter(part)
