@@ -253,6 +253,9 @@ class Session:
             return
         try:
             said = self._exchange(f"start/{number}", self._layouts[number])
+            if None in said:
+                raise LockstepError(f"this rank has wrapped more than {number} models in lockstep.DistributedDataParallel before "
+                                    f"lockstep.restore, and rank {said.index(None)} has wrapped {number}: wrap the same models in all ranks")
             if words := _buckets.difference(self._layouts[number], said[0], 0):
                 raise LockstepError(f"{words}: build the same model in all ranks")
             self._broadcast(self._default_group, tensors, 0, is_source=self.rank == 0)
@@ -266,6 +269,8 @@ class Session:
         for object_ in objects.values():
             if isinstance(object_, torch.amp.GradScaler):
                 self._watch_scaler(object_)
+        if self.is_first_start:  # for a rank that wraps more models than this one
+            self._link.ask_store(self.generation, "set", [f"lockstep/start/{len(self._layouts)}/{self.rank}"], [b"null"])
         for name, one in self._tracked.items():
             one.commit()
             to_bytes(take_apart(one.state(), []), name)

@@ -105,7 +105,7 @@ def test_the_same_program_runs_alone(tmp_path):
     ("not begun", "lockstep.init_process_group has not been called yet: call it first"),
     ("begun twice", "lockstep.init_process_group is called twice: call it once"),
     ("other model", "parameter 0 is weight float32 [4, 9] in this rank and weight float32 [4, 8] in rank 0: build the same model in all ranks"),
-    ("other number of models", "this rank has wrapped 2 models in lockstep.DistributedDataParallel before lockstep.restore, and rank 0 1"),
+    ("other number of models", "this rank has wrapped more than 1 models in lockstep.DistributedDataParallel before lockstep.restore, and rank 0 has wrapped 1"),
     ("restored twice", "lockstep.restore is called twice: call it once, with all objects"),
     ("no state", "lockstep.restore got data=list, which has no state_dict and load_state_dict"),
     ("unreadable state", "the state of odd cannot be handed to another rank"),
