@@ -1,6 +1,7 @@
 """Groups of one generation, made by hand, and the wait for a collective that may never end."""
 from __future__ import annotations
 
+import ctypes
 import datetime
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,11 @@ class Abandoned:
     def free(self) -> None:
         """Drops those that are done."""
         self._kept = [kept for kept in self._kept if not kept[0].is_completed()]
+
+    def leak(self) -> None:
+        """At the end of the process: they are never destroyed, because that would wait for them."""
+        for kept in self._kept:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
     def nbytes(self) -> int:
         return sum(tensor.nbytes for _, tensors, _ in self._kept for tensor in tensors)

@@ -1,6 +1,7 @@
 """The same program without an agent that recovers: under torchrun, or alone. What _session.py does, once and without a retry."""
 from __future__ import annotations
 
+import atexit
 import datetime
 import os
 from collections.abc import Callable, Sequence
@@ -49,6 +50,13 @@ class Plain:
         self._optimizers: list[TrackedOptimizer] = []
         self.abandoned = Abandoned()
         self.position = 0
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        """A Gloo group that Python's own end destroys, in any order with torch's threads, may abort the process."""
+        self._groups = []
+        if dist.is_initialized() and dist.get_backend() == "gloo":
+            dist.destroy_process_group()
 
     @property
     def rank(self) -> int:

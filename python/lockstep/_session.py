@@ -5,6 +5,7 @@ carries it out.
 """
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import datetime
 import hashlib
@@ -105,6 +106,7 @@ class Session:
         self._start_log = StartLog()
         self._start_made = 0
         self._make_note: Callable[[], bytes] | None = None
+        atexit.register(self._close)
         link.say_hello(version)
         try:
             self._enter()
@@ -118,6 +120,13 @@ class Session:
             self.ask_for_replacement(f"the group ended before it had begun: {error}")
         self.is_first_start = self._plan.source is None
         self._link.beat(Activity.LOADING, Phase.STARTUP)
+
+    def _close(self) -> None:
+        """Before Python's own end, which destroys groups in any order with torch's threads, and may then abort the process."""
+        self._link.retire()
+        self._groups, self._default_group = [], None
+        self.abandoned.free()
+        self.abandoned.leak()
 
     # ---- the place ----
 
