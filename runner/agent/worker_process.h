@@ -40,21 +40,14 @@ struct SpawnedWorker {
 // the program cannot be run (names it and why).
 Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd);
 
-<<<<<<< HEAD
-// Starts a program that knows nothing of Lockstep. `words`: the program's path and its arguments. `environment` is
-// complete, but for the variable of the beat page, which is added, and LOCKSTEP_TOKEN, which is removed. Errors as
-// above. `has_terminal`: it gets this process's stdin, stdout and stderr, of a terminal whose foreground it becomes;
-// there are no pipes then. Give the foreground back with reclaim_foreground.
-=======
 struct ProgramEnds {
   bool has_link = false;
   // It gets this process's stdin, stdout and stderr, of a terminal whose foreground it becomes; there are no pipes then.
-  // Give the foreground back with take_foreground.
+  // Give the foreground back with reclaim_foreground.
   bool has_terminal = false;
 };
 // Starts a program of the user's. `words`: the program's path and its arguments. `environment` is complete, but for
 // the variables of link and beat page, which are added, and LOCKSTEP_TOKEN, which is removed. Errors as above.
->>>>>>> d015b731 (Python package: link, store, claims, state)
 Result<SpawnedWorker> spawn_program(const std::vector<std::string>& words, Environment environment, int beat_fd,
                                     ProgramEnds ends);
 // True when stdin and stdout are a terminal that this process may read.
