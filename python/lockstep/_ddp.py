@@ -62,3 +62,25 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     def train(self, mode: bool = True) -> DistributedDataParallel:
         torch.nn.Module.train(self, mode)
         return self
+
+
+def _refuse(name: str, why: str) -> None:
+    def refused(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+        raise LockstepError(f"DistributedDataParallel.{name} is not supported: {why}")
+    setattr(DistributedDataParallel, name, refused)
+
+
+# What torch's has and this has not. Everything else is inherited, or above.
+for _name, _why in {
+        "join": "give all ranks the same number of batches (DistributedSampler does)",
+        "join_hook": "give all ranks the same number of batches (DistributedSampler does)",
+        "register_comm_hook": "gradients are reduced in the dtype that they have",
+        "_register_builtin_comm_hook": "gradients are reduced in the dtype that they have",
+        "_register_fused_optim": "call the optimizer after backward",
+        "_set_static_graph": "unused parameters are always found, leave it out",
+        "__getstate__": "copy its .module",
+        "scatter": "move the batch to the model's device",
+        "gather": "use torch.distributed.all_gather",
+        "_get_ddp_logging_data": "there is no logger",
+}.items():
+    _refuse(_name, _why)

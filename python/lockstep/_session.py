@@ -205,7 +205,7 @@ class Session:
             raise GroupBroken(str(error)) from None
         self._link.formed()
         self._resumed = {"formed_ns": formed_ns, "synced_ns": self._link.now_ns(), "resumed_step": self.position,
-                         "origin": "the program's start" if plan.source is None else f"the state of rank {plan.source}"}
+                         "origin": "as the program began" if plan.source is None else f"from rank {plan.source}"}
 
     def _compare_layouts(self, of_rank: int) -> None:
         said = self._exchange("layout", hashlib.sha256(json.dumps(self._layouts).encode()).hexdigest())

@@ -231,28 +231,26 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
   }
   if (const auto beats = workers_->beats(local_rank)) read_beats(local_rank, *beats, monotonic_ns(), false);
   WorkerStatus& status = status_of(local_rank);
-  std::visit(Overloaded{
-                 [&](const Hello& m) {
-                   status.state = "waiting";
-                   handle(WorkerHello{local_rank, m.terms});
-                 },
-                 [&](const StoreRequest&) {},
-                 [&](const Progress& m) { status_.progress = m; },
-                 [&](const Evaluation& m) { status_.metrics = m.metrics; },
-                 [&](const CheckpointWritten& m) {
-                   status_.last_checkpoint = m;
-                   durable_step_ = std::max(durable_step_, m.step);
-                   handle(CheckpointNews{m.step});
-                 },
-                 [&](const Metrics& m) { board_.publish_metrics(local_rank, m.families); },
-                 [&](const Failing&) {},  // kept by workers_
-                 [&](const Done&) { status.state = "done"; },
-                 [&](const Left& m) { on_left(local_rank, m); },
-                 [&](const Resumed& m) { on_resumed(local_rank, m); },
-                 [&](const Outlives&) {},  // kept by workers_
-                 [&](const Replace&) {},   // likewise
-             },
-             message);
+  std::visit(
+      Overloaded{
+          [&](const Hello& m) {
+            status.state = "waiting";
+            handle(WorkerHello{local_rank, m.terms});
+          },
+          [&](const StoreRequest&) {}, [&](const Progress& m) { status_.progress = m; },
+          [&](const Evaluation& m) { status_.metrics = m.metrics; },
+          [&](const CheckpointWritten& m) {
+            status_.last_checkpoint = m;
+            durable_step_ = std::max(durable_step_, m.step);
+            handle(CheckpointNews{m.step});
+          },
+          [&](const Metrics& m) { board_.publish_metrics(local_rank, m.families); },
+          [&](const Failing&) {},  // kept by workers_
+          [&](const Done&) { status.state = "done"; }, [&](const Left& m) { on_left(local_rank, m); },
+          [&](const Resumed& m) { on_resumed(local_rank, m); },
+          [&](const Outlives&) { handle(WorkerOutlives{local_rank}); }, [&](const Replace&) {},  // kept by workers_
+      },
+      message);
   // After messages that come several times a second nothing is published before the beats are read again, because node
   // 0's status holds all ranks of the job and takes time to copy.
   const bool is_frequent = std::holds_alternative<StoreRequest>(message) || std::holds_alternative<Progress>(message) ||

@@ -350,9 +350,8 @@ Status ProgramRanks::exec_program(int local_rank) {
     std::string& path = environment["PYTHONPATH"];
     path = folder_->start_folder() + (path.empty() ? "" : ":" + path);
   }
-  TRY_ASSIGN(const SpawnedWorker spawned,
-             spawn_program(command_.words, std::move(environment), rank.page->fd(),
-                           {.has_link = true, .has_terminal = has_terminal}));
+  TRY_ASSIGN(const SpawnedWorker spawned, spawn_program(command_.words, std::move(environment), rank.page->fd(),
+                                                        {.has_link = true, .has_terminal = has_terminal}));
   take_link(local_rank, spawned.link_fd);
   rank.page->close_fd();
   rank.pid = spawned.pid;
@@ -501,6 +500,7 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
   if (const auto* const hello = std::get_if<Hello>(&message)) return on_hello(local_rank, *hello);
   if (std::holds_alternative<Outlives>(message)) {
     rank.outlives = rank.state == State::kRunning && !rank.is_cut;
+    if (rank.outlives) handlers_.on_message(local_rank, message);
     return;
   }
   if (const auto* const replace = std::get_if<Replace>(&message)) {
@@ -533,7 +533,8 @@ void ProgramRanks::on_hello(int local_rank, const Hello& hello) {
   if (hello.protocol != kWorkerProtocol) {
     return refuse(local_rank, "its package lockstep " + hello.package + " speaks protocol " +
                                   std::to_string(hello.protocol) + ", and this agent protocol " +
-                                  std::to_string(kWorkerProtocol) + ": install the package that has the agent's version");
+                                  std::to_string(kWorkerProtocol) +
+                                  ": install the package that has the agent's version");
   }
   rank.has_said_hello = true;
   if (rank.assignment && !rank.is_cut) rank.link->send(encode(AgentMessage(*rank.assignment)));
@@ -755,7 +756,7 @@ void ProgramRanks::on_process_end(int local_rank, int wait_status) {
   rank.wait_status = wait_status;
   rank.ended_ns = monotonic_ns();
   if (rank.link) rank.link->drain();  // its last words
-  if (local_rank == 0) poll_step();  // it may have made its first step a moment ago
+  if (local_rank == 0) poll_step();   // it may have made its first step a moment ago
   end_when_alone(local_rank);
 }
 

@@ -1,11 +1,12 @@
 // ProgramRanks: the ranks of a run of the user's own program (`lockstep launch`).
 //
-// Role: says to the agent what a worker would say, for a program that knows nothing of Lockstep. A rank without a process waits for its placement (Hello). A
-// placement starts the program of all ranks of the node, with torchrun's variables, by a fork of the zygote where the
-// program is Python and by exec otherwise. A group that ends (Cut, LeaveTogether) ends the programs, because a program
-// cannot go on in another group; when its process is gone the rank waits again (Left). Ranks that end with 0 wait until
-// the ranks of all nodes have, so that one that fails later still restarts all. An exit code of the program has no
-// meaning of ours: each bad end is a crash, and an end after we have asked for it is a stop.
+// Role: says to the agent what a worker would say, for a program that knows nothing of Lockstep. A rank without a
+// process waits for its placement (Hello). A placement starts the program of all ranks of the node, with torchrun's
+// variables, by a fork of the zygote where the program is Python and by exec otherwise. A group that ends (Cut,
+// LeaveTogether) ends the programs, because a program cannot go on in another group; when its process is gone the rank
+// waits again (Left). Ranks that end with 0 wait until the ranks of all nodes have, so that one that fails later still
+// restarts all. An exit code of the program has no meaning of ours: each bad end is a crash, and an end after we have
+// asked for it is a stop.
 //
 // A program that uses the package `lockstep` says hello on its link, and gets its assignment there. Once it has said
 // that it outlives its group (Outlives), it speaks for itself: its process stays when the group ends, says Left, and
@@ -102,10 +103,10 @@ class ProgramRanks final : public NodeRanks {
     std::set<uint64_t> open_requests;  // its own, of the store
     std::string last_words;            // why it failed, where it, or we, say so
     std::string error_file;            // TORCHELASTIC_ERROR_FILE of its process
-    int stop_code = 0;                // 130 or 143: asked to stop
-    std::optional<int> wait_status;   // its process has ended; what it has started may not have
-    int64_t ended_ns = 0;             // when that was
-    int pending_signal = 0;           // to be sent when the zygote has said its pid
+    int stop_code = 0;                 // 130 or 143: asked to stop
+    std::optional<int> wait_status;    // its process has ended; what it has started may not have
+    int64_t ended_ns = 0;              // when that was
+    int pending_signal = 0;            // to be sent when the zygote has said its pid
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
   };
 

@@ -42,8 +42,8 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
 
 struct ProgramEnds {
   bool has_link = false;
-  // It gets this process's stdin, stdout and stderr, of a terminal whose foreground it becomes; there are no pipes then.
-  // Give the foreground back with reclaim_foreground.
+  // It gets this process's stdin, stdout and stderr, of a terminal whose foreground it becomes; there are no pipes
+  // then. Give the foreground back with reclaim_foreground.
   bool has_terminal = false;
 };
 // Starts a program of the user's. `words`: the program's path and its arguments. `environment` is complete, but for

@@ -168,9 +168,8 @@ struct Resumed {
   std::string origin;        // where that state came from, in words
 };
 
-using WorkerMessage =
-    std::variant<Hello, StoreRequest, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done, Left, Resumed,
-                 Outlives, Replace>;
+using WorkerMessage = std::variant<Hello, StoreRequest, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done,
+                                   Left, Resumed, Outlives, Replace>;
 
 // ---- agent -> worker ----
 

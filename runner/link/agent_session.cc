@@ -116,12 +116,12 @@ std::optional<Result<StoreReply>> AgentSession::take_reply(uint64_t id, std::chr
   const OpenCall call = std::move(open_calls_.extract(at).mapped());
   if (call.reply) return *call.reply;
   if (closing_) return Result<StoreReply>(Error{ErrorCode::kGone, "the link to the agent has ended"});
-  return StoreReply{
-      .id = id,
-      .status = StoreStatus::kStale,
-      .values = {},
-      .number = 0,
-      .message = cut_generation_ >= call.generation ? "the group was cut (" + cut_cause_ + ")" : "a stop was asked for"};
+  return StoreReply{.id = id,
+                    .status = StoreStatus::kStale,
+                    .values = {},
+                    .number = 0,
+                    .message = cut_generation_ >= call.generation ? "the group was cut (" + cut_cause_ + ")"
+                                                                  : "a stop was asked for"};
 }
 
 uint64_t AgentSession::cut_generation() const {

@@ -162,6 +162,8 @@ class NodeStepper {
 
   void operator()(const ProgramProgressed&) { clear_count(); }
 
+  void operator()(const WorkerOutlives& event) { worker(event.local_rank).outlives = true; }
+
   void operator()(const WorkerEnded& event) {
     WorkerState& w = worker(event.local_rank);
     if (w.is_given_up) return;
@@ -686,7 +688,9 @@ class NodeStepper {
 
   [[nodiscard]] std::string what_follows() const {
     if (!s_.assignment) return "starting it again";
-    if (!s_.options.ranks_keep_state)
+    const bool others_outlive =
+        std::any_of(s_.workers.begin(), s_.workers.end(), [](const WorkerState& w) { return w.alive() && w.outlives; });
+    if (!s_.options.ranks_keep_state && !others_outlive)
       return "starting all ranks again, from the program's own checkpoint if it has one";
     const bool others_hold_state = s_.assignment->world_size > s_.options.nproc ||
                                    std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) {

@@ -147,6 +147,10 @@ struct WorkerSilent {
 // A program that writes its own checkpoints has made progress that a restart does not lose. Clears the count as a
 // CheckpointNews does.
 struct ProgramProgressed {};
+// A rank of the user's program outlives its group (messages.h, Outlives).
+struct WorkerOutlives {
+  int local_rank = 0;
+};
 struct StopRequested {  // SIGTERM or SIGINT has reached the agent
   int signal = 0;
 };
@@ -154,7 +158,7 @@ struct NodeTick {};
 // CheckpointNews: this node's workers have written one.
 using NodeEvent = std::variant<Started, CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSent,
                                SearchFailed, WorkerHello, WorkerLeft, WorkerAtStep, WorkerEnded, WorkerSilent,
-                               ProgramProgressed, CheckpointNews, StopRequested, NodeTick>;
+                               ProgramProgressed, WorkerOutlives, CheckpointNews, StopRequested, NodeTick>;
 
 // ---- outputs ----
 
@@ -208,6 +212,7 @@ struct WorkerState {
   WorkerPhase phase = WorkerPhase::kStarting;
   uint64_t generation = 0;  // of its last assignment
   bool was_cut = false;     // told to cut, has not left yet
+  bool outlives = false;    // it has said so
   TimePoint cut_at{};
   bool in_collective = false;
   bool on_device = false;

@@ -31,8 +31,9 @@ M round_trip_to_worker(const M& message) {
 }
 
 TEST(Messages, have_the_lines_of_the_contract) {
-  EXPECT_EQ(encode(WorkerMessage(Hello{.local_rank = 1, .pid = 77, .terms = "{}"})),
-            R"({"kind":"lockstep-worker","local_rank":1,"package":"","pid":77,"protocol":1,"terms":"{}","type":"hello"})");
+  EXPECT_EQ(
+      encode(WorkerMessage(Hello{.local_rank = 1, .pid = 77, .terms = "{}"})),
+      R"({"kind":"lockstep-worker","local_rank":1,"package":"","pid":77,"protocol":1,"terms":"{}","type":"hello"})");
   EXPECT_EQ(encode(WorkerMessage(Done{})), R"({"type":"done"})");
   EXPECT_EQ(encode(AgentMessage(Cut{.generation = 5, .cause = "NodeLost"})),
             R"({"cause":"NodeLost","generation":5,"type":"cut"})");
