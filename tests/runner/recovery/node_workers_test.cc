@@ -530,6 +530,17 @@ TEST(NodeWorkers, progress_of_a_program_clears_the_count) {
   }
 }
 
+TEST(NodeWorkers, of_a_program_says_whether_all_start_again_or_the_lost_rank_alone) {
+  NodeScenario run(2, 2);
+  run.state.options.ranks_keep_state = false;
+  run.train();
+  EXPECT_THAT(get<RestartDecision>(run.crash_at(3)).line, HasSubstr("starting all ranks again"));
+  run.recover();
+  run.handle(WorkerOutlives{0});
+  run.handle(WorkerOutlives{1});
+  EXPECT_THAT(get<RestartDecision>(run.crash_at(4)).line, HasSubstr("starting it again, the others keep their state"));
+}
+
 TEST(NodeWorkers, starts_nobody_again_with_max_restarts_0) {
   NodeScenario run(1, 0);
   run.begin();
