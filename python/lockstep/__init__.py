@@ -9,8 +9,9 @@
 """
 from ._ddp import DistributedDataParallel
 from ._errors import LockstepError
+from ._report import report
 from ._run import Run, restore
 from ._start import init_process_group
 from ._version import __version__
 
-__all__ = ["DistributedDataParallel", "LockstepError", "Run", "__version__", "init_process_group", "restore"]
+__all__ = ["DistributedDataParallel", "LockstepError", "Run", "__version__", "init_process_group", "report", "restore"]
