@@ -16,7 +16,7 @@ python := $(LOCKSTEP_CACHE)/py-test/bin/python
 # $(call configure,PRESET): quiet unless it fails.
 configure = mkdir -p build; cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -52,8 +52,9 @@ bench-accuracy: build ## the part of bench that trains: SASRec, TiSASRec and the
 format: ## clang-format over all sources
 	@find runner operator tests examples -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format-14 -i
 
-generate: ## writes what is made from other files: docs/trainjob.md, dashboards, Prometheus rules, the chart's table of values
+generate: ## writes what is made from other files: docs/trainjob.md, docs/worker-protocol.md, dashboards, Prometheus rules, the chart's table of values
 	@scripts/trainjob_reference.py
+	@scripts/worker_protocol.py
 	@dashboards/source/generate.py
 	@scripts/prometheus_rule
 	@scripts/chart_readme
@@ -125,6 +126,11 @@ bench-recommend: build ## recommendations for all users of MovieLens-100K beside
 bench-launch: build ## start, restart and memory of a program under lockstep launch, beside torchrun
 	@scripts/setup test
 	@$(python) tests/bench/bench_launch.py --write
+
+bench-own: build ## a program that keeps its state: a lost rank, and a step's overhead, beside torch's DDP under torchrun
+	@scripts/setup test
+	@cmake --build --preset release --target lockstep_link_c
+	@$(python) tests/bench/bench_own.py --write
 
 bench-operator: ## a job of 1,000 pods and 200 jobs of 4, beside raw pods and Indexed Jobs (an hour)
 	@scripts/setup test

@@ -36,12 +36,6 @@ bool is_busy(Phase phase) {
   return false;
 }
 
-// Checks an enumerator that was read from memory that another process writes.
-template <typename E>
-E in_range(E value, size_t count, E otherwise) {
-  return static_cast<size_t>(value) < count ? value : otherwise;
-}
-
 }  // namespace
 
 Result<BeatPageMapping> BeatPageMapping::create(const BeatPageMapping* earlier) {
@@ -60,12 +54,13 @@ Result<BeatPageMapping> BeatPageMapping::create(const BeatPageMapping* earlier) 
   auto* const page = new (memory) BeatPage();
   // Progress counts from now, because the process is about to start. So one that hangs before it touches its page is
   // noticed, too.
-  page->changed_ns = monotonic_ns();
+  const int64_t now = monotonic_ns();
+  page->changed_ns = now;
   if (earlier != nullptr) {
     std::memcpy(static_cast<char*>(memory) + kRankMemoryOffset,
                 reinterpret_cast<const char*>(earlier->page_) + kRankMemoryOffset, kRankMemoryBytes);
   }
-  return BeatPageMapping(fd, page);
+  return BeatPageMapping(fd, page, now);
 }
 
 BeatPageMapping::~BeatPageMapping() {
@@ -74,11 +69,12 @@ BeatPageMapping::~BeatPageMapping() {
 }
 
 BeatPageMapping::BeatPageMapping(BeatPageMapping&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), page_(std::exchange(other.page_, nullptr)) {}
+    : fd_(std::exchange(other.fd_, -1)), page_(std::exchange(other.page_, nullptr)), created_ns_(other.created_ns_) {}
 
 BeatPageMapping& BeatPageMapping::operator=(BeatPageMapping&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(page_, other.page_);
+  std::swap(created_ns_, other.created_ns_);
   return *this;
 }
 
@@ -98,9 +94,12 @@ BeatSnapshot BeatPageMapping::read() const {
   beats.generation = page.generation;
   beats.committed_ns = page.committed_ns;
   beats.step = page.step;
-  beats.activity = in_range(page.activity.load(), kActivityCount, Activity::kLoading);
-  beats.phase = in_range(page.phase.load(), kPhaseCount, Phase::kOther);
-  beats.changed_ns = page.changed_ns;
+  const Activity activity = page.activity;
+  const Phase phase = page.phase;
+  const bool is_known = static_cast<size_t>(activity) < kActivityCount && static_cast<size_t>(phase) < kPhaseCount;
+  beats.activity = static_cast<size_t>(activity) < kActivityCount ? activity : Activity::kLoading;
+  beats.phase = static_cast<size_t>(phase) < kPhaseCount ? phase : Phase::kOther;
+  beats.changed_ns = is_known ? page.changed_ns.load() : std::max(beats.committed_ns, created_ns_);
   beats.alive_ns = page.alive_ns;
   beats.prepared = page.prepared;
   beats.to_prepare = page.to_prepare;

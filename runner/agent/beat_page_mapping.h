@@ -39,14 +39,16 @@ class BeatPageMapping {
   void close_fd();
   // Writes for a program that does not know its page.
   void set_activity(Activity activity, Phase phase);
-  // Values that are out of range, written by a broken worker, are replaced by valid ones.
+  // An activity or phase that is not known, of a newer worker or a broken one, is shown as loading or other, and its
+  // beat is no progress: changed_ns is then that of the last commit, or of create().
   [[nodiscard]] BeatSnapshot read() const;
 
  private:
-  BeatPageMapping(int fd, BeatPage* page) : fd_(fd), page_(page) {}
+  BeatPageMapping(int fd, BeatPage* page, int64_t created_ns) : fd_(fd), page_(page), created_ns_(created_ns) {}
 
   int fd_ = -1;
   BeatPage* page_ = nullptr;  // mapped
+  int64_t created_ns_ = 0;
 };
 
 // The last time at which the process is known to have been running; 0: never.

@@ -56,11 +56,9 @@ std::shared_ptr<OutputRelay> NodeWorkers::relay(int fd, int local_rank, bool to_
 
 void NodeWorkers::on_line(Worker& worker, const std::string& line) {
   const Result<WorkerMessage> message = decode_worker_message(line);
-  if (!message.ok()) {
-    worker.link->close();
-    worker.last_words = "it sent a message that the agent cannot read: " + message.error().message;
-    if (worker.alive) ::kill(-worker.pid, SIGKILL);
-    return;
+  if (!message.ok()) return refuse(worker, "it sent a message that the agent cannot read: " + message.error().message);
+  if (const auto* const hello = std::get_if<Hello>(&*message)) {
+    if (std::string why = refusal_of(*hello); !why.empty()) return refuse(worker, std::move(why));
   }
   if (const auto* const failing = std::get_if<Failing>(&*message)) worker.last_words = failing->message;
   if (const auto* const request = std::get_if<StoreRequest>(&*message)) {
@@ -68,6 +66,13 @@ void NodeWorkers::on_line(Worker& worker, const std::string& line) {
     if (shared_gets_.joins(worker.local_rank, *request)) return;
   }
   handlers_.on_message(worker.local_rank, *message);
+}
+
+// It is ended, and `why` is the reason of its end.
+void NodeWorkers::refuse(Worker& worker, std::string why) {
+  worker.link->close();
+  worker.last_words = std::move(why);
+  kill_now(worker);
 }
 
 void NodeWorkers::send(int local_rank, const AgentMessage& message) {

@@ -65,6 +65,7 @@ class NodeWorkers final : public NodeRanks {
 
   [[nodiscard]] Worker* at(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].get(); }
   void on_line(Worker& worker, const std::string& line);
+  void refuse(Worker& worker, std::string why);
   void on_end(Worker& worker, int wait_status);
   void on_stack_end(int local_rank);
   void kill_now(Worker& worker);

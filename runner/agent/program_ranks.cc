@@ -530,12 +530,7 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
 
 void ProgramRanks::on_hello(int local_rank, const Hello& hello) {
   Rank& rank = at(local_rank);
-  if (hello.protocol != kWorkerProtocol) {
-    return refuse(local_rank, "its package lockstep " + hello.package + " speaks protocol " +
-                                  std::to_string(hello.protocol) + ", and this agent protocol " +
-                                  std::to_string(kWorkerProtocol) +
-                                  ": install the package that has the agent's version");
-  }
+  if (std::string why = refusal_of(hello); !why.empty()) return refuse(local_rank, std::move(why));
   rank.has_said_hello = true;
   if (rank.assignment && !rank.is_cut) rank.link->send(encode(AgentMessage(*rank.assignment)));
 }

@@ -81,7 +81,7 @@ std::vector<std::string> words_of(const ZygoteCommand& command, bool describes) 
                              {"describe", describes}};
   std::vector<std::string> words{command.python};
   words.insert(words.end(), command.options.begin(), command.options.end());
-  words.insert(words.end(), {"-c", kZygoteSource, kDescriptor, dump_line(settings)});
+  words.insert(words.end(), {"-c", describes ? kDescribeSource : kZygoteSource, kDescriptor, dump_line(settings)});
   return words;
 }
 

@@ -25,6 +25,13 @@ std::string how_it_starts(const Json& found) {
   return text.data();
 }
 
+std::string level_words(const Json& found) {
+  const std::string words = found["level"].get<int>() == 1
+                                ? "1: a lost rank costs one new rank, the others keep their state ("
+                                : "0: a lost rank costs a start of all ranks (";
+  return words + text_field(found, {"why_level"}) + ")";
+}
+
 void add_line(std::string& text, const std::string& name, const std::string& value) {
   constexpr size_t kColumn = 13;
   text += name + std::string(kColumn - name.size(), ' ') + value + "\n";
@@ -48,6 +55,8 @@ std::string text_of(const Json& found) {
       add_line(text, "left out", name + ": " + why.get<std::string>());
     }
   }
+  add_line(text, "level", level_words(found));
+  for (const auto& what : found["to_change"]) add_line(text, "to change", what.get<std::string>());
   add_line(text, "GPUs", dump_line(found["gpus"]));
   return text;
 }
@@ -65,6 +74,9 @@ Result<std::string> describe_program(const std::vector<std::string>& words, cons
   const std::optional<PythonCommand> python = python_command(command.words);
   if (!python) {
     found["why_no_fork"] = "only Python with a script or -m and a module can be forked, and this is another command";
+    found["level"] = 0;
+    found["why_level"] = "the source of such a command is not looked at";
+    found["to_change"] = Json::array();
   } else {
     command.environment = environment;
     command.remember_folder = remember_folder(environment);

@@ -66,9 +66,9 @@ void fields(V& v, typename V::template Ref<Assignment> m) {
   v("world_size", m.world_size);
   v("local_world_size", m.local_world_size);
   v("nnodes", m.nnodes);
-  v("declared_world_size", m.declared_world_size);
-  v("node_cores", m.node_cores);
-  v("address", m.address);
+  v.optional("declared_world_size", m.declared_world_size);
+  v.optional("node_cores", m.node_cores);
+  v.optional("address", m.address);
 }
 
 inline constexpr const char* kHexDigits = "0123456789abcdef";

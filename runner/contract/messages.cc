@@ -36,7 +36,7 @@ void fields(V& v, typename V::template Ref<Progress> m) {
   v("eta_seconds", m.eta_seconds);
   v("data_wait_ratio", m.data_wait_ratio);
   v("device_memory_bytes", m.device_memory_bytes);
-  v("steps_per_second", m.steps_per_second);
+  v.optional("steps_per_second", m.steps_per_second);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Evaluation> m) {
@@ -122,6 +122,15 @@ constexpr auto kTypeNames<AgentMessage> = std::to_array<const char*>({"assignmen
 
 template <>
 constexpr std::array<const char*, 3> kEnumNames<MetricType>{"counter", "gauge", "histogram"};
+
+std::string refusal_of(const Hello& hello) {
+  if (hello.protocol == kWorkerProtocol) return "";
+  constexpr size_t kWordBytesMax = 64;
+  const std::string who = hello.kind == kPythonKind ? "its package lockstep " + hello.package.substr(0, kWordBytesMax)
+                                                    : "it, a " + hello.kind.substr(0, kWordBytesMax) + ",";
+  return who + " speaks protocol " + std::to_string(hello.protocol) + ", and this agent protocol " +
+         std::to_string(kWorkerProtocol) + ": install the one that has the agent's version";
+}
 
 Assignment assignment_of(int local_rank, Assignment first) {
   first.rank += local_rank;

@@ -9,6 +9,8 @@
 // worker that has lost a peer, or is told to cut or regroup, drops its group, says Left and waits for the next one.
 // Store requests are answered by id, not necessarily in order: get and wait are answered when the keys are there or
 // the time is up. The end of the link means that the other side is gone.
+//
+// docs/worker-protocol.md is made from this file, its comments included (scripts/worker_protocol.py).
 // Threads: values and pure functions.
 #pragma once
 
@@ -35,22 +37,25 @@ inline constexpr size_t kStoreValueBytesMax = size_t{7} << 20;
 
 // ---- worker -> agent ----
 
-// Raised when an old worker and a new agent, or the other way round, would misunderstand each other.
+// Raised when an old worker and a new agent, or the other way round, would misunderstand each other: for a new message,
+// and for a field that is not optional. An agent refuses workers with another number (refusal_of).
 inline constexpr int kWorkerProtocol = 1;
 inline constexpr const char* kWorkerKind = "lockstep-worker";
 inline constexpr const char* kPythonKind = "python";  // a program of the user's with the Python package
 
+// The first message: this rank has read its data, and waits for a place in a group.
 struct Hello {
   int local_rank = 0;
   int64_t pid = 0;
   // One JSON object of what must be the same on all ranks: flags, number of samples, backend, versions
   // (contract/agreement.h).
   std::string terms;
-  // Optional; an agent refuses another protocol than its own.
-  int protocol = kWorkerProtocol;
-  std::string kind = kWorkerKind;
-  std::string package;  // version of the package
+  int protocol = kWorkerProtocol;  // without it 1
+  std::string kind = kWorkerKind;  // "lockstep-worker" or "python"; without it the first
+  std::string package;             // version of the package, of a worker of another kind than lockstep-worker
 };
+// Why an agent refuses a worker that says this; empty: it does not.
+std::string refusal_of(const Hello& hello);
 
 // A rank of the user's program has a state, or gets one from a rank that has: from now on it is asked to leave a group
 // that ends (Cut), and says Left. Before it has said this, such a rank is ended with its group and started again.
@@ -65,6 +70,7 @@ struct Replace {
 
 enum class StoreOp { kSet, kGet, kAdd, kCompareSet, kDelete, kCheck, kNumKeys, kWait, kAppend };
 
+// To the key-value store of the group's generation, which all its ranks share.
 struct StoreRequest {
   uint64_t id = 0;          // chosen by the worker, unique among its open requests
   uint64_t generation = 0;  // of the assignment; any other than the current one is refused
@@ -93,6 +99,7 @@ struct Progress {
   double steps_per_second = -1.0;    // of a program of the user's, whose samples nobody counts
 };
 
+// From rank 0: figures by name.
 struct Evaluation {
   int64_t epoch = 0;  // completed epochs
   std::map<std::string, double> metrics;
@@ -104,11 +111,13 @@ struct CheckpointWritten {
   std::string path;
 };
 
+// A part of MetricSample.
 struct HistogramBucket {
   double upper_bound = 0.0;  // the last one is +Inf
   uint64_t cumulative_count = 0;
 };
 
+// A part of MetricFamily.
 struct MetricSample {
   std::map<std::string, std::string> labels;
   double value = 0.0;                    // counter, gauge
@@ -117,6 +126,7 @@ struct MetricSample {
   std::vector<HistogramBucket> buckets;  // histogram, ascending
 };
 
+// A part of Metrics.
 struct MetricFamily {
   std::string name;
   std::string help;
@@ -124,7 +134,7 @@ struct MetricFamily {
   std::vector<MetricSample> metrics;
 };
 
-// All of a worker's families, every kMetricsInterval; replaces what it sent before. The label "rank" is in them.
+// All of a worker's families, every two seconds; replaces what it sent before. The label "rank" is in them.
 inline constexpr std::chrono::milliseconds kMetricsInterval{2000};
 struct Metrics {
   std::vector<MetricFamily> families;
@@ -132,7 +142,7 @@ struct Metrics {
 
 // Said just before a worker leaves with another code than 0: becomes the termination message.
 struct Failing {
-  int code = 0;
+  int code = 0;  // the exit code, see below
   std::string message;
   int rank = 0;
   int64_t step = 0;
@@ -152,7 +162,8 @@ inline constexpr const char* kLeftReplaced = "Replaced";
 // The worker has dropped the group of `generation`, keeps its state and waits for a new assignment.
 struct Left {
   uint64_t generation = 0;
-  std::string cause;    // kLeftCut, or kLeftRegroup (all left together at a step's end), or as exit_reason: "PeerLost"
+  std::string cause;    // "Cut" (it was told to), "Regroup" (all left together at a step's end), "Replaced", or as
+                        // exit_reason: "PeerLost"
   std::string message;  // what the worker saw
   int64_t step = 0;     // committed
 };
@@ -183,9 +194,8 @@ struct Assignment {
   int local_world_size = 1;
   int nnodes = 1;
   int declared_world_size = 0;  // with all wanted nodes, present or not; 0 = world_size
-  // What only the agent knows.
-  int node_cores = 0;   // for all ranks of this node; 0 = each rank counts them
-  std::string address;  // of this node, as its peers reach it; empty = all are on this machine
+  int node_cores = 0;           // for all ranks of this node; 0 = each rank counts them
+  std::string address;          // of this node, as its peers reach it; empty = all are on this machine
 };
 // That of the worker with this local rank, from that of its node's first rank.
 Assignment assignment_of(int local_rank, Assignment first);
@@ -197,12 +207,13 @@ enum class StoreStatus {
   kInvalid,  // a programmer's error: wrong number of keys or values, adding to a value that is not a number
 };
 
+// To a store request.
 struct StoreReply {
-  uint64_t id = 0;
+  uint64_t id = 0;  // of the request
   StoreStatus status = StoreStatus::kOk;
   std::vector<std::string> values;  // get: one for each key; compare_set: the value that is stored afterwards
   int64_t number = 0;               // add: the sum; append: bytes; delete, check: 0 or 1; num_keys: the number
-  std::string message;              // why, when status is not kOk
+  std::string message;              // why, when the status is not ok
 };
 
 // Leave the group of `generation` now, even out of a collective, and wait for an assignment.

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// The page that the agent reads, for the life of the process; closes the descriptor. kInvalid when it cannot be mapped.
+// The page that the agent reads, for the life of the process; closes the descriptor. kInvalid when it cannot be mapped,
+// is none, or has another version than this program writes.
 Result<BeatPage*> map_beat_page(int fd);
 
 }  // namespace lockstep

@@ -114,11 +114,21 @@ def test_the_messages_of_the_troubleshooting_page_are_ours():
     assert not wrong
 
 
+def test_the_five_lines_are_those_of_the_examples():
+    (diff,) = blocks(ROOT / "docs/keep-state.md", "diff")
+    for sign, name, count in (("+", "nano_gpt_keeps_state.py", 5), ("-", "nano_gpt.py", 3)):
+        source = (ROOT / "examples/python" / name).read_text(encoding="utf-8")
+        lines = [line[1:] for line in diff.splitlines() if line.startswith(sign)]
+        assert len(lines) == count
+        assert [line for line in lines if not all(part in source for part in line.split("…"))] == []
+
+
 # --- TrainJobs and the reference
 
 
-def test_the_reference_is_made_from_the_crd():
-    done = subprocess.run([sys.executable, ROOT / "scripts/trainjob_reference.py", "--check"], capture_output=True,
+@pytest.mark.parametrize("script", ["trainjob_reference.py", "worker_protocol.py"])
+def test_what_is_made_from_the_crd_and_the_headers_is_up_to_date(script):
+    done = subprocess.run([sys.executable, ROOT / "scripts" / script, "--check"], capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stderr
 

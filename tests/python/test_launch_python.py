@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from programs import text
+from programs import ROOT, text
 from test_launch import PROGRAMS, WITHOUT_TORCH, Launch, environment, launch, losses_of  # noqa: F401  (launch is a fixture)
 
 WAYS = pytest.mark.parametrize("how", [[], ["--no_zygote"]], ids=["zygote", "exec"])
@@ -352,5 +352,58 @@ def test_doctor_says_what_a_program_will_get(lockstep, run, tmp_path):
         assert re.search(line, done.stdout), text(done)
     found = json.loads(run([lockstep, "doctor", "--json", "--", "sh", "run.sh"], cwd=tmp_path, **variables).stdout)
     assert found["program"] == "sh run.sh" and "only Python" in found["why_no_fork"]
+    assert found["level"] == 0 and "is not looked at" in found["why_level"]
     refused = run([lockstep, "doctor", "--", "torchrun", "train.py"], cwd=tmp_path, **variables)
     assert refused.returncode == 2 and "starts ranks itself" in refused.stderr
+
+
+UNCHANGED = """
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(1, 1))
+for step in range(3):
+    pass
+"""
+CHANGED = """
+import lockstep, helpers
+lockstep.init_process_group()
+run = lockstep.restore(model=helpers.model())
+for step in run.steps(3):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("source", "helpers", "level", "why", "to_change"), [
+    (UNCHANGED, "", 0, "it does not use the package lockstep",
+     ["train.py:5 has torch.distributed.init_process_group: write lockstep.init_process_group",
+      "train.py:6 has torch.nn.parallel.DistributedDataParallel: write lockstep.DistributedDataParallel",
+      "nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop",
+      "the loop is no run.steps or run.epochs: write for step in run.steps(total), in place of range(total)"]),
+    (CHANGED, "from lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)", 1, "train.py:4 calls lockstep.restore", []),
+    (CHANGED, "import torch\nfrom lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)\ndef main():\n    torch.distributed.init_process_group()\n"
+     "if __name__ == '__main__':\n    main()", 1, "train.py:4 calls lockstep.restore", []),
+    (CHANGED, "import torch\ndef model():\n    return torch.nn.parallel.DistributedDataParallel(0)", 0, "it uses the package lockstep in part",
+     ["helpers.py:3 has torch.nn.parallel.DistributedDataParallel: write lockstep.DistributedDataParallel"]),
+    (CHANGED, "import torch\ndef model():\n    torch.distributed.new_group()", 0,
+     "helpers.py:3 has a group of the program's own, which cannot be recovered when a rank is lost", []),
+    ("from transformers import Trainer", "", 0, "transformers' Trainer has a loop and a wrapper of its own, which the package lockstep does not know yet", []),
+    ("def", "", 0, "train.py cannot be read: invalid syntax", []),
+], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "refused", "a framework", "no Python"])
+def test_which_level_a_program_reaches(tmp_path, monkeypatch, source, helpers, level, why, to_change):
+    (tmp_path / "train.py").write_text(source)
+    (tmp_path / "helpers.py").write_text(helpers)
+    monkeypatch.chdir(tmp_path)
+    names = {"os": os, "sys": sys}  # which rank_start.py has imported
+    exec((ROOT / "runner/agent/python/program_level.py").read_text(), names)
+    found = names["level_of_program"](["train.py"])
+    assert found["why_level"].startswith(why) and (found["level"], found["to_change"]) == (level, to_change)
+    assert names["level_of_program"](["-m", "train"])["level"] == level
+
+
+def test_doctor_says_the_level_and_the_lines_to_change(lockstep, run, tmp_path):
+    (tmp_path / "train.py").write_text(UNCHANGED)
+    done = run([lockstep, "doctor", "--", "python3", "train.py"], cwd=tmp_path, **environment(XDG_CACHE_HOME=str(tmp_path / "cache")))
+    assert re.search(r"^level +0: a lost rank costs a start of all ranks \(it does not use the package lockstep\)$", done.stdout, re.M), text(done)
+    assert re.search(r"^to change +train\.py:5 has torch\.distributed\.init_process_group: write", done.stdout, re.M), text(done)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads the include lines of runner/, operator/ and tests/ and fails on one that goes the wrong way.
+"""Reads the include lines of runner/, operator/ and tests/, and the imports of Python files, and fails on one that goes the wrong way.
 
 What it holds the code to (docs/decisions.md says why):
   - a room includes only the rooms that ROOMS allows it, tests may include any;
@@ -10,11 +10,14 @@ What it holds the code to (docs/decisions.md says why):
   - the environment is read in base/environment.cc alone; everybody else takes it as an argument;
   - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model
     or of a variant;
+  - the Python package (python/lockstep) imports torch, the standard library and its own modules, numpy where the program may have
+    imported it, and the module that also comes alone (_report.py) the standard library; nothing that is shipped imports the package;
   - every header starts its code with #pragma once;
   - no test sleeps.
 `rooms_test.py ROOT` checks a tree. Its rules are first tried on small wrong trees made for the purpose: a rule that
 lets one pass fails the test.
 """
+import ast
 import functools
 import pathlib
 import re
@@ -83,6 +86,9 @@ ENVIRONMENT = re.compile(r"\b(secure_getenv|getenv|environ)\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
 TOPS = ("runner", "operator", "tests")
+PACKAGE = "python/lockstep"
+# Folders of Python files that are shipped, or run without the package's libraries.
+WITHOUT_THE_PACKAGE = ("runner", "operator", "scripts", "manifests", "charts", "dashboards")
 CODE = {".h", ".cc", ".cu", ".cuh"}
 
 
@@ -194,8 +200,40 @@ def check_python_test(root, path):
             if SLEEP_PYTHON.search(line.split("#")[0])]
 
 
-def check_tree(root):
+def imports_of(path):
+    """[(line, module's first name, whether it is within a function)], without relative imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    inner = {id(node) for function in ast.walk(tree) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+             for node in ast.walk(function)}
+    found = []
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module]
+        found += [(node.lineno, name.partition(".")[0], id(node) in inner) for name in names]
+    return found
+
+
+def check_package(root):
     problems = []
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        for line, module, is_inner in imports_of(path):
+            may = module in sys.stdlib_module_names
+            if path.name != "_report.py":
+                may = may or module == "torch" or (module == "numpy" and is_inner)
+            if not may:
+                problems.append(f"{name}:{line}: imports {module}; the package may import torch, the standard library, its own modules "
+                                "(relatively) and, within a function, numpy; _report.py the standard library alone")
+    for top in WITHOUT_THE_PACKAGE:
+        for path in sorted((root / top).rglob("*.py")):
+            problems += [f"{path.relative_to(root).as_posix()}:{line}: imports the Python package, which belongs to users' programs"
+                         for line, module, _ in imports_of(path) if module == "lockstep"]
+    return problems
+
+
+def check_tree(root):
+    problems = check_package(root)
     for top in TOPS:
         for path in sorted((root / top).rglob("*")):
             if path.suffix in CODE:
@@ -256,6 +294,14 @@ TRIALS = [
     ("tests/python/plugins/a.cc", "std::this_thread::sleep_for(x);\n", None),
     ("tests/python/test_a.py", "time.sleep(1)\n", "a test sleeps"),
     ("tests/python/helper.py", "time.sleep(1)\n", None),
+    ("python/lockstep/_a.py", "import torch.distributed as dist\nfrom . import _b\nimport os.path\n", None),
+    ("python/lockstep/_b.py", "def f():\n    import numpy\n", None),
+    ("python/lockstep/_c.py", "from numpy import array\n", "imports numpy"),
+    ("python/lockstep/_d.py", "def f():\n    import requests.sessions\n", "imports requests"),
+    ("python/lockstep/_e.py", "from lockstep import _f\n", "imports lockstep"),
+    ("python/lockstep/_report.py", "import torch\n", "imports torch"),
+    ("runner/agent/python/a.py", "def f():\n    import lockstep\n", "imports the Python package"),
+    ("tests/python/test_b.py", "import lockstep\n", None),
 ]
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-STEP, COMMITTED_NS, CHANGED_NS = 1, 2, 4  # fields of the beat page (contract/beat_page.h), as numbers of eight bytes
+STEP, COMMITTED_NS, CHANGED_NS = 2, 3, 5  # fields of the beat page (contract/beat_page.h), as numbers of eight bytes
 PAGE_BYTES = 64
 OPTIMIZER = "torch.optim.optimizer"
 

@@ -536,12 +536,15 @@ def set_oom_score(text):
 def describe(settings, why, seconds):
     standard = getattr(sys, "stdlib_module_names", ())
     torch = sys.modules.get("torch")
+    level = level_of_program(settings["program"])  # of program_level.py, which is there then
+    if sys.version_info < (3, 10):
+        level = {"level": 0, "why_level": "the package lockstep needs Python 3.10 or later", "to_change": []}
     print(json.dumps({
         "python": sys.version.split()[0], "executable": sys.executable, "prefix": sys.prefix,
         "torch": getattr(torch, "__version__", None), "cuda": getattr(getattr(torch, "version", None), "cuda", None),
         "modules": len(sys.modules), "packages": sorted({package_of(name) for name in names_to_remember()
                                                           if package_of(name) not in standard}),
-        "left_out": settings["left_out"], "why_no_fork": why, "seconds": seconds}))
+        "left_out": settings["left_out"], "why_no_fork": why, "seconds": seconds, **level}))
 
 
 def park():

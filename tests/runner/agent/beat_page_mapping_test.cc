@@ -36,10 +36,32 @@ TEST(BeatPageMapping, says_nothing_at_first_and_then_what_the_worker_writes) {
   EXPECT_EQ(beats.activity, Activity::kTraining);
   EXPECT_EQ(beats.phase, Phase::kForward);
   EXPECT_EQ(beats.phase_ns[static_cast<size_t>(Phase::kForward)], 3);
+  EXPECT_EQ(page->magic, kBeatPageMagic);
+  EXPECT_EQ(page->version, kBeatPageVersion);
+  ::munmap(page, sizeof(BeatPage));
+}
+
+TEST(BeatPageMapping, takes_what_it_does_not_know_for_no_progress) {
+  constexpr int64_t kLater = int64_t{1} << 62;
+  Result<BeatPageMapping> memory = BeatPageMapping::create();
+  ASSERT_TRUE(memory.ok());
+  const int64_t created_ns = memory->read().changed_ns;
+  BeatPageMapping moved = std::move(*memory);
+  auto* const page =
+      static_cast<BeatPage*>(::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, moved.fd(), 0));
+  ASSERT_NE(page, MAP_FAILED);
+  page->activity = Activity::kTraining;
+  page->changed_ns = kLater;
+  EXPECT_EQ(moved.read().changed_ns, kLater);
   page->activity = static_cast<Activity>(77);
-  page->phase = static_cast<Phase>(-1);
   EXPECT_EQ(moved.read().activity, Activity::kLoading);
+  EXPECT_EQ(moved.read().changed_ns, created_ns);
+  page->activity = Activity::kTraining;
+  page->phase = static_cast<Phase>(-1);
   EXPECT_EQ(moved.read().phase, Phase::kOther);
+  EXPECT_EQ(moved.read().changed_ns, created_ns);
+  page->committed_ns = kLater - 1;
+  EXPECT_EQ(moved.read().changed_ns, kLater - 1) << "a step is progress, whatever the worker does meanwhile";
   ::munmap(page, sizeof(BeatPage));
 }
 

@@ -51,6 +51,28 @@ TEST(Messages, of_an_older_worker_have_the_defaults_of_what_it_does_not_say) {
   EXPECT_THAT(wrong.error().message, HasSubstr(R"(field "protocol" must be an integer)"));
 }
 
+TEST(Messages, of_an_older_agent_have_the_defaults_of_what_it_does_not_say) {
+  const auto said = decode_agent_message(
+      R"({"generation":4,"local_rank":0,"local_world_size":1,"nnodes":1,"rank":0,"type":"assignment","world_size":2})");
+  ASSERT_TRUE(said.ok()) << said.error().message;
+  const auto& assignment = std::get<Assignment>(*said);
+  EXPECT_EQ(assignment.declared_world_size, 0);
+  EXPECT_EQ(assignment.node_cores, 0);
+  EXPECT_EQ(assignment.address, "");
+}
+
+TEST(Messages, of_another_protocol_are_refused_with_both_numbers) {
+  Hello hello;
+  EXPECT_EQ(refusal_of(hello), "");
+  hello.protocol = 7;
+  EXPECT_EQ(refusal_of(hello),
+            "it, a lockstep-worker, speaks protocol 7, and this agent protocol 1: install the one that has the agent's "
+            "version");
+  hello.kind = kPythonKind;
+  hello.package = "0.9.0";
+  EXPECT_THAT(refusal_of(hello), HasSubstr("its package lockstep 0.9.0 speaks protocol 7, and this agent protocol 1"));
+}
+
 TEST(Messages, of_a_program_that_outlives_its_group_come_back) {
   round_trip(Outlives{});
   EXPECT_EQ(round_trip(Replace{.generation = 3, .message = "a step behind"}).message, "a step behind");

@@ -30,6 +30,13 @@ std::string taken(char* text) {
   return copy;
 }
 
+// As the agent makes it, in the file of this descriptor.
+BeatPage* new_page(int fd) {
+  EXPECT_EQ(::ftruncate(fd, sizeof(BeatPage)), 0);
+  void* const memory = ::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, ::dup(fd), 0);
+  return new (memory) BeatPage();
+}
+
 // The link lives as long as the process, as in a rank; so the agent's end does, too.
 class CApiTest : public ::testing::Test {
  protected:
@@ -37,9 +44,7 @@ class CApiTest : public ::testing::Test {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     const int page_fd = ::memfd_create("page", MFD_CLOEXEC);
-    EXPECT_EQ(::ftruncate(page_fd, sizeof(BeatPage)), 0);
-    page_ = static_cast<BeatPage*>(
-        ::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, ::dup(page_fd), 0));
+    page_ = new_page(page_fd);
     agent_ = new LineChannel(ends[1]);  // NOLINT(cppcoreguidelines-owning-memory): as said above
     link_ = lockstep_open(ends[0], page_fd, 0);
   }
@@ -57,6 +62,21 @@ class CApiTest : public ::testing::Test {
 TEST_F(CApiTest, a_page_that_cannot_be_mapped_is_an_error_that_names_its_variable) {
   EXPECT_EQ(lockstep_open(-1, -1, 0), nullptr);
   EXPECT_THAT(lockstep_error(), HasSubstr("LOCKSTEP_BEAT_FD is -1"));
+}
+
+TEST_F(CApiTest, a_page_that_is_none_or_has_another_version_is_refused) {
+  const int fd = ::memfd_create("page", MFD_CLOEXEC);
+  EXPECT_EQ(lockstep_open(-1, fd, 0), nullptr);
+  EXPECT_THAT(lockstep_error(), HasSubstr("which cannot be mapped as a beat page")) << "it is empty";
+  BeatPage* const page = new_page(fd);
+  page->version = 7;
+  EXPECT_EQ(lockstep_open(-1, fd, 0), nullptr);
+  EXPECT_THAT(lockstep_error(), HasSubstr("has version 7, and this program writes version 1"));
+  page->magic = 0;
+  EXPECT_EQ(lockstep_open(-1, fd, 0), nullptr);
+  EXPECT_THAT(lockstep_error(), HasSubstr("which is no beat page"));
+  ::munmap(page, sizeof(BeatPage));
+  ::close(fd);
 }
 
 TEST_F(CApiTest, a_line_that_is_no_message_is_refused_with_the_field) {
