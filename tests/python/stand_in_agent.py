@@ -1,5 +1,6 @@
 """The agents and the coordinator of a run, as far as its ranks see them: for tests of workers of any kind. What is a message and where the
 beat page has its fields is read from docs/worker-protocol.md, as whoever writes a worker would."""
+import contextlib
 import json
 import mmap
 import os
@@ -128,7 +129,8 @@ class Rank:
     def say(self, kind, **fields):
         message = {"type": kind, **fields}
         self.conversation.append(("←", message))
-        self.link.sendall((json.dumps(message) + "\n").encode())
+        with contextlib.suppress(OSError):  # it is gone
+            self.link.sendall((json.dumps(message) + "\n").encode())
 
     def said(self, kind, **fields):
         """All messages of this type with these fields."""
@@ -158,10 +160,10 @@ class Store:
             self.answer(rank, request)
 
     def ask(self, rank, request):
-        self.waiting.append((rank, request))
-        for one in list(self.waiting):
-            if self.answer(*one):
-                self.waiting.remove(one)
+        """Answers it, and others that have waited for what it sets."""
+        if not self.answer(rank, request):
+            self.waiting.append((rank, request))
+        self.waiting = [one for one in self.waiting if not self.answer(*one)]
 
     def answer(self, rank, request):
         """False: it must wait."""
