@@ -70,9 +70,9 @@ void NodeWorkers::on_line(Worker& worker, const std::string& line) {
 
 // It is ended, and `why` is the reason of its end.
 void NodeWorkers::refuse(Worker& worker, std::string why) {
-  worker.link->close();
   worker.last_words = std::move(why);
-  kill_now(worker);
+  kill_now(worker);  // before it sees the end of its link
+  worker.link->close();
 }
 
 void NodeWorkers::send(int local_rank, const AgentMessage& message) {

@@ -538,8 +538,9 @@ void ProgramRanks::on_hello(int local_rank, const Hello& hello) {
 // It is ended, and `why` is the reason of its end.
 void ProgramRanks::refuse(int local_rank, std::string why) {
   at(local_rank).last_words = std::move(why);
-  at(local_rank).link->close();
-  end_process(local_rank, SIGKILL);
+  const std::shared_ptr<LineSocket> link = at(local_rank).link;
+  end_process(local_rank, SIGKILL);  // before it sees the end of its link
+  link->close();
 }
 
 // ---- steps ----

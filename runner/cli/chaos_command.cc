@@ -92,8 +92,11 @@ Result<RunningRank> find_rank(const std::vector<RunningAgent>& agents, std::opti
   for (const RunningAgent& agent : agents) {
     for (const Json& worker : agent.status.at("workers")) {
       if (worker.at("node") != agent.node) continue;  // node 0 also lists the workers of other nodes
-      const RunningRank found{
-          .rank = worker.at("rank"), .node = agent.node, .pid = worker.at("pid"), .step = worker.at("step")};
+      const Json& pid = worker.at("pid");             // null: the rank of a program has no process yet
+      const RunningRank found{.rank = worker.at("rank"),
+                              .node = agent.node,
+                              .pid = pid.is_null() ? 0 : pid.get<pid_t>(),
+                              .step = worker.at("step")};
       const bool is_alive = found.pid > 0 && worker.at("state") != "ended" && worker.at("state") != "done";
       if (rank && found.rank == *rank && !is_alive) return invalid("rank " + std::to_string(*rank) + " is not running");
       if (rank && found.rank == *rank) return found;

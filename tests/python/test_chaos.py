@@ -1,5 +1,6 @@
 """`lockstep chaos` where there is no group to break: it says what happened, and does not wait for its time to be up."""
 import subprocess
+import sys
 
 import pytest
 
@@ -39,3 +40,22 @@ def test_a_kill_before_the_first_step_is_judged_by_the_run_that_trains_then(lock
     # Where the machine was slow, the first group had formed.
     assert "no group had formed yet; the run trains" in done.stdout or "next committed step" in done.stdout, text(done)
     assert loading_run.wait(timeout=120) == 0, loading_run.stdout.read()
+
+
+def test_a_program_without_a_process_has_no_rank_to_kill(lockstep, tmp_path):
+    """Its zygote still imports torch."""
+    (tmp_path / "program.py").write_text("input()")
+    environment = clean_environment(TMPDIR=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
+    words = []
+    with subprocess.Popen([lockstep, "launch", "--status_port", "0", "--max_restarts", "0", "--", sys.executable, "program.py"], cwd=tmp_path,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as process:
+        try:
+            def is_answered():
+                done = subprocess.run([lockstep, "chaos", "kill-rank", "--patience", "0"], capture_output=True, text=True, check=False, cwd=tmp_path,
+                                      env=environment)
+                words.append(text(done))
+                return "no ranks yet" in words[-1] or process.poll() is not None
+            wait_until(is_answered, "answer of the agent")
+        finally:
+            process.kill()
+    assert "no ranks yet" in words[-1] and not any("cannot be understood" in one for one in words), words
