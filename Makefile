@@ -16,7 +16,7 @@ python := $(LOCKSTEP_CACHE)/py-test/bin/python
 # $(call configure,PRESET): quiet unless it fails.
 configure = mkdir -p build; cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build wheel test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -31,6 +31,11 @@ demo: setup build ## trains SASRec on MovieLens-100K with 2 ranks and shows the 
 build: setup
 	@$(call configure,release)
 	@cmake --build --preset release --target lockstep lockstep-worker
+
+wheel: setup ## the Python package as a wheel in build/wheel: `pip install build/wheel/lockstep-*.whl`
+	@$(call configure,release)
+	@cmake --build --preset release --target lockstep_link_c
+	@scripts/make_wheel build/release/python build/wheel
 
 test: ## installs what tests need, builds, runs all tests and checks but the long ones (CTEST_ARGS: others)
 	@scripts/setup test

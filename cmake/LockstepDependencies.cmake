@@ -11,6 +11,7 @@ pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)  # libjpeg-dev (libj
 pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)    # libpng-dev
 pkg_check_modules(libisal REQUIRED IMPORTED_TARGET libisal)  # libisal-dev
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # libssl-dev
+find_library(LOCKSTEP_STATIC_CRYPTO libcrypto.a REQUIRED)  # libssl-dev
 find_package(Boost 1.74 REQUIRED)      # libboost-dev (Asio, header-only)
 find_package(cpprestsdk REQUIRED)       # libcpprest-dev (only operator/kube/cpprest_transport.cc includes it)
 pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)  # prometheus-cpp-dev

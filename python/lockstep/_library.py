@@ -1,10 +1,11 @@
-"""The C library (runner/link/c_api.h) by ctypes: thin, and nothing else in this package calls it.
+"""The C library (runner/link/c_api.h, runner/formats/c_api.h) by ctypes: thin, and nothing else in this package calls it.
 
 ctypes releases Python's lock during each call. Every wait is cut into slices, so that Python's signal handlers run meanwhile.
 """
 from __future__ import annotations
 
 import ctypes
+import os
 import pathlib
 from typing import Any
 
@@ -26,17 +27,36 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cut_cause": (ctypes.c_void_p, [ctypes.c_void_p]),
     "beat": (None, [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]),
     "commit": (None, [ctypes.c_void_p, ctypes.c_int64]),
+    "find_checkpoint": (ctypes.c_void_p, [ctypes.c_char_p]),
+    "prepare_checkpoints": (ctypes.c_void_p, [ctypes.c_char_p]),
+    "write_checkpoint": (ctypes.c_void_p, [ctypes.c_char_p]),
     "now_ns": (ctypes.c_int64, []),
     "error": (ctypes.c_char_p, []),
     "free": (None, [ctypes.c_void_p]),
 }
 
 
+def _load(path: pathlib.Path) -> ctypes.CDLL:
+    """ImportError names the file and why."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        # `lockstep launch` puts the package into a temporary folder, whose volume may allow no code (noexec); memory does.
+        memory = os.memfd_create("liblockstep")
+        try:
+            os.write(memory, path.read_bytes())
+            return ctypes.CDLL(f"/proc/self/fd/{memory}")
+        except OSError:
+            raise ImportError(f"the library of the package lockstep cannot be loaded: {error}") from None
+        finally:
+            os.close(memory)
+
+
 class Library:
     """The functions of c_api.h without their prefix: `library.commit(link, 7)`."""
 
     def __init__(self, path: pathlib.Path = _PATH) -> None:
-        self._loaded = ctypes.CDLL(str(path))
+        self._loaded = _load(path)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(self._loaded, f"lockstep_{name}")
             function.restype, function.argtypes = result, arguments

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 // Without an fsync: the folder is of no use after this process.
 Status write_text(FileSystem& files, const std::string& folder, const std::string& name, std::string_view text) {
   const std::string path = join_path(folder, name);
-  TRY(files.make_directory(folder));
   TRY_ASSIGN(const FileHandle handle, files.open_for_write(path));
   const OpenFile file(files, handle);
   const Status written = write_all(files, handle, text.data(), text.size());
@@ -38,8 +37,16 @@ Result<ProgramFolder> ProgramFolder::make(FileSystem& files) {
       continue;
     }
     ProgramFolder folder(path);
-    Status written = write_text(files, folder.start_folder(), "sitecustomize.py", kSitecustomizeSource);
-    if (written.ok()) written = write_text(files, folder.report_folder(), "lockstep.py", kReportSource);
+    const auto fill = [&]() -> Status {
+      const std::string package = folder.package_folder() + "/lockstep";
+      for (const std::string& inner : {folder.start_folder(), folder.package_folder(), package}) {
+        TRY(files.make_directory(inner));
+      }
+      TRY(write_text(files, folder.start_folder(), "sitecustomize.py", kSitecustomizeSource));
+      for (const PackageFile& file : python_package()) TRY(write_text(files, package, file.name, file.content));
+      return {};
+    };
+    const Status written = fill();
     if (written.ok()) return folder;
     why += (why.empty() ? "" : "; ") + written.error().message;
   }

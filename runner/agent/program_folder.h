@@ -1,6 +1,6 @@
 // ProgramFolder: a folder for the files that the ranks of the user's program share with their agent: torch's error
-// files, the token of the progress server, what a Python rank runs before the program (sitecustomize.py), and
-// lockstep.py.
+// files, the token of the progress server, what a Python rank runs before the program (sitecustomize.py), and the
+// package `lockstep`, for images that have none.
 //
 // It lies in TMPDIR (or /tmp), or in /dev/shm where that cannot be written, as with a read-only root file system; only
 // this user can read it; the destructor removes it. Threads: the caller's.
@@ -26,8 +26,8 @@ class ProgramFolder {
   [[nodiscard]] std::string error_file(int local_rank) const;
   // For the beginning of PYTHONPATH: it holds sitecustomize.py.
   [[nodiscard]] std::string start_folder() const { return path_ + "/start"; }
-  // Holds lockstep.py.
-  [[nodiscard]] std::string report_folder() const { return path_ + "/last"; }
+  // For the end of sys.path: it holds the package.
+  [[nodiscard]] std::string package_folder() const { return path_ + "/last"; }
 
  private:
   explicit ProgramFolder(std::string path) : path_(std::move(path)) {}

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "runner/agent/thread_states.h"
+#include "runner/base/build_info.h"
 #include "runner/base/clock.h"
 #include "runner/base/fd.h"
 #include "runner/contract/env_names.h"
@@ -399,7 +400,7 @@ Result<Zygote*> ProgramRanks::zygote(const PythonCommand& python) {
   ZygoteCommand command = zygote_command(command_, python, nproc());
   if (folder_) {
     if (command.memory.empty()) command.memory = folder_->path() + "/memory.json";
-    command.report_folder = folder_->report_folder();
+    command.package_folder = folder_->package_folder();
     command.start_folder = folder_->start_folder();
   }
   TRY_ASSIGN(zygote_,
@@ -531,6 +532,10 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
 void ProgramRanks::on_hello(int local_rank, const Hello& hello) {
   Rank& rank = at(local_rank);
   if (std::string why = refusal_of(hello); !why.empty()) return refuse(local_rank, std::move(why));
+  if (hello.package != build_version() && !std::exchange(has_said_version_, true)) {
+    handlers_.on_note("the installed package lockstep has version " + hello.package + ", and this is lockstep " +
+                      build_version() + ": they understand each other, but install the same where you can");
+  }
   rank.has_said_hello = true;
   if (rank.assignment && !rank.is_cut) rank.link->send(encode(AgentMessage(*rank.assignment)));
 }

@@ -176,6 +176,7 @@ class ProgramRanks final : public NodeRanks {
   std::optional<uint64_t> finished_request_;  // open: waits for the ends of all ranks
   std::shared_ptr<Zygote> zygote_;
   bool zygote_failed_ = false;                            // it is not tried again
+  bool has_said_version_ = false;                         // that the package has another one
   std::deque<std::vector<int>> fork_requests_;            // local ranks of the requests that are not answered
   std::map<pid_t, int> unknown_ends_;                     // wait status of children that no rank is known to be, yet
   int64_t formed_ns_ = 0;                                 // when the programs of the newest placement were started

@@ -75,7 +75,7 @@ std::vector<std::string> words_of(const ZygoteCommand& command, bool describes) 
                              {"left_out", OrderedJson::object()},
                              {"program", command.program},
                              {"memory", command.memory},
-                             {"report_folder", command.report_folder},
+                             {"package_folder", command.package_folder},
                              {"start_folder", command.start_folder},
                              {"spares", command.spares},
                              {"describe", describes}};
@@ -93,7 +93,7 @@ ZygoteCommand zygote_command(const ProgramCommand& command, const PythonCommand&
                        .environment = command.environment,
                        .program = python.program,
                        .memory = "",
-                       .report_folder = "",
+                       .package_folder = "",
                        .start_folder = "",
                        .spares = command.spares};
   if (nproc > 1) zygote.environment.try_emplace("OMP_NUM_THREADS", "1");

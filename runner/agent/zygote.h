@@ -31,7 +31,7 @@ struct ZygoteCommand {
   Environment environment;           // of the ranks, without what differs between them
   std::vector<std::string> program;  // a script and its arguments, or "-m", a module and its arguments
   std::string memory;                // file that keeps what is known of the program, as what it imports
-  std::string report_folder;         // of lockstep.py; empty: there is none
+  std::string package_folder;        // of the package lockstep, for images without one; empty: there is none
   std::string start_folder;          // of sitecustomize.py, for a rank that cannot be forked; empty: there is none
   int spares = 0;                    // processes that are forked ahead
 };

@@ -1,51 +1,64 @@
 #include "runner/base/sha256.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+// The functions of this algorithm alone, which OpenSSL 3 discourages in favour of those that find one by its name:
+// linked into the Python package's library without libcrypto.so, they bring nothing else along.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 
+#include <algorithm>
 #include <array>
-#include <climits>
 
 #include "runner/base/check.h"
 
 namespace lockstep {
 namespace {
 
-std::string hex_of(const unsigned char* bytes, size_t size) {
+using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
+
+std::string hex_of(const Digest& bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string hex;
-  hex.reserve(2 * size);
-  for (size_t i = 0; i < size; ++i) {
-    hex.push_back(kDigits[bytes[i] >> 4U]);
-    hex.push_back(kDigits[bytes[i] & 0xFU]);
+  hex.reserve(2 * bytes.size());
+  for (const unsigned char byte : bytes) {
+    hex.push_back(kDigits[byte >> 4U]);
+    hex.push_back(kDigits[byte & 0xFU]);
   }
   return hex;
+}
+
+Digest final_of(SHA256_CTX& sum) {
+  Digest digest{};
+  LOCKSTEP_CHECK(SHA256_Final(digest.data(), &sum) == 1, "SHA-256 final failed");
+  return digest;
+}
+
+// Of both, one after the other.
+Digest digest_of(std::string_view first, const void* rest, size_t rest_bytes) {
+  SHA256_CTX sum{};
+  LOCKSTEP_CHECK(SHA256_Init(&sum) == 1 && SHA256_Update(&sum, first.data(), first.size()) == 1 &&
+                     SHA256_Update(&sum, rest, rest_bytes) == 1,
+                 "SHA-256 failed");
+  return final_of(sum);
 }
 
 }  // namespace
 
 struct Sha256::Context {
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> evp{EVP_MD_CTX_new(), &EVP_MD_CTX_free};
+  SHA256_CTX sum{};
 };
 
 Sha256::Sha256() : context_(std::make_unique<Context>()) {
-  LOCKSTEP_CHECK(context_->evp && EVP_DigestInit_ex(context_->evp.get(), EVP_sha256(), nullptr) == 1,
-                 "OpenSSL offers no SHA-256");
+  LOCKSTEP_CHECK(SHA256_Init(&context_->sum) == 1, "SHA-256 init failed");
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::update(const void* data, size_t bytes) {
-  LOCKSTEP_CHECK(EVP_DigestUpdate(context_->evp.get(), data, bytes) == 1, "SHA-256 update failed");
+  LOCKSTEP_CHECK(SHA256_Update(&context_->sum, data, bytes) == 1, "SHA-256 update failed");
 }
 
-std::string Sha256::hex_digest() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  LOCKSTEP_CHECK(EVP_DigestFinal_ex(context_->evp.get(), digest.data(), &size) == 1, "SHA-256 final failed");
-  return hex_of(digest.data(), size);
-}
+std::string Sha256::hex_digest() { return hex_of(final_of(context_->sum)); }
 
 std::string sha256_hex(std::string_view bytes) {
   Sha256 sum;
@@ -54,14 +67,22 @@ std::string sha256_hex(std::string_view bytes) {
 }
 
 std::string hmac_sha256_hex(std::string_view key, std::string_view bytes) {
-  LOCKSTEP_CHECK(key.size() <= INT_MAX, "an HMAC key of more than 2 GiB");
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  const unsigned char* const sum =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(bytes.data()),
-           bytes.size(), digest.data(), &size);
-  LOCKSTEP_CHECK(sum != nullptr, "OpenSSL offers no HMAC-SHA256");
-  return hex_of(digest.data(), size);
+  constexpr unsigned char kInner = 0x36;
+  constexpr unsigned char kOuter = 0x5c;
+  std::array<unsigned char, SHA256_CBLOCK> block{};
+  if (key.size() > block.size()) {
+    const Digest digest = digest_of({}, key.data(), key.size());
+    std::copy(digest.begin(), digest.end(), block.begin());
+  } else {
+    std::copy(key.begin(), key.end(), block.begin());
+  }
+  const auto padded = [&block](unsigned char pad) {
+    std::string text;
+    for (const unsigned char byte : block) text.push_back(static_cast<char>(byte ^ pad));
+    return text;
+  };
+  const Digest inner = digest_of(padded(kInner), bytes.data(), bytes.size());
+  return hex_of(digest_of(padded(kOuter), inner.data(), inner.size()));
 }
 
 }  // namespace lockstep

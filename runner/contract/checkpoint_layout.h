@@ -30,6 +30,9 @@ inline constexpr uint64_t kCheckpointStateBytesMax = uint64_t{16} << 20;
 // Raised when an older reader would misread a checkpoint. Readers refuse what is newer than this.
 inline constexpr int kCheckpointFormatVersion = 1;
 
+// CheckpointState::workload of a program that uses the Python package.
+inline constexpr std::string_view kPythonWorkload = "python";
+
 inline constexpr std::string_view kModelFile = "model.safetensors";
 inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
 inline constexpr std::string_view kStateFile = "state.json";

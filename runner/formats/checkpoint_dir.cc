@@ -77,13 +77,17 @@ Error other_run_error(const CheckpointEntry& entry, const RunIdentity& identity)
     why = is_of_another_version
               ? "version " + std::to_string(state.workload_version) + " of " + state.workload +
                     " wrote it, this is version " + std::to_string(identity.workload_version) + ", whose maths differ"
+          : identity.workload == kPythonWorkload
+              ? "its models, or the objects given to lockstep.restore, are others"
               : "its flags or workload differ: config hash " + short_hash(state.config_hash) + ", this is " +
                     short_hash(identity.config_hash);
     if (!job.name.empty()) reason = kConfigurationChanged;
   }
+  const bool has_flags = identity.workload != kPythonWorkload;
   return Error{ErrorCode::kConflict,
-               entry.path + " is a checkpoint of another run (" + why + "); to continue from it give --resume " +
-                   entry.path + ", to start anew give " + anew,
+               entry.path + " is a checkpoint of another run (" + why + "); to " +
+                   (has_flags ? "continue from it give --resume " + entry.path + ", to " : "") + "start anew give " +
+                   anew,
                reason};
 }
 

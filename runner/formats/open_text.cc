@@ -176,12 +176,6 @@ void apply_mark(OpenedText& opened) {
   }
 }
 
-bool starts_with_any_case(std::string_view text, std::string_view lower) {
-  return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(), [](char a, char b) {
-           return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b);
-         });
-}
-
 // A folder, a pipe or a device, which would have to be waited for. A link counts as what it leads to.
 bool is_special_file(const std::string& path) {
   std::error_code ignored;
@@ -199,24 +193,6 @@ std::string utf8_of_windows1252(std::string_view text) {
     append_utf8(byte >= 0x80 && byte < 0xA0 ? kWindows1252[byte - 0x80] : char32_t{byte}, out);
   }
   return out;
-}
-
-std::string stray_file(std::string_view head) {
-  if (head.starts_with(kUtf8Mark)) head.remove_prefix(kUtf8Mark.size());
-  if (head.starts_with("version https://git-lfs.github.com/spec/")) {
-    return "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`";
-  }
-  head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
-  if (starts_with_any_case(head, "<!doctype html") || starts_with_any_case(head, "<html")) {
-    return "is a web page (HTML), not data: the download got an error page or a login page; open the file and see, "
-           "then "
-           "download it again";
-  }
-  if (head.starts_with("<?xml")) {
-    return "is an XML document, not data: a server answered with it in place of the file; open the file and see, then "
-           "download it again";
-  }
-  return {};
 }
 
 std::string stray_text(std::string_view head) {

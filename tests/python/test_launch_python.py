@@ -183,7 +183,7 @@ lockstep.report(step=10, total=10, loss=0.125)
 
 
 def test_report_does_nothing_elsewhere_and_an_installed_package_wins(launch, tmp_path):  # noqa: F811
-    reports = pathlib.Path(__file__).parents[2] / "runner/agent/python"
+    reports = pathlib.Path(__file__).parents[2] / "python"
     alone = subprocess.run([sys.executable, "-c", "import lockstep; lockstep.report(step=1, total=2, loss=object())"],
                            env=environment(PYTHONPATH=str(reports)), capture_output=True, text=True)
     assert alone.returncode == 0 and not text(alone), text(alone)

@@ -116,7 +116,7 @@ def print_stacks():
         pass  # without a stderr
 
 
-def offer_report(folder):
+def offer_package(folder):
     """`import lockstep` works, and an installed package of this name wins."""
     from importlib.util import find_spec
     try:

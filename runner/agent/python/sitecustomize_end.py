@@ -24,7 +24,7 @@ def start():
         return
     keep_errors()
     print_stacks()
-    offer_report(os.path.join(os.path.dirname(folder), "last"))
+    offer_package(os.path.join(os.path.dirname(folder), "last"))
     for fd in (page_fd, link_fd):
         os.set_inheritable(int(fd), False)
     count_steps(offer_link(int(link_fd), int(page_fd)))

@@ -2,7 +2,7 @@
 
 Started by agent/zygote.cc as `python [the user's options] -c SOURCE DESCRIPTOR SETTINGS`, where SOURCE is rank_start.py and this
 file. DESCRIPTOR is a SOCK_SEQPACKET socket; SETTINGS is a JSON object: `agent` (its pid), `preload` (modules), `program` (its
-words), `memory` (a file in which this file keeps what it learns of the program, see Memory), `report_folder` (of lockstep.py),
+words), `memory` (a file in which this file keeps what it learns of the program, see Memory), `package_folder` (of the package lockstep),
 `start_folder` (of sitecustomize.py, for a rank that must be started from the beginning), `spares` (processes that are
 forked ahead), `left_out` (modules that must not be imported here, with the reason). With `describe` it prints what it would
 do as JSON and ends.
@@ -472,7 +472,7 @@ def become(request, environment, fds, all_fds, settings, reads, memory):
         atexit.register(gc.unfreeze)
     print_stacks()
     keep_errors(without_ours)
-    offer_report(settings["report_folder"])
+    offer_package(settings["package_folder"])
     argv = request["argv"]
 
     def start_again(why):
