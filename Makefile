@@ -16,7 +16,7 @@ python := $(LOCKSTEP_CACHE)/py-test/bin/python
 # $(call configure,PRESET): quiet unless it fails.
 configure = mkdir -p build; cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-.PHONY: help setup gpu gpu-build demo build wheel test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build wheel test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak soak-own clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -101,6 +101,12 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then 
 	@cmake --build --preset dev
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(python) soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
+
+soak-own: ## random kills of a program with the Python package for SOAK_SECONDS=1800: each loss as in the undisturbed run
+	@scripts/setup test
+	@$(call configure,dev)
+	@cmake --build --preset dev --target lockstep lockstep_link_c
+	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(python) soak_own.py $(SOAK_SECONDS)
 
 bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside the public implementation's way
 	@scripts/setup test

@@ -12,15 +12,18 @@ from ._version import __version__
 
 TYPE_CHECKING = False  # typing's own costs its import
 if TYPE_CHECKING:
+    from ._data import DistributedSampler
     from ._ddp import DistributedDataParallel
-    from ._errors import LockstepError
+    from ._errors import Interrupted, LockstepError
     from ._run import Run, restore
     from ._start import init_process_group
 
-__all__ = ["DistributedDataParallel", "LockstepError", "Run", "__version__", "init_process_group", "report", "restore"]
+__all__ = ["DistributedDataParallel", "DistributedSampler", "Interrupted", "LockstepError", "Run", "__version__", "init_process_group",
+           "report", "restore"]
 
 # What is imported when it is used first, because it imports torch, which lockstep.report does not need.
-_MODULES = {"DistributedDataParallel": "_ddp", "LockstepError": "_errors", "Run": "_run", "init_process_group": "_start", "restore": "_run"}
+_MODULES = {"DistributedDataParallel": "_ddp", "DistributedSampler": "_data", "Interrupted": "_errors", "LockstepError": "_errors", "Run": "_run",
+            "init_process_group": "_start", "restore": "_run"}
 
 
 def __getattr__(name: str) -> object:

@@ -23,13 +23,14 @@ class Claim:
     complete: int = 0           # collectives that are complete now
     kept_from: int = 0          # it keeps the results of the collectives kept_from … complete - 1
     is_whole: bool = True       # it can hand the state of its commit over: no optimizer has changed it, or a copy was made
+    can_take: bool = False      # it can go on from a later commit (with run.step())
 
 
 @dataclass(frozen=True)
 class Plan:
     """What the ranks of a new group do before they go on."""
     source: int | None = None              # the rank whose last commit is handed over; None: nobody has a state
-    receivers: tuple[int, ...] = ()        # ranks that have no state
+    receivers: tuple[int, ...] = ()        # ranks that have no state, or take a later one
     keeper: int | None = None              # the rank that sends kept results; None: nobody lacks any
     results_from: dict[int, int] | None = None  # by rank that lacks some: the first collective whose result it lacks
     complete: int = 0                      # collectives that are complete for everybody once the results are there
@@ -44,17 +45,18 @@ def plan_of(claims: Sequence[Claim]) -> Plan:
     if not holders:
         return Plan()
     complete = max(claims[rank].complete for rank in holders)
-    receivers = tuple(rank for rank, claim in enumerate(claims) if not claim.has_state)
     position = max(claims[rank].position for rank in holders)
     newest = [rank for rank in holders if claims[rank].position == position]
     source = min(newest, key=lambda rank: (not claims[rank].is_whole, rank))
-    if receivers and not claims[source].is_whole:
-        return Plan(source=source, receivers=receivers, complete=complete, is_lost=True)
     keepers = [rank for rank in holders if claims[rank].complete == complete]
     # The one that keeps most comes first, so that as few ranks as possible are behind.
     keeper = min(keepers, key=lambda rank: (claims[rank].kept_from, rank != source, rank))
-    behind = tuple(rank for rank in holders if claims[rank].complete < complete and claims[rank].complete < claims[keeper].kept_from)
-    lacking = {rank: claims[rank].complete for rank in holders if claims[rank].complete < complete and rank not in behind}
+    too_late = [rank for rank in holders if claims[rank].complete < complete and claims[rank].complete < claims[keeper].kept_from]
+    behind = tuple(rank for rank in too_late if not claims[rank].can_take or claims[rank].position == position)
+    receivers = tuple(rank for rank, claim in enumerate(claims) if not claim.has_state or rank in too_late and rank not in behind)
+    if receivers and not claims[source].is_whole:
+        return Plan(source=source, receivers=receivers, complete=complete, is_lost=True)
+    lacking = {rank: claims[rank].complete for rank in holders if claims[rank].complete < complete and rank not in too_late}
     lacking |= {rank: claims[source].at_commit for rank in receivers if claims[source].at_commit < complete}
     return Plan(source=source, receivers=receivers, keeper=keeper if lacking else None, results_from=lacking, complete=complete,
                 behind=behind)

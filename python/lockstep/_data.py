@@ -11,6 +11,25 @@ import torch
 from torch.utils.data import DataLoader
 
 from . import _random
+from ._errors import LockstepError
+
+
+class DistributedSampler(torch.utils.data.DistributedSampler):
+    """torch's, with its arguments and its order of the data: this rank's part of each epoch.
+
+    batch_size: of the loader, which run.batches() compares with it."""
+
+    def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
+                 drop_last: bool = False, *, batch_size: int | None = None) -> None:
+        super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
+        if batch_size is not None and batch_size < 1:
+            raise LockstepError(f"DistributedSampler got batch_size={batch_size}, expected 1 or more")
+        self.batch_size = batch_size
+
+    def check_batch_size(self, found: int | None) -> None:
+        """LockstepError when the loader has another one."""
+        if self.batch_size is not None and found != self.batch_size:
+            raise LockstepError(f"the loader has batch_size={found}, and its DistributedSampler {self.batch_size}: give both the same")
 
 
 class _Numbered(list):

@@ -9,3 +9,8 @@ class LockstepError(RuntimeError):
 class GroupBroken(Exception):
     """The ranks' group has ended: a peer died, or the agent has cut it. Never seen by the program: whoever runs a collective catches it,
     forms the next group and runs the collective again."""
+
+
+class Interrupted(BaseException):
+    """Ends the block of `with run.step()` in a rank that is a step behind the others, and goes no further than that block. No Exception, so
+    that a program's `except Exception` does not hold it up."""

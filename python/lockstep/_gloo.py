@@ -22,7 +22,11 @@ def make_group(name: str, store: dist.Store, rank: int, size: int, timeout: date
     try:
         return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, timeout)
     except (RuntimeError, dist.DistError) as error:
-        raise GroupBroken(f"the group {name} could not be formed: {_first_line(error)}") from None
+        raise GroupBroken(f"the group {name} could not be formed: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def broadcast(group: dist.ProcessGroupGloo, tensor: torch.Tensor, root: int) -> Any:
@@ -30,6 +34,11 @@ def broadcast(group: dist.ProcessGroupGloo, tensor: torch.Tensor, root: int) -> 
     options = dist.BroadcastOptions()
     options.rootRank, options.rootTensor = root, 0
     return group.broadcast([tensor], options)
+
+
+def leak(value: Any) -> None:
+    """At the end of a process: groups and works that are never destroyed, because that would wait for threads that do not end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 class Abandoned:
@@ -46,9 +55,8 @@ class Abandoned:
         self._kept = [kept for kept in self._kept if not kept[0].is_completed()]
 
     def leak(self) -> None:
-        """At the end of the process: they are never destroyed, because that would wait for them."""
         for kept in self._kept:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+            leak(kept)
 
     def nbytes(self) -> int:
         return sum(tensor.nbytes for _, tensors, _ in self._kept for tensor in tensors)
@@ -67,12 +75,8 @@ def wait_for(work: Any, is_cut: Callable[[], bool]) -> None:
             work.wait(SLICE)
         except RuntimeError as error:
             if work.is_completed():
-                raise GroupBroken(_first_line(error)) from None
+                raise GroupBroken(first_line(error)) from None
     try:
         work.wait()
     except RuntimeError as error:
-        raise GroupBroken(_first_line(error)) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        raise GroupBroken(first_line(error)) from None

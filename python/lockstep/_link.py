@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import mmap
 import os
 import sys
@@ -17,7 +18,7 @@ from ._library import Library
 from ._memory import RankMemory
 
 PROTOCOL = 1
-MEMORY_OFFSET, MEMORY_BYTES = 4096, 128 << 10  # behind the beat page (contract/beat_page.h)
+MEMORY_OFFSET, MEMORY_BYTES = 4096, 2 << 20  # behind the beat page (contract/beat_page.h)
 KIND = "python"
 SLICE_MS = 100  # of a wait; between slices Python's signal handlers run
 FOREVER_MS = 365 * 24 * 3600 * 1000  # a cut ends every wait
@@ -30,12 +31,14 @@ class Activity(enum.IntEnum):
     FORMING = 2
     RESTORING = 3
     TRAINING = 4
+    EVALUATING = 5
 
 
 class Phase(enum.IntEnum):
     """Where its time goes. A rank in GRAD_SYNC or WAITING waits for a peer, and is not blamed for making no progress."""
     STARTUP = 0
     GRAD_SYNC = 4
+    VALIDATION = 7
     WAITING = 9
     OTHER = 10
 
@@ -70,6 +73,21 @@ class AgentLink:
 
     def say_hello(self, version: str) -> None:
         self.say("hello", local_rank=self.local_rank, pid=os.getpid(), terms="{}", protocol=PROTOCOL, kind=KIND, package=version)
+
+    def say_progress(self, step: int, total: int, figures: dict[str, float]) -> None:
+        """For the page, /status and the metrics. Figures that have a place there, and any others."""
+        others = dict(figures)
+        places = {name: others.pop(name, math.nan) for name in ("loss", "lr", "grad_norm", "samples_per_second")}
+        epoch = int(others.pop("epoch", 0))
+        self.say("progress", step=step, total_steps=total, epoch=epoch, num_epochs=0, eta_seconds=-1.0, data_wait_ratio="NaN",
+                 device_memory_bytes=-1, steps_per_second=-1.0, **{name: _finite(value) for name, value in places.items()})
+        if others:
+            self.say("evaluation", epoch=epoch, metrics={name: _finite(value) for name, value in others.items()})
+
+    def say_gauge(self, name: str, help_: str, value: float, rank: int) -> None:
+        """A metric of this rank. It replaces all that the rank has said before."""
+        sample = {"labels": {"rank": str(rank)}, "value": value, "count": 0, "sum": 0.0, "buckets": []}
+        self.say("metrics", families=[{"name": name, "help": help_, "type": "gauge", "metrics": [sample]}])
 
     def await_assignment(self) -> Assignment:
         """Blocks until the agent has placed this rank in a new group."""
@@ -132,6 +150,13 @@ class AgentLink:
 
     def now_ns(self) -> int:
         return self._library.now_ns()
+
+
+def _finite(value: float) -> float | str:
+    """As messages have it."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def take_link() -> AgentLink | None:

@@ -1,5 +1,5 @@
-"""What a rank leaves to its successor, in memory that its agent keeps when the process dies: notes of at most 21 KiB, two of each kind.
-(Two, because the others may go on from the newest commit or from the one before.)"""
+"""What a rank leaves to its successor, in memory that its agent keeps when the process dies: notes, two of each kind. (Two, because the
+others may go on from the newest commit or from the one before.)"""
 from __future__ import annotations
 
 import mmap
@@ -16,6 +16,7 @@ class RankMemory:
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
         self._memory = memory
         self._slot_bytes = len(memory) // (2 * len(KINDS)) // 8 * 8
+        self.note_bytes_max = self._slot_bytes - _HEADER.size
 
     def _slot(self, kind: str, number: int) -> int:
         """Where the note with this number lies, in bytes. The one before it has the other slot of its kind."""
@@ -23,7 +24,7 @@ class RankMemory:
 
     def write(self, kind: str, number: int, rank: int, note: bytes) -> bool:
         """In the place of the last but one. `number`: of the commit or collective. False when it is too large."""
-        if len(note) > self._slot_bytes - _HEADER.size:
+        if len(note) > self.note_bytes_max:
             return False
         at = self._slot(kind, number)
         _HEADER.pack_into(self._memory, at, 1, number, rank, 0, 1)  # none, until it is whole
@@ -35,7 +36,7 @@ class RankMemory:
         """The note of this rank with this number; None when there is none, or it is damaged."""
         at = self._slot(kind, number)
         is_there, its_number, its_rank, size, checksum = _HEADER.unpack_from(self._memory, at)
-        if is_there != 1 or (its_number, its_rank) != (number, rank) or size > self._slot_bytes - _HEADER.size:
+        if is_there != 1 or (its_number, its_rank) != (number, rank) or size > self.note_bytes_max:
             return None
         note = bytes(self._memory[at + _HEADER.size:at + _HEADER.size + size])
         return note if zlib.crc32(note) == checksum else None

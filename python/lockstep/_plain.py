@@ -14,6 +14,7 @@ from . import _buckets
 from ._errors import GroupBroken, LockstepError
 from ._gloo import Abandoned
 from ._tracked import TrackedOptimizer, Undo, track
+from ._wrapped import Models
 
 
 class _Done:
@@ -34,6 +35,25 @@ class _Alone:
         return _Done()
 
 
+class _LastResults:
+    """Of a run whose results nobody else may lack: their memory is used again."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, list[torch.Tensor]] = {}
+
+    def has_replay(self) -> bool:
+        return False
+
+    def replay(self, label: str) -> list[torch.Tensor]:
+        raise AssertionError(label)
+
+    def add(self, label: str, tensors: list[torch.Tensor]) -> None:
+        self._last[label] = tensors
+
+    def memory_of_old(self, label: str) -> list[torch.Tensor] | None:
+        return self._last.pop(label, None)
+
+
 class Plain:
     """See Session for what each function means."""
     generation = 0
@@ -44,10 +64,9 @@ class Plain:
         if is_alone:
             arguments.update(store=dist.HashStore(), rank=0, world_size=1)
         dist.init_process_group(backend or ("gloo" if is_alone else None), timeout=timeout, **arguments)
-        self._layouts: list[list[str]] = []
+        self.models = Models()
+        self.results = _LastResults()
         self._groups: list[Any] = []
-        self._old: dict[str, list[torch.Tensor]] = {}
-        self._optimizers: list[TrackedOptimizer] = []
         self.abandoned = Abandoned()
         self.position = 0
         atexit.register(self._close)
@@ -72,44 +91,37 @@ class Plain:
     def note_broken(self) -> None:
         pass
 
-    def add_layout(self, layout: list[str]) -> int:
-        self._layouts.append(layout)
-        self._groups.append(dist.new_group() if self.world > 1 else _Alone())
-        return len(self._layouts) - 1
-
     def broadcast_at_start(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
-        if self.world == 1:
-            return
         said: list[Any] = [None] * self.world
-        dist.all_gather_object(said, self._layouts[number])
-        if words := _buckets.difference(self._layouts[number], said[0], 0):
+        dist.all_gather_object(said, self.models.layouts[number])
+        if words := _buckets.difference(self.models.layouts[number], said[0], 0):
             raise LockstepError(f"{words}: build the same model in all ranks")
         for tensor in tensors:
             dist.broadcast(tensor.detach(), 0)
 
     def begin(self, objects: dict[str, Any]) -> None:
-        tracked = [track(name, object_, Undo()) for name, object_ in objects.items()]
-        self._optimizers = [one for one in tracked if isinstance(one, TrackedOptimizer)]
-        for one in self._optimizers:
-            one.saves_undo = False
+        self.models.close(objects.values())
+        self._groups = [dist.new_group() if self.world > 1 else _Alone() for _ in self.models.layouts]
+        for name, object_ in objects.items():
+            if isinstance(one := track(name, object_, Undo()), TrackedOptimizer):
+                one.saves_undo = False
 
     def wait(self, work: Any) -> None:
         work.wait()
 
     def gradient_group(self, number: int) -> Any:
+        if number >= len(self._groups):
+            raise LockstepError("a backward before lockstep.restore: call that first, when all models are wrapped")
         return self._groups[number]
 
-    def has_replay(self) -> bool:
-        return False
+    def note_forward(self, is_training: bool) -> None:
+        pass
 
-    def replay(self, label: str) -> list[torch.Tensor]:
-        raise AssertionError(label)
+    def begin_step(self) -> None:
+        pass
 
-    def done(self, label: str, tensors: list[torch.Tensor]) -> None:
-        self._old[label] = tensors
-
-    def memory_of_old_result(self, label: str) -> list[torch.Tensor] | None:
-        return self._old.pop(label, None)
+    def end_step(self) -> None:
+        pass
 
     def with_group(self, attempt: Callable[[], None]) -> None:
         try:
@@ -127,10 +139,10 @@ class Plain:
     def commit(self, position: int) -> None:
         self.position = position
 
-    def leave_notes(self, make: Callable[[], bytes]) -> None:
+    def leave_notes(self, capture: Callable[[], bytes] | None) -> None:
         pass
 
-    def note(self) -> bytes | None:
+    def note_random(self) -> bytes | None:
         return None
 
     def leave_epoch_note(self, epoch: int) -> None:

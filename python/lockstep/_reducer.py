@@ -5,31 +5,44 @@ group breaks, and the program sees nothing of it but a backward() that takes lon
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.utils.checkpoint
 
 from ._buckets import Bucket, layout
 from ._errors import GroupBroken, LockstepError
-from ._gloo import broadcast
+from ._gloo import broadcast, first_line
 from ._plain import Plain
 from ._session import Session
 
 NO_TASK = -1
 
 
+def _is_nested() -> bool:
+    """The gradient that has come is of a backward that was called within another one. (Autograd runs it on the thread that called, or on the
+    device's, where the outer one has no frame.)"""
+    backwards, frame = 0, sys._getframe()
+    while frame := frame.f_back:
+        backwards += frame.f_code.co_name == "_engine_run_backward"
+        if backwards > 1 or frame.f_code is torch.utils.checkpoint.CheckpointFunction.backward.__code__:
+            return True
+    return False
+
+
 class Reducer:
-    """Of one wrapped model. `names` and `params`: those that require a gradient, in order of registration; `buffers`: those of which all
-    ranks get rank 0's at the end of each reduction."""
+    """Of one wrapped model. `names` and `params`: those that require a gradient, in order of registration; `find_buffers`: those of which
+    all ranks get rank 0's at the end of each reduction."""
 
     def __init__(self, exchange: Session | Plain, number: int, names: Sequence[str], params: Sequence[torch.nn.Parameter],
-                 buffers: Sequence[torch.Tensor], cap_bytes: int) -> None:
+                 find_buffers: Callable[[], Sequence[torch.Tensor]] | None, cap_bytes: int) -> None:
         self._exchange = exchange
         self._names = names
         self._params = params
-        self._buffers = buffers
+        self._find_buffers = find_buffers
+        self._buffers: Sequence[torch.Tensor] = ()  # of the reduction that has begun
         self._buckets = layout(params, cap_bytes)
         self._number = number
         self._label = f"the gradients of model {number}"
@@ -46,12 +59,14 @@ class Reducer:
         self._left = [len(bucket.params) for bucket in self._buckets]
         self._is_used = [False] * len(self._params)
         self._works: list[tuple[Any, torch.Tensor]] = []
+        self._group: Any = None  # of the works
         self._flats: list[torch.Tensor] | None = None  # of the reduction that has begun: one for each bucket, then the buffers'
 
     # ---- in forward ----
 
-    def begin_forward(self, is_reduced: bool) -> None:
+    def begin_forward(self, is_training: bool, is_reduced: bool) -> None:
         """As in torch, it is decided here, and not at the backward, whether that is reduced."""
+        self._exchange.note_forward(is_training)
         if self._task != NO_TASK and torch._C._current_graph_task_id() == NO_TASK:
             # The last backward has ended with an error, which the program has caught. What it has begun with the others is void.
             self._abandon()
@@ -65,13 +80,13 @@ class Reducer:
         if not self._is_reduced:
             return
         task = torch._C._current_graph_task_id()
+        if task != self._task and (self._task != NO_TASK or _is_nested()):
+            raise LockstepError(f"the gradient of {self._names[index]} came from a backward inside another one (torch.utils.checkpoint with "
+                                "use_reentrant=True): use use_reentrant=False")
         if self._task == NO_TASK:
             self._task = task
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
             self._begin()
-        elif task != self._task:
-            raise LockstepError(f"the gradient of {self._names[index]} came from a backward inside another one (torch.utils.checkpoint with "
-                                "use_reentrant=True): use use_reentrant=False")
         if self._is_used[index]:
             raise LockstepError(f"the gradient of {self._names[index]} came twice in one backward: a parameter must be used through one node "
                                 "of the graph")
@@ -82,25 +97,28 @@ class Reducer:
 
     def _begin(self) -> None:
         """Reductions overlap with backward, but for those that must wait for another group or are not made at all."""
-        if not self._exchange.has_replay() and not self._exchange.is_cut():
-            self._flats = self._memory(self._exchange.memory_of_old_result(self._label))
+        self._buffers = self._find_buffers() if self._find_buffers else ()
+        if not self._exchange.results.has_replay() and not self._exchange.is_cut():
+            self._flats = self._memory()
 
-    def _memory(self, old: list[torch.Tensor] | None) -> list[torch.Tensor]:
-        if old is not None:
+    def _memory(self) -> list[torch.Tensor]:
+        buffer_bytes = sum(buffer.nbytes for buffer in self._buffers)
+        old = self._exchange.results.memory_of_old(self._label)
+        if old is not None and old[-1].nbytes == buffer_bytes:
             return old
         # The last bucket also tells which parameters were used.
         sizes = [bucket.numel for bucket in self._buckets]
         if sizes:
             sizes[-1] += len(self._params)
         flats = [torch.empty(size, dtype=bucket.dtype, device=bucket.device) for size, bucket in zip(sizes, self._buckets)]
-        return [*flats, torch.empty(sum(buffer.nbytes for buffer in self._buffers), dtype=torch.uint8)]
+        return [*flats, torch.empty(buffer_bytes, dtype=torch.uint8)]
 
     def _launch_full(self) -> None:
         """Buckets begin in their order, so that all ranks begin the same ones."""
         try:
             while len(self._works) < len(self._buckets) - 1 and self._left[len(self._works)] == 0:
                 self._launch_next()
-        except RuntimeError:  # the group has ended: what is left waits for the end of backward
+        except GroupBroken:  # what is left waits for the end of backward
             self._abandon()
             self._exchange.note_broken()
 
@@ -108,14 +126,15 @@ class Reducer:
         assert self._flats is not None
         number = len(self._works)
         flat = self._flats[number]
-        group = self._exchange.gradient_group(self._number)
+        group = self._group = self._exchange.gradient_group(self._number)
         if number < len(self._buckets):
             self._fill(self._buckets[number], flat, is_last=number == len(self._buckets) - 1)
-            work = group.allreduce([flat])
-        else:
-            if self._exchange.rank == 0:
-                self._pack_buffers(flat)
-            work = broadcast(group, flat, 0)
+        elif self._exchange.rank == 0:
+            self._pack_buffers(flat)
+        try:
+            work = group.allreduce([flat]) if number < len(self._buckets) else broadcast(group, flat, 0)
+        except RuntimeError as error:
+            raise GroupBroken(first_line(error)) from None
         self._works.append((work, flat))
 
     def _views(self, bucket: Bucket, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -140,32 +159,35 @@ class Reducer:
         try:
             self._exchange.with_group(self._reduce)
         finally:
+            self._abandon()
             self._reset()
 
     def _reduce(self) -> None:
-        if self._exchange.has_replay():
-            return self._take(self._exchange.replay(self._label))
+        if self._works and self._group is not self._exchange.gradient_group(self._number):
+            self._abandon()  # the group was cut when nobody waited
+        if self._exchange.results.has_replay():
+            return self._take(self._exchange.results.replay(self._label))
+        if self._flats is None:
+            self._flats = self._memory()
         try:
-            if self._flats is None:
-                self._flats = self._memory(self._exchange.memory_of_old_result(self._label))
             wanted = len(self._buckets) + (1 if self._buffers else 0)
             while len(self._works) < wanted:
                 self._launch_next()
             for work, _ in self._works:
                 self._exchange.wait(work)
-        except (GroupBroken, RuntimeError) as error:
+        except GroupBroken:
             self._abandon()
-            raise error if isinstance(error, GroupBroken) else GroupBroken(str(error)) from None
+            raise
         flats, self._flats = self._flats, None
-        self._exchange.done(self._label, flats)
+        self._exchange.results.add(self._label, flats)
         self._take(flats)
 
     def _abandon(self) -> None:
         """What was begun may still write to its memory, so the next try has other memory."""
         for work, flat in self._works:
             if not work.is_completed():
-                self._exchange.abandoned.add(work, [flat], self._exchange.gradient_group(self._number))
-        self._works, self._flats = [], None
+                self._exchange.abandoned.add(work, [flat], self._group)
+        self._works, self._flats, self._group = [], None, None
 
     @torch.no_grad()
     def _take(self, flats: list[torch.Tensor]) -> None:

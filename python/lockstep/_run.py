@@ -1,6 +1,7 @@
 """lockstep.restore and what it returns: the steps of a run."""
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -9,11 +10,11 @@ from typing import Any
 import torch
 
 from . import _random
-from ._data import batches_from
-from ._errors import LockstepError
+from ._current import exchange
+from ._data import DistributedSampler, batches_from
+from ._errors import Interrupted, LockstepError
 from ._plain import Plain
 from ._session import Session
-from ._start import exchange
 
 
 LOG_SECONDS = 1.0  # at most so often are figures sent
@@ -46,10 +47,11 @@ class Run:
         self._total = 0
         self._seed: int | None = None
         self._logged_at = float("-inf")
+        self._is_interrupted = False
         session.begin({**objects, "the loop of lockstep": self._loop})
         self._iteration = session.position  # iterations that this process has begun or skipped
         self._goes_on = True                # this process has not made one yet
-        self._note = session.note() if session.position > 0 else None  # random states of the process before this one
+        self._note = session.note_random() if session.position > 0 else None  # of the process before this one
 
     @property
     def rank(self) -> int:
@@ -100,8 +102,11 @@ class Run:
 
         Random numbers that a DataLoader's worker processes draw follow from the seed that the loader draws for the epoch, and the batch."""
         epoch, first = self._loop.epoch, self._iteration - self._loop.began
-        if hasattr(getattr(loader, "sampler", None), "set_epoch"):
-            loader.sampler.set_epoch(epoch)
+        sampler = getattr(loader, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        if isinstance(sampler, DistributedSampler):
+            sampler.check_batch_size(loader.batch_size)
         if self._seed is not None:
             _random.seed_all(self._seed, self._loop.began, self.rank)
         elif first == 0 and not self._goes_on:
@@ -121,6 +126,20 @@ class Run:
             yield batch
             self._end_iteration()
 
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Around the body of the loop, where it may be, but need not: what the optimizers change in it can be undone wherever a rank is lost,
+        also in a collective that follows a step in some iterations only. A rank that a break finds a step behind the others, whose results
+        nobody has kept, goes on with theirs, in place of being started again: then the block ends early, by lockstep.Interrupted, and the
+        loop with the next iteration. So nothing after the block may use what was computed in it."""
+        self._session.begin_step()
+        try:
+            yield
+        except Interrupted:
+            self._is_interrupted = True
+        finally:
+            self._session.end_step()
+
     def log(self, **figures: Any) -> None:
         """Figures of this iteration, numbers or tensors with one element, for the page, /status and the metrics: loss, lr, grad_norm, epoch
         and samples_per_second are shown as such, others by their names. Only rank 0 sends, at most once a second, and a tensor is read
@@ -137,22 +156,29 @@ class Run:
             _random.seed_all(self._seed, self._iteration, self.rank)
 
     def _end_iteration(self) -> None:
+        if self._is_interrupted:
+            self._is_interrupted = False
+            self._iteration = self._session.position
+            return self._take_random_states(self._session.note_random())
         self._iteration += 1
         if self._session.is_decided():
             self._session.commit(self._iteration)
 
     def _leave_notes(self) -> None:
-        if self._seed is None:
-            self._session.leave_notes(_random.capture)
+        self._session.leave_notes(_random.capture if self._seed is None else None)
 
     def _go_on(self) -> None:
         """Once, before the first iteration of this process: with the random states of the process before it."""
-        if not self._goes_on or self._seed is not None:
+        if self._goes_on:
+            self._goes_on = False
+            self._take_random_states(self._note)
+
+    def _take_random_states(self, note: bytes | None) -> None:
+        if self._seed is not None or self._session.position == 0:
             return
-        self._goes_on = False
-        if (note := self._note) is not None:
+        if note is not None:
             _random.apply(note)
-        elif self._session.position > 0:
+        else:
             _random.seed_all(0, self._session.position, self.rank)
             print(f"lockstep: the random states of rank {self.rank} are lost with its node: it goes on with others, seeded by the step",
                   file=sys.stderr)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import datetime
-import hashlib
 import json
-import math
+import os
 import signal
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,60 +20,18 @@ import torch.distributed as dist
 
 from . import _buckets
 from ._claims import Claim, Plan, plan_of
-from ._errors import GroupBroken, LockstepError
-from ._gloo import Abandoned, broadcast, make_group, wait_for
+from ._errors import GroupBroken, Interrupted, LockstepError
+from ._gloo import Abandoned, first_line, leak, make_group, wait_for
+from ._handover import Channel
 from ._link import Activity, AgentLink, Phase
+from ._notes import Notes
+from ._results import Result, Results, StartLog
+from ._state import State
 from ._store import LinkStore
-from ._tensors import (PieceReader, description_of, empty_as, from_bytes, pieces_of, put_together, take_apart, to_bytes)
-from ._tracked import Tracked, TrackedOptimizer, Undo, track
+from ._tensors import description_of, empty_as
+from ._wrapped import Models
 
-
-@dataclasses.dataclass
-class Result:
-    """What a collective has come to. `label`: what it was, the same in all ranks."""
-    label: str
-    tensors: list[torch.Tensor]
-
-
-class StartLog:
-    """Results of the program's own collectives before lockstep.restore."""
-    BYTES_MAX = 1 << 20
-
-    def __init__(self) -> None:
-        self._results: list[tuple[str, list[torch.Tensor]]] = []
-        self._nbytes = 0
-
-    def add(self, label: str, tensors: list[torch.Tensor]) -> None:
-        self._nbytes += sum(tensor.nbytes for tensor in tensors)
-        self._results.append((label, tensors if self._nbytes <= self.BYTES_MAX else []))
-
-    def result(self, number: int, label: str) -> list[torch.Tensor]:
-        """LockstepError when there is no such collective, or its result was too large to be kept."""
-        said = self._results[number][0] if number < len(self._results) else "none"
-        if said != label:
-            raise LockstepError(f"collective {number} of the program's start is {label} in this rank, which was started again, and was {said} "
-                                "in the others: make the same ones in all ranks before lockstep.restore")
-        tensors = self._results[number][1]
-        if not tensors and not label.endswith("()"):
-            raise LockstepError(f"{label} before lockstep.restore: a rank that is started again gets the results of such collectives from the "
-                                f"others, who keep {self.BYTES_MAX} bytes of them: make it after lockstep.restore")
-        return tensors
-
-    def to_bytes(self) -> bytes:
-        return to_bytes(self._results, "the program's start")
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> StartLog:
-        log = cls()
-        log._results = from_bytes(data)
-        return log
-
-
-def _finite(value: float) -> float | str:
-    """As messages have it."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+CUT_SECONDS = 5.0  # a collective that has failed is seen at once, and why a moment later
 
 
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
@@ -88,25 +46,26 @@ class Session:
     def __init__(self, link: AgentLink, version: str, timeout: datetime.timedelta) -> None:
         self._link = link
         self._timeout = timeout
-        self._tracked: dict[str, Tracked] = {}
-        self._optimizers: list[TrackedOptimizer] = []
-        self._undo = Undo()
-        self._layouts: list[list[str]] = []  # of each wrapped model: _buckets.describe
-        self._groups: list[dist.ProcessGroupGloo] = []  # for the gradients of each wrapped model
-        self._is_broken = False  # the group has ended, and this rank has not left it yet
+        self._is_forked = False  # this process is a child of the rank's
+        self.notes = Notes(link.memory)
+        self.models = Models(self.notes.check_buffers)
+        self.results = Results()
+        self.state = State(self.models, self.notes)
         self.abandoned = Abandoned()
-        self.has_state = False
-        self.position = 0
-        self._at_commit = 0
-        self._complete = 0
-        self._kept: dict[int, Result] = {}
-        self._replays: dict[int, Result] = {}
-        self._resumed: dict[str, Any] | None = None  # to be said at the next commit
+        self._abandoned_bytes = 0  # of works that have not ended since their group did
+        self._groups: list[dist.ProcessGroupGloo] = []  # for the gradients of each wrapped model
         self._default_group: Any = None  # for the program's own collectives
+        self._is_broken = False   # the group has ended, and this rank has not left it yet
+        self.has_state = False
+        self.is_first_start = True
+        self._is_training = True
+        self._is_in_step = False  # in a block of `with run.step()`
+        self.position = 0
+        self._resumed: dict[str, Any] | None = None  # to be said at the next commit
         self._start_log = StartLog()
         self._start_made = 0
-        self._make_note: Callable[[], bytes] | None = None
         atexit.register(self._close)
+        os.register_at_fork(after_in_child=self._note_fork)
         link.say_hello(version)
         try:
             self._enter()
@@ -123,10 +82,15 @@ class Session:
 
     def _close(self) -> None:
         """Before Python's own end, which destroys groups in any order with torch's threads, and may then abort the process."""
+        if self._is_forked:
+            return leak(self)  # it has none of the threads that the groups' end waits for
         self._link.retire()
         self._groups, self._default_group = [], None
         self.abandoned.free()
         self.abandoned.leak()
+
+    def _note_fork(self) -> None:
+        self._is_forked = True
 
     # ---- the place ----
 
@@ -156,8 +120,8 @@ class Session:
         self._is_broken = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
         self.store = LinkStore(self._link, self.generation, self._timeout)
-        claim = Claim(self.has_state, self.position, self._at_commit, self._complete, min(self._kept, default=self._complete),
-                      all(one.is_whole() for one in self._optimizers))
+        claim = Claim(self.has_state, self.position, self.results.at_commit, self.results.complete, self.results.kept_from(),
+                      self.state.is_whole(), self._is_in_step)
         claims = [Claim(**said) for said in self._exchange("claim", dataclasses.asdict(claim))]
         self._plan = plan_of(claims)
         if self._plan.source is not None and self._plan.receivers and not self._plan.is_lost:
@@ -184,17 +148,17 @@ class Session:
             self.ask_for_replacement("all ranks that held the state are gone")
         if plan.is_lost:
             self.ask_for_replacement("a rank was lost after an optimizer step, where no collective had been before, so nobody can hand the "
-                                     "state before that step over")
+                                     "state before that step over: put the body of the loop in `with run.step()`")
         if self.rank in plan.behind:
             self.ask_for_replacement("the others are a step ahead, and nobody has kept what it lacks")
         if plan.behind:
             raise GroupBroken(f"rank {plan.behind[0]} is a step behind and is started again")
-        self._compare_layouts(plan.source or 0)
+        self._compare_models(plan.source or 0)
         formed_ns = self._link.now_ns()
         self._link.watch(self.generation)
         try:
             self._groups = [make_group(f"gradients/{i}", self.store, self.rank, self.world, self._timeout)
-                            for i in range(len(self._layouts))]
+                            for i in range(len(self.models.layouts))]
             self._default_group = make_group("default", self.store, self.rank, self.world, self._timeout)
             self._link.beat(Activity.RESTORING, Phase.WAITING)
             self._hand_over(plan)
@@ -202,38 +166,40 @@ class Session:
         except (RuntimeError, dist.DistError) as error:
             if isinstance(error, LockstepError):
                 raise
-            raise GroupBroken(str(error)) from None
+            raise GroupBroken(first_line(error)) from None
         self._link.formed()
         self._resumed = {"formed_ns": formed_ns, "synced_ns": self._link.now_ns(), "resumed_step": self.position,
                          "origin": "as the program began" if plan.source is None else f"from rank {plan.source}"}
 
-    def _compare_layouts(self, of_rank: int) -> None:
-        said = self._exchange("layout", hashlib.sha256(json.dumps(self._layouts).encode()).hexdigest())
+    def _compare_models(self, of_rank: int) -> None:
+        said = self._exchange("models", self.models.digest())
         if len(set(said)) == 1:
             return
         if self.rank == of_rank:
-            self._link.ask_store(self.generation, "set", ["lockstep/layout"], [json.dumps(self._layouts).encode()])
+            self._link.ask_store(self.generation, "set", ["lockstep/layouts"], [json.dumps(self.models.layouts).encode()])
         if said[self.rank] != said[of_rank]:
-            theirs = json.loads(self._link.ask_store(self.generation, "get", ["lockstep/layout"])["values"][0])
-            if len(theirs) != len(self._layouts):
-                raise LockstepError(f"this rank has wrapped {len(self._layouts)} models in lockstep.DistributedDataParallel before "
-                                    f"lockstep.restore, and rank {of_rank} {len(theirs)}: wrap the same models in all ranks")
-            words = next(filter(None, (_buckets.difference(*pair, of_rank) for pair in zip(self._layouts, theirs))))
-            raise LockstepError(f"{words}: build the same model in all ranks")
+            theirs = self._link.ask_store(self.generation, "get", ["lockstep/layouts"])["values"][0]
+            self.models.refuse_others(json.loads(theirs), of_rank)
         raise GroupBroken("the ranks have different models")
 
     def rejoin(self, why: str) -> None:
-        """Leaves the group, which is broken, and goes on in the next one. Returns when this rank and all others have one state."""
+        """Leaves the group, which is broken, and goes on in the next one. Returns when this rank and all others have one state. Interrupted
+        when that is a later one than this rank's."""
         if not self.has_state and self.is_first_start:
             self.ask_for_replacement(f"the group ended before lockstep.restore: {why}")
+        if self._abandoned_bytes > self.models.gradient_bytes():
+            self.ask_for_replacement(f"collectives of groups that have ended still hold {self._abandoned_bytes} bytes, more than all gradients")
+        had_state, position = self.has_state, self.position
         while True:
             self._leave(why)
             try:
                 self._enter()
                 self._join()
-                return
+                break
             except GroupBroken as error:
                 why = str(error)
+        if had_state and self.position != position:
+            raise Interrupted(f"the others have committed step {self.position}, and this rank goes on from there")
 
     def _leave(self, why: str) -> None:
         was_cut = self._link.is_cut(self.generation)
@@ -245,44 +211,35 @@ class Session:
 
     def ask_for_replacement(self, why: str) -> None:
         """Ends this process: the agent starts the rank again, and counts no failure."""
+        if self.is_first_start and not self.has_state:
+            self._is_cut_soon()  # the agent ends all ranks when one has failed, and counts that failure
         self._link.say("replace", generation=self.generation, message=why)
         while True:
             signal.pause()  # until SIGKILL
 
     # ---- start-up ----
 
-    def add_layout(self, layout: list[str]) -> int:
-        """The number of a model that is being wrapped."""
-        self._layouts.append(layout)
-        return len(self._layouts) - 1
-
     def broadcast_at_start(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
         """At the first start of all ranks: gives them rank 0's tensors, after their layouts have been compared."""
         if not self.is_first_start or self.world == 1:
             return
         try:
-            said = self._exchange(f"start/{number}", self._layouts[number])
+            said = self._exchange(f"start/{number}", self.models.layouts[number])
             if None in said:
                 raise LockstepError(f"this rank has wrapped more than {number} models in lockstep.DistributedDataParallel before "
                                     f"lockstep.restore, and rank {said.index(None)} has wrapped {number}: wrap the same models in all ranks")
-            if words := _buckets.difference(self._layouts[number], said[0], 0):
+            if words := _buckets.difference(self.models.layouts[number], said[0], 0):
                 raise LockstepError(f"{words}: build the same model in all ranks")
-            self._broadcast(self._default_group, tensors, 0, is_source=self.rank == 0)
+            channel = Channel(self._default_group, 0, self.wait)
+            (channel.send_tensors if self.rank == 0 else channel.receive_tensors)(tensors)
         except GroupBroken as error:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
 
     def begin(self, objects: dict[str, Any]) -> None:
         """From now on this rank has a state: its own at the first start of all ranks, else that of a rank that has one."""
-        self._tracked = {name: track(name, object_, self._undo) for name, object_ in objects.items()}
-        self._optimizers = [one for one in self._tracked.values() if isinstance(one, TrackedOptimizer)]
-        for object_ in objects.values():
-            if isinstance(object_, torch.amp.GradScaler):
-                self._watch_scaler(object_)
+        self.state.begin(objects)
         if self.is_first_start:  # for a rank that wraps more models than this one
-            self._link.ask_store(self.generation, "set", [f"lockstep/start/{len(self._layouts)}/{self.rank}"], [b"null"])
-        for name, one in self._tracked.items():
-            one.commit()
-            to_bytes(take_apart(one.state(), []), name)
+            self._link.ask_store(self.generation, "set", [f"lockstep/start/{len(self.models.layouts)}/{self.rank}"], [b"null"])
         try:
             self._join()
         except GroupBroken as error:
@@ -293,88 +250,41 @@ class Session:
         self._link.beat(Activity.TRAINING)
         self._link.commit(self.position)
 
-    def _watch_scaler(self, scaler: torch.amp.GradScaler) -> None:
-        """A step that it leaves out, because a gradient is not finite, is a decision, too."""
-        step = scaler.step
-
-        def step_and_note(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            result = step(optimizer, *args, **kwargs)
-            for one in self._optimizers:
-                if one.owns(optimizer):
-                    one.decide()
-            return result
-        scaler.step = step_and_note  # type: ignore[method-assign]
-
-    # ---- state ----
-
     def _hand_over(self, plan: Plan) -> None:
-        """From the source to those that have no state."""
-        if plan.source is None or self.rank not in (plan.source, *plan.receivers) or not plan.receivers:
+        """From the source to the receivers."""
+        if plan.source is None or not plan.receivers or self.rank not in (plan.source, *plan.receivers):
             return
-        members = sorted((plan.source, *plan.receivers))
-        group = make_group("state", self.store, members.index(self.rank), len(members), self._timeout)
-        root = members.index(plan.source)
+        channel = self._channel("state", plan.source, plan.receivers)
         if self.rank == plan.source:
-            tensors: list[torch.Tensor] = []
-            rest = take_apart({name: one.state() for name, one in self._tracked.items()}, tensors)
-            self._send_header(group, root, (rest, description_of(tensors), self.position, self._at_commit))
-            self._broadcast(group, tensors, root, is_source=True)
-            return
-        rest, description, self.position, self._at_commit = self._receive_header(group, root)
-        tensors = empty_as(description)
-        self._broadcast(group, tensors, root, is_source=False)
-        state = put_together(rest, tensors)
-        if state.keys() != self._tracked.keys():
-            raise LockstepError(f"lockstep.restore got {', '.join(self._tracked)} in this rank and {', '.join(state)} in rank {plan.source}: "
-                                "give it the same objects by the same names in all ranks")
-        for name, one in self._tracked.items():
-            one.load(state[name])
-            one.commit()
-        self._complete = self._at_commit
+            return self.state.send(channel, self.position, self.results.at_commit)
+        self.position, at_commit = self.state.receive(channel, plan.source, self.rank)
+        self.results.go_on_from(at_commit)
         self.has_state = True
 
     def _send_results(self, plan: Plan) -> None:
         """From the keeper to those that lack results."""
         lacking = plan.results_from or {}
-        self._replays = {}
-        if not lacking or self.rank not in (plan.keeper, *lacking):
+        self.results.set_replays({})
+        if plan.keeper is None or self.rank not in (plan.keeper, *lacking):
             return
-        members = sorted({plan.keeper, *lacking})
-        group = make_group("results", self.store, members.index(self.rank), len(members), self._timeout)
-        root = members.index(plan.keeper)
+        channel = self._channel("results", plan.keeper, lacking)
         numbers = range(min(lacking.values()), plan.complete)
         if self.rank == plan.keeper:
-            results = [self._kept[number] for number in numbers]
-            self._send_header(group, root, [(result.label, description_of(result.tensors)) for result in results])
+            results = self.results.kept(numbers)
+            channel.send([(result.label, description_of(result.tensors)) for result in results])
+            channel.send_tensors([tensor for result in results for tensor in result.tensors])
+            if self.rank not in lacking:
+                return
         else:
-            results = [Result(label, empty_as(description)) for label, description in self._receive_header(group, root)]
-        self._broadcast(group, [tensor for result in results for tensor in result.tensors], root, is_source=self.rank == plan.keeper)
-        if self.rank != plan.keeper:
-            self._replays = {number: result for number, result in zip(numbers, results) if number >= lacking[self.rank]}
+            results = [Result(label, empty_as(description)) for label, description in channel.receive()]
+            channel.receive_tensors([tensor for result in results for tensor in result.tensors])
+        self.results.set_replays({number: result for number, result in zip(numbers, results) if number >= lacking[self.rank]})
 
-    def _send_header(self, group: Any, root: int, value: Any) -> None:
-        data = torch.frombuffer(bytearray(to_bytes(value, "this rank")), dtype=torch.uint8)
-        self.wait(broadcast(group, torch.tensor([data.numel()]), root))
-        self.wait(broadcast(group, data, root))
-
-    def _receive_header(self, group: Any, root: int) -> Any:
-        size = torch.empty(1, dtype=torch.int64)
-        self.wait(broadcast(group, size, root))
-        data = torch.empty(int(size), dtype=torch.uint8)
-        self.wait(broadcast(group, data, root))
-        return from_bytes(data.numpy().tobytes())
-
-    def _broadcast(self, group: Any, tensors: Sequence[torch.Tensor], root: int, is_source: bool) -> None:
-        """The bytes of the tensors, in pieces."""
-        if is_source:
-            for piece in pieces_of(tensors):
-                self.wait(broadcast(group, piece, root))
-            return
-        reader = PieceReader(tensors)
-        while size := reader.next_size():
-            piece = torch.empty(size, dtype=torch.uint8)
-            self.wait(broadcast(group, piece, root))
-            reader.take(piece)
+    def _channel(self, name: str, root: int, others: Iterable[int]) -> Channel:
+        """In a group of these ranks."""
+        members = sorted({root, *others})
+        group = make_group(name, self.store, members.index(self.rank), len(members), self._timeout)
+        return Channel(group, members.index(root), self.wait)
 
     # ---- collectives ----
 
@@ -383,55 +293,29 @@ class Session:
         wait_for(work, self.is_cut)
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
+        if number >= len(self._groups):
+            raise LockstepError("a backward before lockstep.restore: call that first, when all models are wrapped")
         return self._groups[number]
-
-    def has_replay(self) -> bool:
-        """The next collective of this rank is complete in others: its result is here, and it is not made again."""
-        return self._complete in self._replays
-
-    def replay(self, label: str) -> list[torch.Tensor]:
-        result = self._replays.pop(self._complete)
-        if result.label != label:
-            raise LockstepError(f"collective {self._complete} of the run is \"{label}\" in this rank, and was \"{result.label}\" in others: the "
-                                "program must make the same collectives in the same order in all ranks")
-        self._done(result)
-        return result.tensors
-
-    def done(self, label: str, tensors: list[torch.Tensor]) -> None:
-        """A collective is complete. Its result is kept for ranks that lack it."""
-        self._done(Result(label, tensors))
-
-    def _done(self, result: Result) -> None:
-        self._kept[self._complete] = result
-        self._complete += 1
-
-    def memory_of_old_result(self, label: str) -> list[torch.Tensor] | None:
-        """The tensors of the oldest such result that a new rank would not need; it is not kept any more, nor is any before it."""
-        for number, result in self._kept.items():
-            if number < self._at_commit and result.label == label:
-                self._kept = {later: kept for later, kept in self._kept.items() if later > number}
-                return result.tensors
-        return None
 
     def collective(self, label: str, targets: Sequence[torch.Tensor], attempt: Callable[[Any, list[torch.Tensor]], Any]) -> None:
         """One of the program's own. `attempt` begins it in a group, on copies of `targets` that hold its result when it is complete: a try
         that fails may write to its memory later. The result is copied to `targets`."""
         def make() -> None:
-            if self.has_replay():
-                result = self.replay(label)
+            if self.results.has_replay():
+                result = self.results.replay(label)
             else:
                 result = [target.detach().clone() for target in targets]
                 try:
                     work = attempt(self._default_group, result)
                 except RuntimeError as error:
-                    raise GroupBroken(str(error)) from None
+                    raise GroupBroken(first_line(error)) from None
                 try:
                     self.wait(work)
                 except GroupBroken:
                     self.abandoned.add(work, result, self._default_group)
                     raise
                 if self.has_state:
-                    self.done(label, result)
+                    self.results.add(label, result)
                 else:
                     self._start_log.add(label, result)
             copy_all(targets, result)
@@ -443,11 +327,13 @@ class Session:
             self.with_group(make)
 
     def with_group(self, attempt: Callable[[], None]) -> None:
-        """Calls `attempt` until it has not raised GroupBroken, in a new group each time."""
+        """Calls `attempt` until it has not raised GroupBroken, in a new group each time. LockstepError in a forked child."""
+        if self._is_forked:
+            raise LockstepError("this process was forked by a rank, and is none itself: train and communicate in the rank's own process")
         self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
-        for one in self._optimizers:
-            one.note_collective()
-        self._leave_note("collective", self._complete)
+        self.state.note_collective()
+        self.notes.leave("collective", self.results.complete, self.rank)
+        said = ""
         while True:
             try:
                 if self.is_cut():
@@ -455,66 +341,86 @@ class Session:
                 attempt()
                 break
             except GroupBroken as error:
-                self._is_broken = True
-                self.rejoin(str(error))
+                if (str(error) == said or not self.has_state) and not self._is_cut_soon():
+                    raise LockstepError(f"a collective fails although no rank is lost: {error}") from None
+                said, self._is_broken = str(error), True
+                self.rejoin(said)
                 self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
         self._link.beat(Activity.TRAINING)
 
-    # ---- commits ----
+    def _is_cut_soon(self) -> bool:
+        """The agent, which knows of a lost rank at once, ends the group."""
+        until = time.monotonic() + CUT_SECONDS
+        while not self._link.is_cut(self.generation) and time.monotonic() < until:
+            time.sleep(0.01)
+        return self._link.is_cut(self.generation)
+
+    # ---- steps ----
+
+    def note_forward(self, is_training: bool) -> None:
+        """A wrapped model is called. Each call outside of training is a sign of progress: an evaluation may take any time."""
+        if is_training != self._is_training:
+            self._is_training = is_training
+            self._link.beat(Activity.TRAINING)
+        if not is_training:
+            self._link.beat(Activity.EVALUATING, Phase.VALIDATION)
+
+    def begin_step(self) -> None:
+        """A block of `with run.step()`: what an optimizer changes in it can always be undone."""
+        self._is_in_step = True
+        self.state.save_undo()
+
+    def end_step(self) -> None:
+        self._is_in_step = False
 
     def is_decided(self) -> bool:
         """Every optimizer has stepped since the last commit, or a GradScaler has left its step out."""
-        return bool(self._optimizers) and all(one.has_decided for one in self._optimizers)
+        return self.state.is_decided()
 
     def commit(self, position: int) -> None:
         """The iteration is over: what new ranks get from now on is this."""
-        self._leave_note("commit", position)  # first: when others have committed it is there
-        self._undo.clear()
-        for one in self._tracked.values():
-            one.commit()
+        self.notes.leave("commit", position, self.rank)  # first: when others have committed it is there
+        self.state.commit()
         self.position = position
-        self._at_commit = self._complete
+        self.results.commit()
         self._link.commit(position)
         if self._resumed:
             now = self._link.now_ns()
-            self._link.say("resumed", generation=self.generation, step=position, committed_ns=now, **self._resumed)
+            self._link.say("resumed", generation=self.generation, step=position, committed_ns=now, redone_steps=0, **self._resumed)
             self._resumed = None
+        self._count_abandoned()
         if self.is_cut():
             self._is_broken = True
             self.rejoin(f"the group was cut ({self._link.cut_cause()})")
             self._link.beat(Activity.TRAINING)
 
-    def leave_notes(self, make: Callable[[], bytes]) -> None:
-        """From now on this rank leaves a note to a successor at each commit; and before each collective, because the others may commit
-        after this rank's last part in one, when it is lost before it commits itself."""
-        self._make_note = make
-        # What the process before this one has left stands, for the next one, until this one has committed.
-        self._link.memory.write("commit", self.position, self.rank, self.note() or make())
+    def _count_abandoned(self) -> None:
+        self.abandoned.free()
+        if (nbytes := self.abandoned.nbytes()) != self._abandoned_bytes:
+            self._abandoned_bytes = nbytes
+            self._link.say_gauge("lockstep_abandoned_bytes", "Memory of collectives that have not ended since their group did; of a "
+                                 "program with the Python package.", nbytes, rank=self.rank)
 
-    def _leave_note(self, kind: str, number: int) -> None:
-        if self._make_note:
-            self._link.memory.write(kind, number, self.rank, self._make_note())
+    def note_random(self) -> bytes | None:
+        """The random states of this rank at the commit that it goes on from, of this process or the one before."""
+        note = self.notes.read(self.position, self.results.at_commit, self.rank)
+        return note.random if note and note.random else None
 
-    def note(self) -> bytes | None:
-        """What the process before this one has left at the commit that this rank goes on from, or before the last collective until then."""
-        memory = self._link.memory
-        return memory.read("commit", self.position, self.rank) or memory.read("collective", self._at_commit - 1, self.rank)
+    def leave_notes(self, capture: Callable[[], bytes] | None) -> None:
+        """From now on. `capture`: of the random states, where they are not seeded in each iteration."""
+        self.state.is_looping = True
+        self.notes.begin(capture, self.position, self.results.at_commit, self.rank)
 
     def leave_epoch_note(self, epoch: int) -> None:
         """At the beginning of an epoch, before its data is shuffled."""
-        self._leave_note("epoch", epoch)
+        self.notes.leave("epoch", epoch, self.rank)
 
     def epoch_note(self, epoch: int) -> bytes | None:
-        return self._link.memory.read("epoch", epoch, self.rank)
+        return self.notes.read_epoch(epoch, self.rank)
 
     def say_progress(self, step: int, total: int, figures: dict[str, float]) -> None:
         """For the page, /status and the metrics. Figures that have a place there, and any others."""
-        places = {name: figures.pop(name, float("nan")) for name in ("loss", "lr", "grad_norm", "samples_per_second")}
-        epoch = int(figures.pop("epoch", 0))
-        self._link.say("progress", step=step, total_steps=total, epoch=epoch, num_epochs=0, eta_seconds=-1.0, data_wait_ratio="NaN",
-                       device_memory_bytes=-1, steps_per_second=-1.0, **{name: _finite(value) for name, value in places.items()})
-        if figures:
-            self._link.say("evaluation", epoch=epoch, metrics={name: _finite(value) for name, value in figures.items()})
+        self._link.say_progress(step, total, figures)
 
     def await_end(self) -> None:
         """Returns when all ranks are here: one that is lost before gets its state from the others."""

@@ -1,4 +1,4 @@
-"""Where a program begins: whether it has an agent, and its session."""
+"""Where a program begins: with an agent that recovers it, or without."""
 from __future__ import annotations
 
 import datetime
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ._current import begin, is_begun
+from ._ddp import replace_torchs
 from ._default_group import install
 from ._errors import LockstepError
 from ._link import take_link
@@ -13,30 +15,22 @@ from ._plain import Plain
 from ._session import Session
 from ._version import __version__
 
-_session: Session | Plain | None = None
-
-
-def exchange() -> Session | Plain:
-    """LockstepError before init_process_group."""
-    if _session is None:
-        raise LockstepError("lockstep.init_process_group has not been called yet: call it first")
-    return _session
-
 
 def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: datetime.timedelta | None = None,
                        world_size: int = -1, rank: int = -1, store: Any = None, group_name: str = "", pg_options: Any = None,
                        device_id: Any = None) -> None:
     """For torch.distributed.init_process_group, with its arguments. Under `lockstep launch` rank, size and store are the agent's.
     LockstepError: called twice; a backend that does not recover; a process that a rank has forked."""
-    global _session
-    if _session is not None:
+    if is_begun():
         raise LockstepError("lockstep.init_process_group is called twice: call it once")
     link = take_link()
     if link is None:
-        _session = Plain(backend, timeout, init_method=init_method, world_size=world_size, rank=rank, store=store, group_name=group_name,
-                         pg_options=pg_options, device_id=device_id)
+        begin(Plain(backend, timeout, init_method=init_method, world_size=world_size, rank=rank, store=store, group_name=group_name,
+                    pg_options=pg_options, device_id=device_id))
         return
     if backend not in (None, "gloo", "cpu:gloo"):
         raise LockstepError(f"backend={backend!r}: only gloo recovers, so far: leave backend out")
-    _session = Session(link, __version__, timeout or dist.default_pg_timeout)
-    install(_session)
+    session = Session(link, __version__, timeout or dist.default_pg_timeout)
+    begin(session)
+    install(session)
+    replace_torchs()

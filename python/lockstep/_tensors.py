@@ -75,6 +75,13 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
+def fill_from_bytes(tensors: Sequence[torch.Tensor], data: bytes) -> None:
+    """The inverse of as_bytes() of all of them, one after the other."""
+    reader = PieceReader(tensors)
+    whole = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    reader.take(whole)
+
+
 def pieces_of(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """The bytes of all tensors, one after the other, in flat uint8 tensors of at most PIECE_BYTES. The memory of a piece is used again
     for the next one."""

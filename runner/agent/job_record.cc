@@ -210,6 +210,10 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
   has_committed_ = has_committed_ || resumed.step > resumed.resumed_step;
   std::optional<Recovery> recovery;
   if (!breaks_.empty()) {
+    if (resumed.redone_steps == 0) {  // they have gone on within the step in flight
+      interrupted_.from = interrupted_.until;
+      furthest_step_ = std::min(furthest_step_, resumed.resumed_step);
+    }
     recovery = recovery_of(resumed);
     const auto count = static_cast<size_t>(over - breaks_.begin());
     const bool redoes = !was_starting && resumed.resumed_step < furthest_step_;
@@ -236,16 +240,19 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
 Recovery JobRecord::recovery_of(const Resumed& resumed) const {
   const GroupBroke& first = breaks_[0].broke;
   const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
-  const int64_t again = std::max<int64_t>(0, interrupted_.committed_step - resumed.resumed_step);
+  const bool is_said = resumed.redone_steps >= 0;
+  const int64_t again =
+      is_said ? resumed.redone_steps : std::max<int64_t>(0, interrupted_.committed_step - resumed.resumed_step);
   const double in_flight_seconds = seconds_between(interrupted_.from, interrupted_.until);
   const bool is_loss_known = again == 0 || interrupted_.step_seconds >= 0;
+  const bool is_in_flight_redone = !is_said && interrupted_.has_step && again != 1;
   Recovery recovery{
       .cause = first.cause,
       .rank = first.rank,
       .detection_seconds = first.detection_seconds,
       .sync_seconds = seconds_between_ns(resumed.formed_ns, resumed.synced_ns),
       .total_seconds = std::max(0.0, first.detection_seconds) + seconds_between(first.at, at_ns(committed_ns)),
-      .redone_steps = interrupted_.has_step && again != 1 ? again + 1 : again,
+      .redone_steps = is_in_flight_redone ? again + 1 : again,
       .lost_seconds = is_loss_known
                           ? in_flight_seconds + static_cast<double>(again) * std::max(0.0, interrupted_.step_seconds)
                           : -1.0,
@@ -316,6 +323,8 @@ std::string JobRecord::goodput_line(TimePoint now) const {
   if (const std::string waiting = describe_kind(status, "waiting"); !waiting.empty()) text += ", " + waiting;
   if (const double redone = seconds_of(status, "redone"); redone > 0 || redone_steps() > 0) {
     text += ", redone " + fixed(redone, 1) + " s (" + plural(redone_steps(), "step") + ")";
+  } else if (recoveries_total() > 0) {
+    text += ", 0 steps redone";
   }
   return text;
 }

@@ -44,7 +44,7 @@ struct BeatPage {
 // Behind the page, in the same file: memory of a rank of the user's program that outlives its process. The agent copies
 // it to the successor's file, and reads nothing of it.
 inline constexpr size_t kRankMemoryOffset = 4096;
-inline constexpr size_t kRankMemoryBytes = size_t{128} << 10;
+inline constexpr size_t kRankMemoryBytes = size_t{2} << 20;
 static_assert(sizeof(BeatPage) <= kRankMemoryOffset);
 
 static_assert(offsetof(BeatPage, magic) == 0 && offsetof(BeatPage, version) == 4 &&

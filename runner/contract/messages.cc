@@ -98,6 +98,7 @@ void fields(V& v, typename V::template Ref<Resumed> m) {
   v("committed_ns", m.committed_ns);
   v("resumed_step", m.resumed_step);
   v("origin", m.origin);
+  v.optional("redone_steps", m.redone_steps);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Cut> m) {

@@ -77,6 +77,9 @@ inline constexpr MetricName kDeviceMemory{"lockstep_device_memory_bytes", Metric
                                           "Device memory of this rank as its allocator and driver count it."};
 inline constexpr MetricName kResidentMemory{"process_resident_memory_bytes", MetricType::kGauge, "",
                                             "Resident memory of the process."};
+inline constexpr MetricName kAbandonedBytes{
+    "lockstep_abandoned_bytes", MetricType::kGauge, "",
+    "Memory of collectives that have not ended since their group did; of a program with the Python package."};
 
 // Checkpoints.
 inline constexpr MetricName kCheckpointDuration{

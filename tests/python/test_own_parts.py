@@ -9,9 +9,13 @@ import torch
 from programs import bin_folder
 
 sys.path.insert(0, str(bin_folder().parent / "python"))
-from lockstep import LockstepError, _buckets, _random, _tensors, _tracked  # noqa: E402
+from lockstep import DistributedSampler, LockstepError, _buckets, _random, _tensors, _tracked  # noqa: E402
 from lockstep._claims import Claim, plan_of  # noqa: E402
+from lockstep._gloo import Abandoned  # noqa: E402
+from lockstep._handover import compare_digests, digests_of  # noqa: E402
 from lockstep._memory import RankMemory  # noqa: E402
+from lockstep._notes import Notes  # noqa: E402
+from lockstep._results import Results, StartLog  # noqa: E402
 
 NEW = Claim()
 
@@ -52,6 +56,12 @@ def test_a_rank_whose_result_nobody_keeps_is_behind():
     assert (plan.source, plan.behind, plan.results_from) == (0, (1,), {})
 
 
+def test_in_a_block_a_rank_that_is_behind_takes_the_later_state():
+    plan = plan_of([at(6, 12, 13), at(5, 10, 11, can_take=True), NEW])
+    assert (plan.source, plan.receivers, plan.behind, plan.results_from) == (0, (1, 2), (), {1: 12, 2: 12})
+    assert plan_of([at(6, 12, 12, is_whole=False), at(5, 10, 11, can_take=True)]).is_lost
+
+
 def test_of_ranks_with_the_same_results_the_one_that_keeps_most_sends():
     assert plan_of([at(6, 12, 12), at(6, 12, 12, kept_from=10), at(5, 10, 11)]).keeper == 1
 
@@ -72,17 +82,17 @@ def test_whatever_ranks_hold_everybody_ends_with_the_same_number_of_collectives(
             position = draw.randrange(4)
             complete = commits[position] + draw.randint(0, 2)
             claims.append(NEW if draw.random() < 0.3 else at(position, commits[position], complete,
-                                                             kept_from=draw.randint(0, commits[position])))
+                                                             kept_from=draw.randint(0, commits[position]), can_take=draw.random() < 0.3))
         plan = plan_of(claims)
         if plan.source is None:
             assert not any(claim.has_state for claim in claims)
             continue
         for rank, claim in enumerate(claims):
-            has = claim.complete if claim.has_state else claims[plan.source].at_commit
+            has = claims[plan.source].at_commit if rank in plan.receivers else claim.complete
             if rank in plan.behind or has == plan.complete:
                 continue
             assert plan.results_from[rank] == has
-            assert claims[plan.keeper].kept_from <= has or not claim.has_state
+            assert claims[plan.keeper].kept_from <= has or rank in plan.receivers
             assert claims[plan.keeper].complete == plan.complete
 
 
@@ -179,6 +189,77 @@ def test_an_undo_copy_is_made_until_it_is_known_that_none_is_needed():
     assert tracked.is_whole()
 
 
+def test_digests_name_each_tensor_and_see_its_dtype():
+    state = {"optimizer": {"state": {0: {"exp_avg": torch.arange(3.0)}}, "groups": [{"lr": 0.1, "scale": torch.tensor(2.0)}]}}
+    digests = digests_of(state)
+    assert list(digests) == ["optimizer.state.0.exp_avg", "optimizer.groups.0.scale"]
+    compare_digests(digests, dict(digests), 1)
+    state["optimizer"]["state"][0]["exp_avg"] = torch.arange(3.0).double()
+    with pytest.raises(LockstepError, match=r"optimizer.state.0.exp_avg is float64 \[3\] .* after the state of rank 1 was loaded, and is float32"):
+        compare_digests(digests_of(state), digests, 1)
+    del state["optimizer"]["groups"][0]["scale"]
+    with pytest.raises(LockstepError, match="optimizer.groups.0.scale is not there"):
+        compare_digests(digests_of({"optimizer": {"state": {0: {"exp_avg": torch.arange(3.0)}}, "groups": []}}), digests, 1)
+
+
+def test_results_are_kept_until_their_memory_is_used_again():
+    results = Results()
+    for number in range(3):
+        results.add("sum", [torch.tensor(number)])
+    assert (results.kept_from(), results.complete) == (0, 3) and results.memory_of_old("sum") is None
+    results.commit()
+    assert results.memory_of_old("other") is None and results.memory_of_old("sum")[0] == 0
+    assert results.kept_from() == 1 and [result.tensors[0].item() for result in results.kept(range(1, 3))] == [1, 2]
+
+
+def test_a_replay_is_that_of_the_same_collective():
+    results = Results()
+    results.add("sum", [torch.tensor(1)])
+    kept = dict(enumerate(results.kept([0])))
+    other = Results()
+    other.set_replays(dict(kept))
+    assert other.has_replay()
+    with pytest.raises(LockstepError, match='collective 0 of the run is "barrier" in this rank, and was "sum" in others'):
+        other.replay("barrier")
+    other.set_replays(dict(kept))
+    assert other.replay("sum")[0] == 1 and not other.has_replay() and other.complete == 1
+
+
+def test_a_large_result_of_the_start_is_refused_when_it_is_asked_for():
+    log = StartLog()
+    log.add("small", [torch.zeros(4)])
+    log.add("large", [torch.zeros(1 << 20)])
+    log = StartLog.from_bytes(log.to_bytes())
+    assert log.result(0, "small")[0].shape == (4,)
+    with pytest.raises(LockstepError, match="large before lockstep.restore: .*make it after lockstep.restore"):
+        log.result(1, "large")
+
+
+def test_works_that_end_are_freed():
+    class Work:
+        is_over = False
+
+        def is_completed(self):
+            return self.is_over
+    abandoned, works = Abandoned(), [Work(), Work()]
+    for work in works:
+        abandoned.add(work, [torch.zeros(4)], None)
+    works[0].is_over = True
+    assert abandoned.nbytes() == 32
+    abandoned.free()
+    assert abandoned.nbytes() == 16
+
+
+def test_a_sampler_has_torchs_order():
+    data = range(23)
+    for epoch in range(2):
+        ours, torchs = DistributedSampler(data, 3, 1, seed=4, batch_size=2), torch.utils.data.DistributedSampler(data, 3, 1, seed=4)
+        ours.set_epoch(epoch), torchs.set_epoch(epoch)
+        assert list(ours) == list(torchs)
+    with pytest.raises(LockstepError, match="DistributedSampler got batch_size=0, expected 1 or more"):
+        DistributedSampler(data, 3, 1, batch_size=0)
+
+
 def test_what_has_no_state_is_refused_by_name():
     with pytest.raises(LockstepError, match="got loader=list, which has no state_dict"):
         _tracked.track("loader", [], _tracked.Undo())
@@ -201,6 +282,27 @@ def test_the_last_two_notes_of_each_kind_are_kept():
     assert [memory.read("commit", number, 2) for number in range(5)] == [None, None, None, b"commit 3", b"commit 4"]
     assert memory.read("commit", 4, 1) is None and memory.read("collective", 4, 2) == b"collective 4"
     assert not memory.write("commit", 6, 2, bytes(5000))
+
+
+def test_a_note_has_the_buffers_that_the_ranks_do_not_share():
+    memory = RankMemory(bytearray(1 << 20))
+    norm, notes = torch.nn.BatchNorm1d(3), Notes(memory)
+    notes.keep_buffers([norm])
+    notes.begin(lambda: b"random", 0, 0, 2)
+    norm(torch.rand(4, 3))
+    at_commit = norm.running_mean.clone()
+    notes.leave("commit", 1, 2)
+    norm(torch.rand(4, 3))
+    note = Notes(memory).read(1, 1, 2)
+    notes.put_buffers(note.buffers)
+    assert note.random == b"random" and norm.running_mean.equal(at_commit) and norm.num_batches_tracked == 1
+    assert Notes(memory).read(1, 1, 0) is None
+    with pytest.raises(LockstepError, match="at most .* bytes, and Large has 4000000: leave broadcast_buffers=False out"):
+        class Large(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.zeros(1_000_000))
+        notes.check_buffers([Large()])
 
 
 def test_a_damaged_note_is_none():

@@ -259,6 +259,22 @@ TEST(JobRecord, tells_a_node_0_that_left_as_told_from_one_that_was_lost) {
   EXPECT_EQ(recovery->lost_seconds, 0.0);
 }
 
+TEST(JobRecord, counts_no_redone_step_where_the_ranks_have_gone_on_within_it) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_beats(committed(100, 10'900));
+  job.on_broke(broke(11'000), 1);
+  job.on_placed({.generation = 2, .world_size = 3, .nnodes = 1, .at = at(11'200)});
+  Resumed within = resumed(101, 11'400);
+  within.redone_steps = 0;
+  const std::optional<Recovery> recovery = job.on_resumed(within);
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->redone_steps, 0);
+  EXPECT_EQ(recovery->lost_seconds, 0.0);
+  EXPECT_EQ(job.redone_steps(), 0);
+  EXPECT_THAT(job.goodput_line(at(12'000)), HasSubstr("waiting 1.4 s (SignalKILL 0.4, startup 1.0), 0 steps redone"));
+}
+
 // Steps 1 to 100 took 0.1 s each; the group goes on from a checkpoint of step 80.
 TEST(JobRecord, says_how_much_work_a_return_to_a_checkpoint_has_lost) {
   JobRecord job(at(0), kHeartbeatTimeout);

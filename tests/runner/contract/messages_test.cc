@@ -148,6 +148,7 @@ TEST(Messages, keep_when_a_group_went_on) {
   resumed.committed_ns = std::numeric_limits<int64_t>::max();
   resumed.resumed_step = 120;
   resumed.origin = "rank 0";
+  resumed.redone_steps = 0;
   const Resumed back = round_trip(resumed);
   EXPECT_EQ(back.generation, resumed.generation);
   EXPECT_EQ(back.step, 121);
@@ -155,6 +156,7 @@ TEST(Messages, keep_when_a_group_went_on) {
   EXPECT_EQ(back.synced_ns, 3);
   EXPECT_EQ(back.committed_ns, resumed.committed_ns);
   EXPECT_EQ(back.resumed_step, 120);
+  EXPECT_EQ(back.redone_steps, 0);
   EXPECT_EQ(back.origin, "rank 0");
 }
 

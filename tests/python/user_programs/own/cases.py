@@ -383,8 +383,12 @@ def hash_of(value, into):
         into.update(repr(value).encode())
 
 
+def kinds_of(kind):
+    return {name: one for sub in kind.__subclasses__() for name, one in {sub.__name__: sub, **kinds_of(sub)}.items()}
+
+
 def main():
-    cases = {kind.__name__: kind for kind in (*Case.__subclasses__(), Unseeded)}
+    cases = kinds_of(Case)
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=pathlib.Path, required=True)
     parser.add_argument("--case", choices=cases, default="Transformer")
@@ -395,9 +399,11 @@ def main():
     torch.set_num_threads(1)
 
     lockstep.init_process_group()
+    with open(args.folder / f"processes-{os.environ.get('RANK', '0')}.txt", "a") as processes:
+        processes.write(f"{os.getpid()}\n")
     torch.manual_seed(0)
     case = cases[args.case]()
-    case.trouble = args.trouble
+    case.trouble, case.folder = args.trouble, args.folder
     killer = Killer(args.folder, args.kill, signal.Signals[args.signal])
     killer.at(int(os.environ.get("RANK", "0")), -1, "restore")
     run = lockstep.restore(**case.objects())
@@ -409,11 +415,13 @@ def main():
             killer.at(run.rank, step, "forward")
             loss = case.step(step, run, lambda where: killer.at(run.rank, step, where))
             killer.at(run.rank, step, "optimizer")
-            losses.write(f"{step} {loss.item().hex()}\n")
+            if loss is not None:
+                losses.write(f"{step} {loss.item().hex()}\n")
     into = hashlib.sha256()
     for name, object_ in case.objects().items():
         hash_of(object_.state_dict(), into)
     (args.folder / f"end-{run.rank}.txt").write_text(into.hexdigest())
 
 
-main()
+if __name__ == "__main__":
+    main()

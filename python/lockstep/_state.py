@@ -1,0 +1,129 @@
+"""The state of a run: the objects that lockstep.restore got, as they were at the last commit, and what this rank alone holds."""
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ._errors import LockstepError
+from ._handover import Channel, compare_digests, digests_of
+from ._notes import Notes
+from ._tensors import description_of, empty_as, put_together, take_apart, to_bytes
+from ._tracked import Tracked, TrackedOptimizer, Undo, track
+from ._wrapped import Models
+
+
+class State:
+    """Of one rank."""
+
+    def __init__(self, models: Models, notes: Notes) -> None:
+        self._models = models
+        self._notes = notes
+        self._undo = Undo()
+        self._tracked: dict[str, Tracked] = {}
+        self._optimizers: list[TrackedOptimizer] = []
+        self.is_looping = False  # the program goes through run.steps or run.batches
+
+    def begin(self, objects: dict[str, Any]) -> None:
+        """LockstepError names an object whose state could not be handed over."""
+        self._models.close(objects.values())
+        self._tracked = {name: track(name, object_, self._undo) for name, object_ in objects.items()}
+        self._optimizers = [one for one in self._tracked.values() if isinstance(one, TrackedOptimizer)]
+        self._notes.keep_buffers(self._models.keep_buffers)
+        for object_ in objects.values():
+            if isinstance(object_, torch.amp.GradScaler):
+                self._watch_scaler(object_)
+        register_optimizer_step_pre_hook(self._before_step)
+        for name, one in self._tracked.items():
+            one.commit()
+            to_bytes(take_apart(one.state(), []), name)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """LockstepError where a step would not become part of the state that ranks hand over."""
+        if torch._C._current_graph_task_id() != -1:
+            raise LockstepError("an optimizer steps inside backward, before the gradients are reduced: call step() when backward() has returned")
+        is_tracked = any(one.owns(optimizer) for one in self._optimizers)
+        if is_tracked and not self.is_looping:
+            raise LockstepError("an optimizer steps outside of the loop: write `for step in run.steps(total):`, or `for batch in "
+                                "run.batches(loader):` inside `for epoch in run.epochs(total):`")
+        if not is_tracked and self._models.are_stepped_by(optimizer):
+            raise LockstepError(f"lockstep.restore did not get the {type(optimizer).__name__} that steps parameters of a wrapped model: give it "
+                                "all optimizers")
+
+    def _watch_scaler(self, scaler: torch.amp.GradScaler) -> None:
+        """A step that it leaves out, because a gradient is not finite, is a decision, too."""
+        step = scaler.step
+
+        def step_and_note(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = step(optimizer, *args, **kwargs)
+            for one in self._optimizers:
+                if one.owns(optimizer):
+                    one.decide()
+            return result
+        scaler.step = step_and_note  # type: ignore[method-assign]
+
+    # ---- commits ----
+
+    def note_collective(self) -> None:
+        """A collective of this rank begins."""
+        for one in self._optimizers:
+            one.note_collective()
+
+    def save_undo(self) -> None:
+        """What optimizers change until the next commit can be undone."""
+        for one in self._optimizers:
+            one.saves_undo = True
+
+    def is_whole(self) -> bool:
+        """It can be handed over: what has changed since the last commit can be undone."""
+        return all(one.is_whole() for one in self._optimizers)
+
+    def is_decided(self) -> bool:  # see Session
+        return bool(self._optimizers) and all(one.has_decided for one in self._optimizers)
+
+    def commit(self) -> None:
+        self._undo.clear()
+        for one in self._tracked.values():
+            one.commit()
+
+    # ---- to another rank ----
+
+    def send(self, channel: Channel, position: int, at_commit: int) -> None:
+        state = self._states()
+        tensors: list[torch.Tensor] = []
+        rest = take_apart(state, tensors)
+        channel.send((rest, description_of(tensors), position, at_commit))
+        channel.send_tensors(tensors)
+        channel.send(digests_of(state))
+
+    def receive(self, channel: Channel, source: int, rank: int) -> tuple[int, int]:
+        """From the rank `source`: position and number of collectives at its commit, whose state this rank now has. LockstepError when it is
+        not the same, bit for bit."""
+        rest, description, position, at_commit = channel.receive()
+        tensors = empty_as(description)
+        channel.receive_tensors(tensors)
+        digests = channel.receive()
+        state = put_together(rest, tensors)
+        if state.keys() != self._tracked.keys():
+            raise LockstepError(f"lockstep.restore got {', '.join(self._tracked)} in this rank and {', '.join(state)} in rank {source}: "
+                                "give it the same objects by the same names in all ranks")
+        buffers_before = self._notes.own_buffers()
+        self._undo.clear()
+        for name, one in self._tracked.items():
+            one.load(state[name])
+            one.commit()
+        compare_digests(digests_of(self._states()), digests, source)
+        self._models.clear_gradients()
+        if self._models.keep_buffers:
+            note = self._notes.read(position, at_commit, rank)
+            if note is None and position > 0:
+                print(f"lockstep: the buffers of rank {rank} are lost with its node: it goes on with those of rank {source}", file=sys.stderr)
+            else:
+                self._notes.put_buffers(note.buffers if note else buffers_before)
+                self.commit()
+        return position, at_commit
+
+    def _states(self) -> dict[str, Any]:
+        return {name: one.state() for name, one in self._tracked.items()}

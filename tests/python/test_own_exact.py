@@ -1,0 +1,78 @@
+"""What is rarer, or breaks at moments that a kill alone does not hit: every loss and the state at the end are those of the undisturbed run, bit
+for bit. Three ranks."""
+import pytest
+
+from own_runs import CASES, KILLS, OWN, assert_equal, launch, own, result_of, undisturbed  # noqa: F401
+from programs import text
+
+MORE = OWN / "more_cases.py"
+FEW_KILLS = ["0:2:last gradient", "1:5:reduced", "2:8:backward"]
+
+
+def processes_of(folder, rank):
+    return (folder / f"processes-{rank}.txt").read_text().split()
+
+
+@pytest.mark.parametrize("case", ["Rare", "Compiled", "Sampled"])
+def test_a_lost_rank_changes_no_bit(own, undisturbed, case):  # noqa: F811
+    assert_equal(result_of(own(case, *FEW_KILLS, program=MORE)), undisturbed(case, MORE))
+
+
+def test_a_lost_rank_has_its_own_buffers_again(own, undisturbed):  # noqa: F811
+    assert_equal(result_of(own("OwnBuffers", *KILLS, program=MORE)), undisturbed("OwnBuffers", MORE), are_alike=False)
+
+
+def test_a_rank_that_is_a_step_behind_is_replaced_and_that_is_no_failure(own, undisturbed):  # noqa: F811
+    folder = own("Behind", program=MORE, more=["--trouble"], max_restarts=0)
+    assert_equal(result_of(folder), undisturbed("Small", MORE))
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 1], (folder / "output").read_text()
+
+
+def test_in_a_block_a_rank_that_is_a_step_behind_goes_on_with_the_others_state(own, undisturbed):  # noqa: F811
+    folder = own("BehindInBlock", program=MORE, more=["--trouble"], max_restarts=0)
+    assert_equal(result_of(folder), undisturbed("InBlock", MORE))
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 1, 1], (folder / "output").read_text()
+
+
+def test_in_a_block_a_collective_may_follow_a_step_in_any_iteration_and_no_step_is_redone(own, undisturbed):  # noqa: F811
+    folder = own("Sometimes", "2:6:metric", program=MORE, max_restarts=1)
+    assert_equal(result_of(folder), undisturbed("InBlock", MORE))
+    output = (folder / "output").read_text()
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 1, 2], output
+    assert any("goodput" in line and line.endswith(", 0 steps redone") for line in output.splitlines()), output
+
+
+def test_ranks_that_wait_for_one_that_evaluates_are_not_stalled_nor_is_it(own):  # noqa: F811
+    own("Evaluating", program=MORE, flags=["--heartbeat_timeout_seconds", 2, "--stall_timeout_seconds", 3], max_restarts=0)
+
+
+def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_replaced(own, undisturbed):  # noqa: F811
+    folder = own("Abandoned", "2:6:reduced", program=MORE, more=["--trouble"], max_restarts=1)
+    assert_equal(result_of(folder), undisturbed("Small", MORE))
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 2], (folder / "output").read_text()
+
+
+def test_a_state_that_does_not_arrive_as_it_was_is_named(launch, tmp_path):  # noqa: F811
+    done = launch(MORE, "--folder", tmp_path, "--case", "Casting", "--kill", "1:4:reduced", max_restarts=1)
+    assert done.returncode == 1, text(done)
+    assert "average.x is float32 [3] " in text(done) and "after the state of rank 0 was loaded, and is float64 [3] " in text(done), text(done)
+
+
+@pytest.mark.long
+def test_state_above_2_gib(own):  # noqa: F811
+    expected = result_of(own("Large", program=MORE, ranks=2, timeout=1200))
+    assert_equal(result_of(own("Large", "1:4:backward", program=MORE, ranks=2, timeout=1200)), expected)
+
+
+MOMENTS = ["forward", "backward", "last gradient", "reduced", "optimizer"]
+PROGRAMS = {CASES: ["Transformer", "Pictures", "Several", "AcrossIterations", "Gan", "Collectives", "Unseeded", "Epochs", "SyncFlag"],
+            MORE: ["OwnBuffers", "Rare", "Compiled", "Sampled", "InBlock"]}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_rank_0", [True, False])
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(("program", "case"), [(program, case) for program, cases in PROGRAMS.items() for case in cases])
+def test_each_case_with_a_rank_lost_at_each_moment(own, undisturbed, program, case, ranks, is_rank_0):  # noqa: F811
+    kills = [f"{0 if is_rank_0 else ranks - 1}:{1 + 2 * number}:{moment}" for number, moment in enumerate(MOMENTS)]
+    assert_equal(result_of(own(case, *kills, program=program, ranks=ranks)), undisturbed(case, program, ranks), are_alike=case != "OwnBuffers")

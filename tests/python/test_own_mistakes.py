@@ -1,0 +1,65 @@
+"""What the package `lockstep` refuses, in words that say what to do. Three ranks."""
+import re
+
+import pytest
+
+from own_runs import OWN, launch  # noqa: F401
+from programs import text
+
+NOT_BEGUN = {"not begun": "lockstep.init_process_group has not been called yet: call it first"}
+# Of one run each, because only some of the ranks are at fault.
+OTHER_MODELS = {
+    "other shape": "parameter 0 is weight float32 [4, 9] in this rank and weight float32 [4, 8] in rank 0: build the same model in all ranks",
+    "other dtype": "parameter 0 is weight bfloat16 [4, 8] in this rank and weight float32 [4, 8] in rank 0: build the same model in all ranks",
+    "other order": "parameter 0 is two.weight float32 [4, 4] in this rank and one.weight float32 [4, 4] in rank 0: build the same model",
+    "other number": "parameter 1 is none in this rank and bias float32 [4] in rank 0: build the same model in all ranks",
+    "other number of models": "this rank has wrapped more than 1 models in lockstep.DistributedDataParallel before lockstep.restore, and rank 0 has "
+                              "wrapped 1: wrap the same models in all ranks",
+}
+REENTRANT = "came from a backward inside another one (torch.utils.checkpoint with use_reentrant=True): use use_reentrant=False"
+CHANGED = "was added to the model, or replaced, since it was wrapped: change it before lockstep.DistributedDataParallel"
+BEFORE_RESTORE = {
+    "begun twice": "lockstep.init_process_group is called twice: call it once",
+    "new group": "torch.distributed.new_group cannot be recovered when a rank is lost: use the default group",
+    "all to all": "torch.distributed.all_to_all_single cannot be recovered when a rank is lost: use all_reduce",
+    "wrapped twice": "0.weight of Sequential is part of a model that is wrapped already: wrap the whole model once",
+    "sparse": "DistributedDataParallel got an embedding with sparse=True: its gradient cannot be recovered when a rank is lost, leave sparse out",
+    "no shape yet": "DistributedDataParallel got a module whose parameter weight has no shape yet: call the module once before",
+    "devices": "DistributedDataParallel got device_ids=[0] and output_device=None, for a module on cpu: give one GPU to a module on that GPU",
+    "another group": "DistributedDataParallel got a process_group: gradients are reduced over all ranks here, leave it out",
+    "no parameter": "DistributedDataParallel got a module without a parameter that requires a gradient: it needs no wrapper",
+    "subclass of torch's": "OwnWrapper is a subclass of torch's DistributedDataParallel, which does not recover: derive it from "
+                           "lockstep.DistributedDataParallel",
+    "own buffers too large": "broadcast_buffers=False: each rank keeps its own buffers for the process that takes its place, at most ",
+    "not restored": "a backward before lockstep.restore: call that first, when all models are wrapped",
+    "bad collective at the start": "a collective fails although no rank is lost: ",
+    "model not given": "Linear is wrapped in lockstep.DistributedDataParallel, and lockstep.restore did not get it: give it all models",
+}
+OF_RESTORE = {
+    "no state": "lockstep.restore got data=list, which has no state_dict and load_state_dict",
+    "unreadable state": "the state of odd cannot be handed to another rank",
+}
+AFTER_RESTORE = {
+    "restored twice": "lockstep.restore is called twice: call it once, with all objects",
+    "wrapped late": "Linear is wrapped in lockstep.DistributedDataParallel after lockstep.restore: wrap all models before",
+    "no loop": "an optimizer steps outside of the loop: write `for step in run.steps(total):`",
+    "optimizer not given": "lockstep.restore did not get the SGD that steps parameters of a wrapped model: give it all optimizers",
+    "step in backward": "an optimizer steps inside backward, before the gradients are reduced: call step() when backward() has returned",
+    "reentrant": REENTRANT,
+    "all reentrant": REENTRANT,
+    "parameter added": f"0.scale {CHANGED}",
+    "part added": f"2.weight {CHANGED}",
+    "parameter replaced": f"0.weight {CHANGED}",
+    "unfrozen": "1.bias requires a gradient since the model was wrapped: wrap it when all that is ever trained does",
+    "batch size": "the loader has batch_size=4, and its DistributedSampler 2: give both the same",
+    "forked child": "this process was forked by a rank, and is none itself: train and communicate in the rank's own process",
+    "bad collective": "a collective fails although no rank is lost: ",
+}
+
+
+@pytest.mark.parametrize("mistakes", [NOT_BEGUN, *({what: words} for what, words in OTHER_MODELS.items()), BEFORE_RESTORE, OF_RESTORE, AFTER_RESTORE],
+                         ids=lambda mistakes: next(iter(mistakes)))
+def test_mistakes_are_refused_by_name(launch, mistakes):  # noqa: F811
+    done = launch(OWN / "mistakes.py", *mistakes, max_restarts=0)
+    for what, words in mistakes.items():
+        assert re.search(f"{re.escape(what)}: .*{re.escape(words)}", text(done)), text(done)

@@ -1,0 +1,274 @@
+"""More cases, as in cases.py: what is rarer, or breaks at moments that a kill alone does not hit."""
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from torch import nn
+
+import lockstep
+from cases import Case, Epochs, Pictures, main
+from lockstep._current import exchange
+from lockstep._errors import GroupBroken
+
+
+class OwnBuffers(Pictures):
+    """BatchNorm whose running figures the ranks do not share. (An average of the weights copies them, and a rank that is lost has those of
+    the others' average.)"""
+    broadcast_buffers = False
+
+    def __init__(self):
+        super().__init__()
+        self.others = {}
+
+
+class Small(Case):
+    """A base: one small model."""
+
+    def __init__(self):
+        self.net = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Tanh(), nn.Linear(16, 4))
+        self.first_gradient, self.last_gradient = self.net[3].weight, self.net[0].weight
+        self.model = lockstep.DistributedDataParallel(self.wrap(self.net))
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {}
+
+    def wrap(self, net):
+        return net
+
+    def batch(self, step, run):
+        return torch.randn(4, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+
+    def step(self, step, run, at):
+        self.optimizer.zero_grad()
+        loss = self.model(self.batch(step, run)).square().mean()
+        self.backward(loss)
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+    def backward(self, loss):
+        loss.backward()
+
+    def once(self, name):
+        """True the first time that any process asks."""
+        try:
+            (self.folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+class Behind(Small):
+    """With --trouble, rank 1 does not get the sum of step 5, and the others have it, and have begun step 6 when they hear of it: nobody has
+    kept it."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0
+        self.last_gradient.register_post_accumulate_grad_hook(lambda _: self.note_ahead())
+
+    def note_ahead(self):
+        if self.trouble and self.now == 6:
+            (self.folder / f"ahead-{dist.get_rank()}").touch()
+
+    def step(self, step, run, at):
+        self.now = step
+        if self.trouble and step == 5 and run.rank == 1 and self.once("lost"):
+            session, wait = exchange(), exchange().wait
+
+            def lose(work):
+                session.wait = wait
+                wait(work)
+                while not all((self.folder / f"ahead-{rank}").exists() for rank in (0, 2)):
+                    time.sleep(0.01)
+                raise GroupBroken("this sum is lost")
+            session.wait = lose
+        return super().step(step, run, at)
+
+
+class InBlock(Small):
+    """The body of the loop is in `with run.step()`."""
+    seed = None
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(100 + dist.get_rank())
+
+    def step(self, step, run, at):
+        loss = None
+        with run.step():
+            loss = super().step(step, run, at)
+            self.after_step(step, loss, at)
+        return loss
+
+    def after_step(self, step, loss, at):
+        pass
+
+
+class BehindInBlock(InBlock, Behind):
+    """As Behind."""
+
+
+class Sometimes(InBlock):
+    """A metric is reduced after the optimizer's step, in one iteration only: nobody knew before that what the step changes must be undone."""
+
+    def after_step(self, step, loss, at):
+        if step == 6:
+            at("metric")
+            dist.all_reduce(loss.detach().clone())
+
+
+class Rare(Small):
+    """Activations are computed again in backward, with dropout; gradients are clipped, by norm and by value; whatever happens in backward, the
+    program goes on; and in each step it forks a child, which ends as Python ends."""
+
+    def wrap(self, net):
+        class Again(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = net
+
+            def forward(self, x):
+                hidden = torch.utils.checkpoint.checkpoint(self.net[:3], x, use_reentrant=False)
+                return torch.utils.checkpoint.checkpoint(self.net[3], hidden, use_reentrant=False)
+        return Again()
+
+    def backward(self, loss):
+        try:
+            loss.backward()
+        except Exception:
+            pass
+        nn.utils.clip_grad_norm_(self.net.parameters(), 0.1, error_if_nonfinite=True)
+        nn.utils.clip_grad_value_(self.net.parameters(), 0.01)
+
+    def step(self, step, run, at):
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        return super().step(step, run, at)
+
+
+class Compiled(Small):
+    """The model is compiled, and then wrapped. (aot_eager: compiled graphs, also that of backward, without a C++ compiler.)"""
+
+    def wrap(self, net):
+        return torch.compile(net, backend="aot_eager")
+
+
+class Evaluating(Small):
+    """Rank 0, and later rank 1, evaluates for longer than any timeout, while the others wait in backward."""
+    SECONDS = 5
+
+    def step(self, step, run, at):
+        if (step, run.rank) in ((3, 0), (6, 1)):
+            self.net.eval()
+            end = time.monotonic() + self.SECONDS
+            while time.monotonic() < end:
+                with torch.no_grad():
+                    self.model(torch.ones(2, 8))
+                time.sleep(0.01)
+            self.net.train()
+        return super().step(step, run, at)
+
+
+class Sampled(Epochs):
+    """A DistributedSampler, which shuffles, and workers that are forked while the group's connections are open."""
+
+    def __init__(self):
+        super().__init__()
+        data = torch.utils.data.Subset(self.Data(), range(16 * dist.get_world_size()))
+        sampler = lockstep.DistributedSampler(data, shuffle=True, seed=5, batch_size=4)
+        self.loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler, num_workers=2, persistent_workers=True)
+
+
+class Abandoned(Small):
+    """With --trouble, rank 1 holds more memory of collectives that never end than its gradients have."""
+
+    class Never:
+        def is_completed(self):
+            return False
+
+    def step(self, step, run, at):
+        if self.trouble and step == 3 and run.rank == 1 and self.once("abandoned"):
+            exchange().abandoned.add(self.Never(), [torch.empty(10_000)], None)
+        return super().step(step, run, at)
+
+
+class Casting(Small):
+    """An object whose load_state_dict loses bits."""
+
+    class Average:
+        def __init__(self):
+            self.x = torch.rand(3, dtype=torch.float64)
+
+        def state_dict(self):
+            return {"x": self.x}
+
+        def load_state_dict(self, state):
+            self.x = state["x"].float()
+
+    def __init__(self):
+        super().__init__()
+        self.others = {"average": self.Average()}
+
+
+class Large(Small):
+    """State above 2 GiB, most of it in one tensor."""
+
+    def wrap(self, net):
+        net.table = nn.Parameter(torch.empty((2 << 30) // 4 + 1000).fill_(0.5), requires_grad=False)
+        return net
+
+
+class EveryThing(Pictures):
+    """For the soak: BatchNorm, accumulation with and without no_sync, dropout, a shuffled loader whose workers augment at random."""
+    seed = None
+    epochs = int(os.environ.get("EPOCHS", "3"))
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 96
+
+        def __getitem__(self, index):
+            x = torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(index))
+            return x + 0.1 * torch.randn(1, 8, 8), index % 16
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Dropout(0.2)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.99)
+        self.others["schedule"] = self.schedule
+        sampler = lockstep.DistributedSampler(self.Data(), seed=3, batch_size=8)
+        self.loader = torch.utils.data.DataLoader(self.Data(), batch_size=8, sampler=sampler, num_workers=2)
+        torch.manual_seed(dist.get_rank())
+
+    def iterations(self, run):
+        for _ in run.epochs(self.epochs):
+            for self.batch in run.batches(self.loader):
+                yield run.iteration
+            self.schedule.step()
+
+    def loss(self, x, y, step, run):
+        return F.cross_entropy(self.model(self.dropout(x), uses_sometimes=(run.rank + step) % 3 == 0), y)
+
+    def step(self, step, run, at):
+        x, y = self.batch
+        self.optimizer.zero_grad()
+        with self.model.no_sync():
+            self.loss(x[:2], y[:2], step, run).backward()
+        self.loss(x[2:5], y[2:5], step, run).backward()
+        loss = self.loss(x[5:], y[5:], step, run)
+        loss.backward()
+        at("reduced")
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()
+        self.average.update_parameters(self.net)
+        return loss
+
+
+if __name__ == "__main__":
+    main()
