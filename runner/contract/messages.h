@@ -177,8 +177,8 @@ struct Resumed {
   int64_t committed_ns = 0;  // when the step was committed
   int64_t resumed_step = 0;  // committed steps of the state that the group went on from
   std::string origin;        // where that state came from, in words
-  // Optional: steps that the ranks that were not lost have made a second time. Below 0: the one in flight, and those since
-  // resumed_step.
+  // Optional: steps that the ranks that were not lost have made a second time. Below 0: the one in flight, and those
+  // since resumed_step.
   int64_t redone_steps = -1;
 };
 
