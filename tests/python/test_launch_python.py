@@ -378,19 +378,19 @@ for step in run.steps(3):
 @pytest.mark.parametrize(("source", "helpers", "level", "why", "to_change"), [
     (UNCHANGED, "", 0, "it does not use the package lockstep",
      ["train.py:5 has torch.distributed.init_process_group: write lockstep.init_process_group",
-      "train.py:6 has torch.nn.parallel.DistributedDataParallel: write lockstep.DistributedDataParallel",
       "nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop",
       "the loop is no run.steps or run.epochs: write for step in run.steps(total), in place of range(total)"]),
     (CHANGED, "from lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)", 1, "train.py:4 calls lockstep.restore", []),
     (CHANGED, "import torch\nfrom lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)\ndef main():\n    torch.distributed.init_process_group()\n"
      "if __name__ == '__main__':\n    main()", 1, "train.py:4 calls lockstep.restore", []),
-    (CHANGED, "import torch\ndef model():\n    return torch.nn.parallel.DistributedDataParallel(0)", 0, "it uses the package lockstep in part",
-     ["helpers.py:3 has torch.nn.parallel.DistributedDataParallel: write lockstep.DistributedDataParallel"]),
+    (CHANGED, "import torch\ndef model():\n    return torch.nn.parallel.DistributedDataParallel(0)", 1, "train.py:4 calls lockstep.restore", []),
+    (CHANGED, "def model():\n    pass", 0, "it uses the package lockstep in part",
+     ["nothing wraps a model: write model = lockstep.DistributedDataParallel(model)"]),
     (CHANGED, "import torch\ndef model():\n    torch.distributed.new_group()", 0,
      "helpers.py:3 has a group of the program's own, which cannot be recovered when a rank is lost", []),
     ("from transformers import Trainer", "", 0, "transformers' Trainer has a loop and a wrapper of its own, which the package lockstep does not know yet", []),
     ("def", "", 0, "train.py cannot be read: invalid syntax", []),
-], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "refused", "a framework", "no Python"])
+], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a framework", "no Python"])
 def test_which_level_a_program_reaches(tmp_path, monkeypatch, source, helpers, level, why, to_change):
     (tmp_path / "train.py").write_text(source)
     (tmp_path / "helpers.py").write_text(helpers)

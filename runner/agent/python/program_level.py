@@ -1,13 +1,15 @@
 """Which level a program reaches under `lockstep launch`, from its source: nothing of it is run. CMake puts this file in front of
 zygote.py for `lockstep doctor`.
 
-Level 1: a lost rank costs one new rank, and the others keep their state. That needs the package `lockstep`: init_process_group,
-DistributedDataParallel, restore, and the steps or epochs of the run. Level 0: a lost rank costs a start of all ranks.
+Level 1: a lost rank costs one new rank, and the others keep their state. That needs the package `lockstep`: init_process_group (from then
+on torch's DistributedDataParallel is the package's, too), restore, and the steps or epochs of the run. Level 0: a lost rank costs a start of
+all ranks.
 """
 import ast
 
 FILES_MAX = 200  # of the program's own that are looked at
-WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+WRAPPERS = ("lockstep.DistributedDataParallel", "torch.nn.parallel.DistributedDataParallel",
+            "torch.nn.parallel.distributed.DistributedDataParallel")
 STARTS = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
 FRAMEWORKS = {"transformers": "transformers' Trainer", "lightning": "Lightning's Trainer", "pytorch_lightning": "Lightning's Trainer",
               "accelerate": "Accelerate", "deepspeed": "DeepSpeed"}
@@ -115,11 +117,12 @@ def level_of_program(program):
     if refused:
         return {"level": 0, "why_level": "%s has %s, which cannot be recovered when a rank is lost" % (places[refused[0][0]], refused[0][1]),
                 "to_change": []}
-    to_change = []
-    for theirs, ours in ((STARTS, "lockstep.init_process_group"), (WRAPPERS, "lockstep.DistributedDataParallel")):
-        to_change += ["%s has %s: write %s" % (places[name], name, ours) for name in theirs if name in places]
-        if ours not in places and not any(name in places for name in theirs):
-            to_change.append("nothing calls %s" % ours)
+    begin = "lockstep.init_process_group"
+    to_change = ["%s has %s: write %s" % (places[name], name, begin) for name in STARTS if name in places]
+    if begin not in places and not to_change:
+        to_change.append("nothing calls %s" % begin)
+    if not any(name in places for name in WRAPPERS):
+        to_change.append("nothing wraps a model: write model = lockstep.DistributedDataParallel(model)")
     if "lockstep.restore" not in places:
         to_change.append("nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop")
     if not any(method in ("steps", "epochs") for source in sources for method in source.methods):
