@@ -140,7 +140,6 @@ bench-launch: build ## start, restart and memory of a program under lockstep lau
 
 bench-own: build ## a program that keeps its state: a lost rank, and a step's overhead, beside torch's DDP under torchrun
 	@scripts/setup test
-	@cmake --build --preset release --target lockstep_link_c
 	@$(python) tests/bench/bench_own.py --write
 
 bench-operator: ## a job of 1,000 pods and 200 jobs of 4, beside raw pods and Indexed Jobs (an hour)
