@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ class Activity(enum.IntEnum):
     RESTORING = 3
     TRAINING = 4
     EVALUATING = 5
+    CHECKPOINTING = 6
 
 
 class Phase(enum.IntEnum):
@@ -39,6 +41,7 @@ class Phase(enum.IntEnum):
     STARTUP = 0
     GRAD_SYNC = 4
     VALIDATION = 7
+    CHECKPOINT_STALL = 8
     WAITING = 9
     OTHER = 10
 
@@ -89,24 +92,24 @@ class AgentLink:
         sample = {"labels": {"rank": str(rank)}, "value": value, "count": 0, "sum": 0.0, "buckets": []}
         self.say("metrics", families=[{"name": name, "help": help_, "type": "gauge", "metrics": [sample]}])
 
-    def await_assignment(self) -> Assignment:
-        """Blocks until the agent has placed this rank in a new group."""
+    def await_assignment(self, look: Callable[[], None]) -> Assignment:
+        """Blocks until the agent has placed this rank in a new group. `look` is called several times a second."""
         while (line := self._library.text(self._library.assignment(self._link, SLICE_MS))) is None:
-            pass
+            look()
         said = json.loads(line)
         return Assignment(**{name: said[name] for name in Assignment.__dataclass_fields__})
 
     def ask_store(self, generation: int, op: str, keys: list[str], values: list[bytes] = (), amount: int = 0,  # type: ignore[assignment]
-                  timeout_ms: int = FOREVER_MS) -> dict[str, Any]:
+                  timeout_ms: int = FOREVER_MS, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The reply of the group's store (contract/messages.h, StoreReply), with `values` as bytes. GroupBroken when the group has ended;
-        TimeoutError when the keys did not come within `timeout_ms`."""
+        TimeoutError when the keys did not come within `timeout_ms`. `look` is called several times a second."""
         request = {"type": "store", "id": 0, "generation": generation, "op": op, "keys": keys,
                    "values": [value.hex() for value in values], "amount": amount, "timeout_ms": timeout_ms}
         number = self._library.ask(self._link, json.dumps(request).encode())
         if number == 0:
             raise GroupBroken(self._library.last_error())
         while (line := self._library.text(self._library.reply(self._link, number, SLICE_MS))) is None:
-            pass
+            look()
         reply = json.loads(line)
         if reply["status"] == "timeout":
             raise TimeoutError(f"the store has no {', '.join(keys)} after {timeout_ms} ms")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import datetime
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,11 @@ import torch.distributed as dist
 from . import _buckets
 from ._errors import GroupBroken, LockstepError
 from ._gloo import Abandoned
-from ._tracked import TrackedOptimizer, Undo, track
+from ._link import MEMORY_BYTES
+from ._memory import RankMemory
+from ._notes import Notes
+from ._saving import PlainSaving
+from ._tracked import Tracked, TrackedOptimizer, Undo, track
 from ._wrapped import Models
 
 
@@ -56,8 +61,8 @@ class _LastResults:
 
 class Plain:
     """See Session for what each function means."""
-    generation = 0
     is_first_start = True
+    has_state = True
 
     def __init__(self, backend: str | None, timeout: datetime.timedelta | None, **arguments: Any) -> None:
         is_alone = "RANK" not in os.environ and not any(arguments.get(name) for name in ("init_method", "store"))
@@ -69,6 +74,12 @@ class Plain:
         self._groups: list[Any] = []
         self.abandoned = Abandoned()
         self.position = 0
+        # As an agent's that a person starts (contract/generation.h); rank 0's is used.
+        self.generation = self.lineage = int(time.time()) << 32 | 1
+        self._tracked: dict[str, Tracked] = {}
+        memory = RankMemory(bytearray(MEMORY_BYTES))
+        self._notes = Notes(memory)
+        self.saving = PlainSaving(self, memory)
         atexit.register(self._close)
 
     def _close(self) -> None:
@@ -102,9 +113,22 @@ class Plain:
     def begin(self, objects: dict[str, Any]) -> None:
         self.models.close(objects.values())
         self._groups = [dist.new_group() if self.world > 1 else _Alone() for _ in self.models.layouts]
-        for name, object_ in objects.items():
-            if isinstance(one := track(name, object_, Undo()), TrackedOptimizer):
+        self._tracked = {name: track(name, object_, Undo()) for name, object_ in objects.items()}
+        self.saving.open()
+        self.saving.load()
+        for one in self._tracked.values():
+            if isinstance(one, TrackedOptimizer):
                 one.saves_undo = False
+
+    def states(self) -> dict[str, Any]:
+        for one in self._tracked.values():
+            one.commit()
+        return {name: one.state() for name, one in self._tracked.items()}
+
+    def load_states(self, states: dict[str, Any], position: int) -> None:
+        for name, one in self._tracked.items():
+            one.load(states[name])
+        self.position = position
 
     def wait(self, work: Any) -> None:
         work.wait()
@@ -140,16 +164,20 @@ class Plain:
         self.position = position
 
     def leave_notes(self, capture: Callable[[], bytes] | None) -> None:
-        pass
+        self._notes.begin(capture, self.position, 0, self.rank)
+
+    def leave_commit_note(self) -> None:
+        self._notes.leave("commit", self.position, self.rank)
 
     def note_random(self) -> bytes | None:
-        return None
+        note = self._notes.read(self.position, 0, self.rank)
+        return note.random if note and note.random else None
 
     def leave_epoch_note(self, epoch: int) -> None:
-        pass
+        self._notes.leave("epoch", epoch, self.rank)
 
     def epoch_note(self, epoch: int) -> bytes | None:
-        return None
+        return self._notes.read_epoch(epoch, self.rank)
 
     def say_progress(self, step: int, total: int, figures: dict[str, float]) -> None:
         pass

@@ -14,6 +14,7 @@ from ._current import exchange
 from ._data import DistributedSampler, batches_from
 from ._errors import Interrupted, LockstepError
 from ._plain import Plain
+from ._saving import LOOP
 from ._session import Session
 
 
@@ -43,12 +44,13 @@ class Run:
 
     def __init__(self, session: Session | Plain, objects: dict[str, Any]) -> None:
         self._session = session
+        self._saving = session.saving
         self._loop = _Loop()
         self._total = 0
         self._seed: int | None = None
         self._logged_at = float("-inf")
         self._is_interrupted = False
-        session.begin({**objects, "the loop of lockstep": self._loop})
+        session.begin({**objects, LOOP: self._loop})
         self._iteration = session.position  # iterations that this process has begun or skipped
         self._goes_on = True                # this process has not made one yet
         self._note = session.note_random() if session.position > 0 else None  # of the process before this one
@@ -81,6 +83,7 @@ class Run:
             self._begin_iteration()
             yield self._iteration
             self._end_iteration()
+        self._saving.finish()
         self._session.await_end()
 
     def epochs(self, total: int, seed: int | None = None) -> Iterator[int]:
@@ -94,6 +97,7 @@ class Run:
             yield self._loop.epoch
             self._loop.epoch += 1
             self._loop.began = self._iteration
+        self._saving.finish()
         self._session.await_end()
 
     def batches(self, loader: Any) -> Iterator[Any]:
@@ -140,6 +144,15 @@ class Run:
         finally:
             self._session.end_step()
 
+    def checkpoint(self, every: int, keep: int = 3) -> None:
+        """From now on: rank 0 writes a checkpoint after `every` iterations, in a thread, at the end of the run, and when the run is asked
+        to end (SIGTERM, Ctrl-C), to the folder that the variable LOCKSTEP_CHECKPOINT_DIR names; lockstep.restore goes on from the newest
+        one when no rank is left that has a state. The newest `keep` stay. To be called on all ranks, before the loop. A write that
+        fails is said, and training goes on.
+
+        LockstepError: no folder is named, or nothing can be written there."""
+        self._saving.begin(every, keep)
+
     def log(self, **figures: Any) -> None:
         """Figures of this iteration, numbers or tensors with one element, for the page, /status and the metrics: loss, lr, grad_norm, epoch
         and samples_per_second are shown as such, others by their names. Only rank 0 sends, at most once a second, and a tensor is read
@@ -163,6 +176,7 @@ class Run:
         self._iteration += 1
         if self._session.is_decided():
             self._session.commit(self._iteration)
+            self._saving.after_commit()
 
     def _leave_notes(self) -> None:
         self._session.leave_notes(_random.capture if self._seed is None else None)

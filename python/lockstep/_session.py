@@ -26,6 +26,7 @@ from ._handover import Channel
 from ._link import Activity, AgentLink, Phase
 from ._notes import Notes
 from ._results import Result, Results, StartLog
+from ._saving import AgentSaving
 from ._state import State
 from ._store import LinkStore
 from ._tensors import description_of, empty_as
@@ -62,6 +63,8 @@ class Session:
         self._is_in_step = False  # in a block of `with run.step()`
         self.position = 0
         self._resumed: dict[str, Any] | None = None  # to be said at the next commit
+        self.lineage = 0  # generation in which the state began: as the program does, or from a checkpoint
+        self.saving = AgentSaving(self, link)
         self._start_log = StartLog()
         self._start_made = 0
         atexit.register(self._close)
@@ -116,7 +119,7 @@ class Session:
     def _enter(self) -> None:
         """Waits for a place in a group, and learns what its ranks hold."""
         self._link.beat(Activity.AWAITING, Phase.WAITING)
-        self._assignment = self._link.await_assignment()
+        self._assignment = self._link.await_assignment(self.saving.look_without_group)
         self._is_broken = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
         self.store = LinkStore(self._link, self.generation, self._timeout)
@@ -137,7 +140,8 @@ class Session:
     def _exchange(self, topic: str, own: Any) -> list[Any]:
         """What each rank has said of this topic, by rank. Blocks until all have."""
         self._link.ask_store(self.generation, "set", [f"lockstep/{topic}/{self.rank}"], [json.dumps(own).encode()])
-        reply = self._link.ask_store(self.generation, "get", [f"lockstep/{topic}/{rank}" for rank in range(self.world)])
+        reply = self._link.ask_store(self.generation, "get", [f"lockstep/{topic}/{rank}" for rank in range(self.world)],
+                                     look=self.saving.look_without_group)
         return [json.loads(value) for value in reply["values"]]
 
     def _join(self) -> None:
@@ -161,6 +165,12 @@ class Session:
                             for i in range(len(self.models.layouts))]
             self._default_group = make_group("default", self.store, self.rank, self.world, self._timeout)
             self._link.beat(Activity.RESTORING, Phase.WAITING)
+            origin = "as the program began" if plan.source is None else f"from rank {plan.source}"
+            if plan.source is None:
+                self.lineage = self.generation
+                if checkpoint := self.saving.load():
+                    origin = f"from {checkpoint}"
+                    plan = Plan(source=0, receivers=tuple(range(1, self.world)))
             self._hand_over(plan)
             self._send_results(plan)
         except (RuntimeError, dist.DistError) as error:
@@ -169,7 +179,7 @@ class Session:
             raise GroupBroken(first_line(error)) from None
         self._link.formed()
         self._resumed = {"formed_ns": formed_ns, "synced_ns": self._link.now_ns(), "resumed_step": self.position,
-                         "origin": "as the program began" if plan.source is None else f"from rank {plan.source}"}
+                         "origin": origin, "redone_steps": -1 if self._plan.source is None else 0}  # -1: the agent counts them
 
     def _compare_models(self, of_rank: int) -> None:
         said = self._exchange("models", self.models.digest())
@@ -209,6 +219,12 @@ class Session:
         self.abandoned.free()
         self._link.say("left", generation=self.generation, cause="Cut" if was_cut else "PeerLost", message=why, step=self.position)
 
+    def end_here(self) -> None:
+        """This process is about to end, perhaps in the middle of a step."""
+        self._link.shut()
+        leak((self._groups, self._default_group))  # their end would wait for what still runs in them
+        self._groups, self._default_group = [], None
+
     def ask_for_replacement(self, why: str) -> None:
         """Ends this process: the agent starts the rank again, and counts no failure."""
         if self.is_first_start and not self.has_state:
@@ -236,8 +252,10 @@ class Session:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
 
     def begin(self, objects: dict[str, Any]) -> None:
-        """From now on this rank has a state: its own at the first start of all ranks, else that of a rank that has one."""
+        """From now on this rank has a state: its own or the newest checkpoint's at the first start of all ranks, else that of a rank that
+        has one."""
         self.state.begin(objects)
+        self.saving.open()
         if self.is_first_start:  # for a rank that wraps more models than this one
             self._link.ask_store(self.generation, "set", [f"lockstep/start/{len(self.models.layouts)}/{self.rank}"], [b"null"])
         try:
@@ -256,7 +274,9 @@ class Session:
             return
         channel = self._channel("state", plan.source, plan.receivers)
         if self.rank == plan.source:
+            channel.send(self.lineage)
             return self.state.send(channel, self.position, self.results.at_commit)
+        self.lineage = channel.receive()
         self.position, at_commit = self.state.receive(channel, plan.source, self.rank)
         self.results.go_on_from(at_commit)
         self.has_state = True
@@ -286,11 +306,28 @@ class Session:
         group = make_group(name, self.store, members.index(self.rank), len(members), self._timeout)
         return Channel(group, members.index(root), self.wait)
 
+    # ---- for checkpoints ----
+
+    def states(self) -> dict[str, Any]:
+        """Of each object by its name, as of the last commit. Tensors may be the objects' own."""
+        return self.state.states()
+
+    def load_states(self, states: dict[str, Any], position: int) -> None:
+        self.state.load(states)
+        self.position = position
+
+    def is_whole(self) -> bool:
+        """states() is that of the last commit."""
+        return self.state.is_whole()
+
     # ---- collectives ----
 
     def wait(self, work: Any) -> None:
         """GroupBroken when the group ends first."""
-        wait_for(work, self.is_cut)
+        def look() -> bool:
+            self.saving.look_in_group()
+            return self.is_cut()
+        wait_for(work, look)
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
         if number >= len(self._groups):
@@ -386,7 +423,7 @@ class Session:
         self._link.commit(position)
         if self._resumed:
             now = self._link.now_ns()
-            self._link.say("resumed", generation=self.generation, step=position, committed_ns=now, redone_steps=0, **self._resumed)
+            self._link.say("resumed", generation=self.generation, step=position, committed_ns=now, **self._resumed)
             self._resumed = None
         self._count_abandoned()
         if self.is_cut():

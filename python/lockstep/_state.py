@@ -88,10 +88,18 @@ class State:
         for one in self._tracked.values():
             one.commit()
 
+    def load(self, states: dict[str, Any]) -> None:
+        """What states() has said in another process."""
+        self._undo.clear()
+        for name, one in self._tracked.items():
+            one.load(states[name])
+            one.commit()
+        self._models.clear_gradients()
+
     # ---- to another rank ----
 
     def send(self, channel: Channel, position: int, at_commit: int) -> None:
-        state = self._states()
+        state = self.states()
         tensors: list[torch.Tensor] = []
         rest = take_apart(state, tensors)
         channel.send((rest, description_of(tensors), position, at_commit))
@@ -114,7 +122,7 @@ class State:
         for name, one in self._tracked.items():
             one.load(state[name])
             one.commit()
-        compare_digests(digests_of(self._states()), digests, source)
+        compare_digests(digests_of(self.states()), digests, source)
         self._models.clear_gradients()
         if self._models.keep_buffers:
             note = self._notes.read(position, at_commit, rank)
@@ -125,5 +133,5 @@ class State:
                 self.commit()
         return position, at_commit
 
-    def _states(self) -> dict[str, Any]:
+    def states(self) -> dict[str, Any]:
         return {name: one.state() for name, one in self._tracked.items()}

@@ -2,7 +2,8 @@
 
 Writes to the folder: losses-RANK.txt, "step loss" for each step of this process (hexadecimal: every bit), and end-RANK.txt, a hash of all
 that was given to lockstep.restore, at the end. --kill RANK:STEP:WHERE: this rank sends itself SIGKILL, once, at this moment of that step:
-"forward" (its beginning), "backward", "last gradient", "reduced", "optimizer" (after it).
+"forward" (its beginning), "backward", "last gradient", "reduced", "optimizer" (after it). --stop: the same, but `lockstep launch` gets SIGTERM; --kill-agent: the rank's agent SIGKILL.
+--checkpoint N: checkpoints after every N steps.
 """
 import argparse
 import hashlib
@@ -349,18 +350,26 @@ class SyncFlag(Case):
 class Killer:
     """Ends this process once at each moment that was asked for."""
 
-    def __init__(self, folder, wanted, number):
-        self.folder, self.wanted, self.signal = folder, wanted, number
+    def __init__(self, folder, wanted, number, pid, name="killed"):
+        self.folder, self.wanted, self.signal, self.pid, self.name = folder, wanted, number, pid, name
 
     def at(self, *now):
         for number, moment in enumerate(self.wanted):
             if now != moment:
                 continue
             try:
-                (self.folder / f"killed-{number}").touch(exist_ok=False)
+                (self.folder / f"{self.name}-{number}").touch(exist_ok=False)
             except FileExistsError:
                 continue
-            os.kill(os.getpid(), self.signal)
+            os.kill(self.pid, self.signal)
+
+
+def launcher():
+    """The process that started all agents: this rank's agent, or its parent where there are several."""
+    agent = os.getppid()
+    status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{agent}/status").read_text().splitlines())
+    parent = int(status["PPid"])
+    return parent if pathlib.Path(f"/proc/{parent}/comm").read_text().strip() == "lockstep" else agent
 
 
 def moment(text):
@@ -394,6 +403,9 @@ def main():
     parser.add_argument("--case", choices=cases, default="Transformer")
     parser.add_argument("--kill", action="append", default=[], type=moment)
     parser.add_argument("--signal", default="SIGKILL")
+    parser.add_argument("--stop", action="append", default=[], type=moment)
+    parser.add_argument("--kill-agent", action="append", default=[], type=moment)
+    parser.add_argument("--checkpoint", type=int)
     parser.add_argument("--trouble", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -404,17 +416,25 @@ def main():
     torch.manual_seed(0)
     case = cases[args.case]()
     case.trouble, case.folder = args.trouble, args.folder
-    killer = Killer(args.folder, args.kill, signal.Signals[args.signal])
-    killer.at(int(os.environ.get("RANK", "0")), -1, "restore")
+    killers = [Killer(args.folder, args.kill, signal.Signals[args.signal], os.getpid()),
+               Killer(args.folder, args.stop, signal.SIGTERM, launcher(), "stopped"),
+               Killer(args.folder, args.kill_agent, signal.SIGKILL, os.getppid(), "agent-killed")]
+
+    def at(*now):
+        for killer in killers:
+            killer.at(*now)
+    at(int(os.environ.get("RANK", "0")), -1, "restore")
     run = lockstep.restore(**case.objects())
+    if args.checkpoint:
+        run.checkpoint(every=args.checkpoint, keep=2)
     step = 0
-    case.first_gradient.register_hook(lambda _: killer.at(run.rank, step, "backward"))
-    case.last_gradient.register_post_accumulate_grad_hook(lambda _: killer.at(run.rank, step, "last gradient"))
+    case.first_gradient.register_hook(lambda _: at(run.rank, step, "backward"))
+    case.last_gradient.register_post_accumulate_grad_hook(lambda _: at(run.rank, step, "last gradient"))
     with open(args.folder / f"losses-{run.rank}.txt", "a", buffering=1) as losses:
         for step in case.iterations(run):
-            killer.at(run.rank, step, "forward")
-            loss = case.step(step, run, lambda where: killer.at(run.rank, step, where))
-            killer.at(run.rank, step, "optimizer")
+            at(run.rank, step, "forward")
+            loss = case.step(step, run, lambda where: at(run.rank, step, where))
+            at(run.rank, step, "optimizer")
             if loss is not None:
                 losses.write(f"{step} {loss.item().hex()}\n")
     into = hashlib.sha256()
