@@ -9,7 +9,7 @@ import torch
 from programs import bin_folder
 
 sys.path.insert(0, str(bin_folder().parent / "python"))
-from lockstep import DistributedSampler, LockstepError, _buckets, _random, _tensors, _tracked  # noqa: E402
+from lockstep import DistributedSampler, LockstepError, _buckets, _checkpoint, _random, _tensors, _tracked  # noqa: E402
 from lockstep._claims import Claim, plan_of  # noqa: E402
 from lockstep._gloo import Abandoned  # noqa: E402
 from lockstep._handover import compare_digests, digests_of  # noqa: E402
@@ -311,3 +311,28 @@ def test_a_damaged_note_is_none():
     memory.write("commit", 0, 0, b"x" * 100)
     data[60] ^= 1
     assert memory.read("commit", 0, 0) is None
+
+
+# ---- checkpoints ----
+
+@pytest.mark.parametrize("shape", [(2,), torch.Size([2])], ids=["JSON holds the rest", "JSON does not"])
+def test_any_state_is_the_same_after_it_was_written_and_read(tmp_path, shape):
+    state = {"model": {"parameters": {"a.b": torch.randn(2, 3).bfloat16(), "c": torch.randn(4, 6).t()[1:]}, "buffers": {"n": torch.tensor(7)}},
+             "optimizer": {"state": {0: {"step": torch.empty(0, 3), "x": (1, None, -0.5)}, "a.b": {"c": torch.randn(5).to(torch.float8_e4m3fn)},
+                                     "a": {"b.c": torch.tensor([True])}},
+                           "groups": [{"lr": float("inf"), "name": "Größe", "big": 2**62, "shape": shape}],
+                           "complex": torch.randn(3, dtype=torch.complex64)}}
+    notes = {0: _checkpoint.Notes(b"ab", b""), 2: _checkpoint.Notes(b"", b"cde")}
+    folder, written = _checkpoint.CheckpointFolder(str(tmp_path), _checkpoint.config_of(state)), []
+    folder.start_write(state, lambda: notes, written.append, step=3, generation=7, lineage=7, world_size=3, keep=2)
+    folder.wait()
+    path, content = folder.newest(8)
+    assert [path] == written and content.step == 3 and content.notes == notes
+    found, wanted = [], []
+    assert _tensors.take_apart(content.state, found) == _tensors.take_apart(state, wanted)
+    assert _tensors.description_of(found) == _tensors.description_of(wanted)
+    assert all(_tensors.as_bytes(one).equal(_tensors.as_bytes(other)) for one, other in zip(found, wanted, strict=True))
+
+
+def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
+    assert _checkpoint.CheckpointFolder(str(tmp_path / "none"), {}).newest(8) is None
