@@ -19,8 +19,8 @@ KILLS = ["0:1:forward", "1:2:backward", "2:3:last gradient", "0:4:reduced", "1:5
 @pytest.fixture
 def launch(lockstep, run, tmp_path):
     """Runs a program of the package to its end."""
-    def call(*words, ranks=3, max_restarts=50, timeout=300, **variables):
-        return run([lockstep, "launch", "--status_port", "0", "--nproc", ranks, "--max_restarts", max_restarts, *words], cwd=tmp_path,
+    def call(*words, ranks=3, max_restarts=50, timeout=300, status_port=0, **variables):
+        return run([lockstep, "launch", "--status_port", status_port, "--nproc", ranks, "--max_restarts", max_restarts, *words], cwd=tmp_path,
                    timeout=timeout, **clean_environment(PATH=f"{VENV}:/usr/bin:/bin", PYTHONPATH=str(PACKAGE),
                                                         XDG_CACHE_HOME=str(tmp_path / "cache"), **variables))
     return call

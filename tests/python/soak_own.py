@@ -16,7 +16,7 @@ import time
 from own_runs import OWN, PACKAGE, VENV, assert_equal, result_of
 from programs import bin_folder, clean_environment, program
 
-RANKS, EPOCHS, BATCHES = 3, 25, 4
+RANKS, EPOCHS, BATCHES = 3, int(os.environ.get("EPOCHS", "25")), 4
 PATIENCE_SECONDS = 120  # from a wound to the next step
 
 
@@ -69,12 +69,12 @@ def wound(run, folder, draw, until):
 
 
 def main():
-    until = time.monotonic() + float(sys.argv[1])
     draw = random.Random(int(os.environ.get("SEED", time.time_ns() % 100_000)))
     with tempfile.TemporaryDirectory() as name:
         undisturbed = pathlib.Path(name) / "undisturbed"
         undisturbed.mkdir()
         assert start(undisturbed).wait() == 0, (undisturbed / "output").read_text()
+        until = time.monotonic() + float(sys.argv[1])
         rounds, wounds = 0, 0
         while time.monotonic() < until:
             rounds += 1
@@ -87,6 +87,7 @@ def main():
                 run.kill()
             assert run.wait() == 0, (folder / "output").read_text()[-20_000:]
             assert_equal(result_of(folder), result_of(undisturbed), steps=EPOCHS * BATCHES)
+            assert wounds > 0
             print(f"round {rounds}: {wounds} wounds in all, every loss and the state at the end as without", flush=True)
 
 

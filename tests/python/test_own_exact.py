@@ -46,8 +46,9 @@ def test_ranks_that_wait_for_one_that_evaluates_are_not_stalled_nor_is_it(own): 
     own("Evaluating", program=MORE, flags=["--heartbeat_timeout_seconds", 2, "--stall_timeout_seconds", 3], max_restarts=0)
 
 
-def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_replaced(own, undisturbed):  # noqa: F811
-    folder = own("Abandoned", "2:6:reduced", program=MORE, more=["--trouble"], max_restarts=1)
+def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_replaced(own, undisturbed, free_port):  # noqa: F811
+    port = free_port()
+    folder = own("Abandoned", "2:6:reduced", program=MORE, more=["--trouble"], max_restarts=1, status_port=port, STATUS_PORT=str(port))
     assert_equal(result_of(folder), undisturbed("Small", MORE))
     assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 2], (folder / "output").read_text()
 

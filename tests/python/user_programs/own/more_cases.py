@@ -2,6 +2,7 @@
 import os
 import sys
 import time
+import urllib.request
 
 import torch
 import torch.distributed as dist
@@ -186,7 +187,7 @@ class Sampled(Epochs):
 
 
 class Abandoned(Small):
-    """With --trouble, rank 1 holds more memory of collectives that never end than its gradients have."""
+    """With --trouble, rank 1 holds more memory of collectives that never end than its gradients have, which the metrics show."""
 
     class Never:
         def is_completed(self):
@@ -195,7 +196,14 @@ class Abandoned(Small):
     def step(self, step, run, at):
         if self.trouble and step == 3 and run.rank == 1 and self.once("abandoned"):
             exchange().abandoned.add(self.Never(), [torch.empty(10_000)], None)
+        if self.trouble and step == 5 and run.rank == 1 and self.once("seen"):
+            while 'lockstep_abandoned_bytes{rank="1"} 40000' not in self.metrics():
+                time.sleep(0.1)
         return super().step(step, run, at)
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['STATUS_PORT']}/metrics") as page:
+            return page.read().decode()
 
 
 class Casting(Small):
