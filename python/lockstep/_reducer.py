@@ -32,6 +32,15 @@ def _is_nested() -> bool:
     return False
 
 
+class Memory(list[torch.Tensor]):
+    """Of one reduction: a flat tensor for each bucket, then the buffers'. It is used again for later reductions, and so are the views of
+    each parameter's part, because making them takes longer than copying."""
+
+    def __init__(self, flats: Sequence[torch.Tensor]) -> None:
+        super().__init__(flats)
+        self.views: dict[int, list[torch.Tensor]] = {}  # by bucket
+
+
 class Reducer:
     """Of one wrapped model. `names` and `params`: those that require a gradient, in order of registration; `find_buffers`: those of which
     all ranks get rank 0's at the end of each reduction."""
@@ -111,7 +120,7 @@ class Reducer:
         if sizes:
             sizes[-1] += len(self._params)
         flats = [torch.empty(size, dtype=bucket.dtype, device=bucket.device) for size, bucket in zip(sizes, self._buckets)]
-        return [*flats, torch.empty(buffer_bytes, dtype=torch.uint8)]
+        return Memory([*flats, torch.empty(buffer_bytes, dtype=torch.uint8)])
 
     def _launch_full(self) -> None:
         """Buckets begin in their order, so that all ranks begin the same ones."""
@@ -128,7 +137,7 @@ class Reducer:
         flat = self._flats[number]
         group = self._group = self._exchange.gradient_group(self._number)
         if number < len(self._buckets):
-            self._fill(self._buckets[number], flat, is_last=number == len(self._buckets) - 1)
+            self._fill(number)
         elif self._exchange.rank == 0:
             self._pack_buffers(flat)
         try:
@@ -137,21 +146,27 @@ class Reducer:
             raise GroupBroken(first_line(error)) from None
         self._works.append((work, flat))
 
-    def _views(self, bucket: Bucket, flat: torch.Tensor) -> list[torch.Tensor]:
-        params = [self._params[index] for index in bucket.params]
-        parts = flat[:bucket.numel].split([param.numel() for param in params])
-        return [part.view(param.shape) for part, param in zip(parts, params)]
+    def _views(self, number: int, flats: list[torch.Tensor]) -> list[torch.Tensor]:
+        known = flats.views if isinstance(flats, Memory) else {}
+        if number not in known:
+            bucket = self._buckets[number]
+            params = [self._params[index] for index in bucket.params]
+            parts = flats[number][:bucket.numel].split([param.numel() for param in params])
+            known[number] = [part.view(param.shape) for part, param in zip(parts, params)]
+        return known[number]
 
     @torch.no_grad()
-    def _fill(self, bucket: Bucket, flat: torch.Tensor, is_last: bool) -> None:
+    def _fill(self, number: int) -> None:
+        assert self._flats is not None
+        bucket, flat = self._buckets[number], self._flats[number]
         gradients = [self._params[index].grad for index in bucket.params]
-        views = self._views(bucket, flat)
+        views = self._views(number, self._flats)
         if any(gradient is None for gradient in gradients):
             gradients = [torch.zeros_like(view) if gradient is None else gradient for view, gradient in zip(views, gradients)]
         torch._foreach_copy_(views, gradients)
         flat[:bucket.numel].div_(self._exchange.world)  # before the sum, as torch does
-        if is_last:
-            flat[bucket.numel:].copy_(torch.tensor(self._is_used, dtype=flat.dtype))
+        if number == len(self._buckets) - 1:
+            flat[bucket.numel:].copy_(torch.frombuffer(bytearray(self._is_used), dtype=torch.uint8))
 
     # ---- at the end of backward ----
 
@@ -195,8 +210,8 @@ class Reducer:
         if not self._buckets:
             return
         used = flats[len(self._buckets) - 1][self._buckets[-1].numel:].ne(0).tolist()
-        for bucket, flat in zip(self._buckets, flats):
-            views = self._views(bucket, flat)
+        for number, bucket in enumerate(self._buckets):
+            views = self._views(number, flats)
             targets, sources = [], []
             for index, view in zip(bucket.params, views):
                 param = self._params[index]
