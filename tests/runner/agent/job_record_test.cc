@@ -260,7 +260,7 @@ TEST(JobRecord, tells_a_node_0_that_left_as_told_from_one_that_was_lost) {
 }
 
 TEST(JobRecord, counts_no_redone_step_where_the_ranks_have_gone_on_within_it) {
-  JobRecord job(at(0));
+  JobRecord job(at(0), kHeartbeatTimeout);
   job.on_beats(committed(1, 1'000));
   job.on_beats(committed(100, 10'900));
   job.on_broke(broke(11'000), 1);
