@@ -68,7 +68,7 @@ TEST(RankFiles, a_full_disk_is_reported_once_and_other_files_are_written) {
 }
 
 TEST(ProgramFolder, a_folder_that_cannot_be_filled_is_named_with_the_file) {
-  FaultFileSystem full(disk(), FaultFileSystem::Fault::kFailForever, 2, ENOSPC);  // after the first folder in it
+  FaultFileSystem full(disk(), FaultFileSystem::Fault::kFailForever, 4, ENOSPC);  // after the three folders in it
   const Result<ProgramFolder> made = ProgramFolder::make(full);
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.error().message.find("sitecustomize.py: No space left on device"), std::string::npos)
