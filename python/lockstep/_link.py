@@ -61,7 +61,8 @@ class AgentLink:
 
     def __init__(self, link_fd: int, page_fd: int, local_rank: int) -> None:
         self._library = Library()
-        self.memory = RankMemory(mmap.mmap(page_fd, MEMORY_BYTES, offset=MEMORY_OFFSET))
+        is_kept = os.fstat(page_fd).st_size > MEMORY_OFFSET  # not under a small `ulimit -f`
+        self.memory = RankMemory(mmap.mmap(page_fd, MEMORY_BYTES, offset=MEMORY_OFFSET) if is_kept else mmap.mmap(-1, MEMORY_BYTES))
         self._link = self._library.open(link_fd, page_fd, local_rank)
         if not self._link:
             raise LockstepError(self._library.last_error())

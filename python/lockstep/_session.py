@@ -435,8 +435,8 @@ class Session:
         self.abandoned.free()
         if (nbytes := self.abandoned.nbytes()) != self._abandoned_bytes:
             self._abandoned_bytes = nbytes
-            self._link.say_gauge("lockstep_abandoned_bytes", "Memory of collectives that have not ended since their group did; of a "
-                                 "program with the Python package.", nbytes, rank=self.rank)
+            self._link.say_gauge("lockstep_abandoned_bytes", "Memory of collectives that have not ended since their group did.", nbytes,
+                                 rank=self.rank)
 
     def note_random(self) -> bytes | None:
         """The random states of this rank at the commit that it goes on from, of this process or the one before."""

@@ -15,7 +15,15 @@ namespace lockstep {
 namespace {
 
 constexpr double kNanosecondsPerSecond = 1e9;
-constexpr size_t kFileBytes = kRankMemoryOffset + kRankMemoryBytes;
+// The rank's memory as well, where the limit for files (ulimit -f), which holds for memfds, allows it. 0: errno says
+// why not.
+size_t grow(int fd) {
+  for (const size_t bytes : {kRankMemoryOffset + kRankMemoryBytes, kRankMemoryOffset}) {
+    if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) return bytes;
+    if (errno != EFBIG) break;
+  }
+  return 0;
+}
 
 bool is_busy(Phase phase) {
   switch (phase) {
@@ -40,12 +48,13 @@ bool is_busy(Phase phase) {
 
 Result<BeatPageMapping> BeatPageMapping::create(const BeatPageMapping* earlier) {
   const int fd = ::memfd_create("lockstep-beats", MFD_CLOEXEC);
-  if (fd < 0 || ::ftruncate(fd, kFileBytes) != 0) {
+  const size_t bytes = fd < 0 ? 0 : grow(fd);
+  if (bytes == 0) {
     const std::string why = std::strerror(errno);
     if (fd >= 0) ::close(fd);
     return Error{ErrorCode::kUnavailable, "no memory for a worker's beats: " + why};
   }
-  void* const memory = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
     const std::string why = std::strerror(errno);
     ::close(fd);
@@ -56,24 +65,28 @@ Result<BeatPageMapping> BeatPageMapping::create(const BeatPageMapping* earlier) 
   // noticed, too.
   const int64_t now = monotonic_ns();
   page->changed_ns = now;
-  if (earlier != nullptr) {
+  if (earlier != nullptr && earlier->bytes_ == bytes) {
     std::memcpy(static_cast<char*>(memory) + kRankMemoryOffset,
-                reinterpret_cast<const char*>(earlier->page_) + kRankMemoryOffset, kRankMemoryBytes);
+                reinterpret_cast<const char*>(earlier->page_) + kRankMemoryOffset, bytes - kRankMemoryOffset);
   }
-  return BeatPageMapping(fd, page, now);
+  return BeatPageMapping(fd, page, bytes, now);
 }
 
 BeatPageMapping::~BeatPageMapping() {
   close_fd();
-  if (page_ != nullptr) ::munmap(page_, kFileBytes);
+  if (page_ != nullptr) ::munmap(page_, bytes_);
 }
 
 BeatPageMapping::BeatPageMapping(BeatPageMapping&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), page_(std::exchange(other.page_, nullptr)), created_ns_(other.created_ns_) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      page_(std::exchange(other.page_, nullptr)),
+      bytes_(other.bytes_),
+      created_ns_(other.created_ns_) {}
 
 BeatPageMapping& BeatPageMapping::operator=(BeatPageMapping&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(page_, other.page_);
+  std::swap(bytes_, other.bytes_);
   std::swap(created_ns_, other.created_ns_);
   return *this;
 }

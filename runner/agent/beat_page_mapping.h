@@ -44,10 +44,12 @@ class BeatPageMapping {
   [[nodiscard]] BeatSnapshot read() const;
 
  private:
-  BeatPageMapping(int fd, BeatPage* page, int64_t created_ns) : fd_(fd), page_(page), created_ns_(created_ns) {}
+  BeatPageMapping(int fd, BeatPage* page, size_t bytes, int64_t created_ns)
+      : fd_(fd), page_(page), bytes_(bytes), created_ns_(created_ns) {}
 
   int fd_ = -1;
-  BeatPage* page_ = nullptr;  // mapped
+  BeatPage* page_ = nullptr;  // mapped, with the rank's memory behind it
+  size_t bytes_ = 0;          // of the mapping
   int64_t created_ns_ = 0;
 };
 

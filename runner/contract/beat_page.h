@@ -42,7 +42,8 @@ struct BeatPage {
   std::array<std::atomic<int64_t>, kPhaseCount> phase_ns{};
 };
 // Behind the page, in the same file: memory of a rank of the user's program that outlives its process. The agent copies
-// it to the successor's file, and reads nothing of it.
+// it to the successor's file, and reads nothing of it. The file ends before it where files may not be as large (ulimit
+// -f).
 inline constexpr size_t kRankMemoryOffset = 4096;
 inline constexpr size_t kRankMemoryBytes = size_t{2} << 20;
 static_assert(sizeof(BeatPage) <= kRankMemoryOffset);

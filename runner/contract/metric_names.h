@@ -3,9 +3,9 @@
 // Role: the one list that the worker (telemetry/metrics), the agent (/metrics), docs/metrics.md, dashboards and rules
 // share. tests/python/test_metrics_lint.py holds docs/metrics.md to it, in the same order, and what
 // tests/tools/metrics_text.cc prints; it reads this file: a comment at the margin begins a section, and its first word,
-// Agent or Operator, says who exports what follows (another word: the worker). Base units; counters end in _total.
-// Labels: every metric of a worker also carries `rank`. `labels` names the others, comma-separated, "" for none.
-// Threads: constants.
+// Agent, Operator or Package, says who exports what follows (another word: the worker). Base units; counters end in
+// _total. Labels: every metric of a worker also carries `rank`. `labels` names the others, comma-separated, "" for
+// none. Threads: constants.
 #pragma once
 
 #include <string_view>
@@ -77,9 +77,6 @@ inline constexpr MetricName kDeviceMemory{"lockstep_device_memory_bytes", Metric
                                           "Device memory of this rank as its allocator and driver count it."};
 inline constexpr MetricName kResidentMemory{"process_resident_memory_bytes", MetricType::kGauge, "",
                                             "Resident memory of the process."};
-inline constexpr MetricName kAbandonedBytes{
-    "lockstep_abandoned_bytes", MetricType::kGauge, "",
-    "Memory of collectives that have not ended since their group did; of a program with the Python package."};
 
 // Checkpoints.
 inline constexpr MetricName kCheckpointDuration{
@@ -100,6 +97,10 @@ inline constexpr MetricName kStartup{"lockstep_startup_seconds", MetricType::kGa
                                      "Time from the start of the process, by part of the start-up."};
 inline constexpr MetricName kRendezvousDuration{"lockstep_rendezvous_duration_seconds", MetricType::kHistogram, "",
                                                 "Time to form one process group."};
+
+// Package: a rank of a program with the Python package `lockstep`.
+inline constexpr MetricName kAbandonedBytes{"lockstep_abandoned_bytes", MetricType::kGauge, "",
+                                            "Memory of collectives that have not ended since their group did."};
 
 // Agent: its own node.
 inline constexpr MetricName kRestarts{

@@ -17,12 +17,12 @@ DECLARATION = re.compile(r"""^// (\w+)|MetricName k\w+\{\s*"(\w+)",\s*MetricType
 
 @pytest.fixture(scope="module")
 def names():
-    """The declared metrics by who emits them; a comment begins with Agent or Operator where theirs begin."""
-    names = {"worker": [], "agent": [], "operator": []}
+    """The declared metrics by who emits them; a comment begins with Package, Agent or Operator where theirs begin."""
+    names = {"worker": [], "package": [], "agent": [], "operator": []}
     emitter = "worker"
     for section, name, kind, labels, text in DECLARATION.findall((ROOT / "runner/contract/metric_names.h").read_text()):
         if section:
-            emitter = section.lower() if section in ("Agent", "Operator") else "worker"
+            emitter = section.lower() if section.lower() in names else "worker"
         else:
             words = "".join(re.findall('"([^"]*)"', text))
             names[emitter].append({"name": name, "type": kind.lower(), "labels": labels, "help": words})
@@ -66,7 +66,7 @@ def test_names_are_spelled_nowhere_else(names):
         # The operator has process_* of its own, which are everybody's names.
         ours = "lockstep" if (ROOT / "operator") in source.parents else "(?:lockstep|process)"
         strings = re.findall(rf'"({ours}_[a-z_]+)"', source.read_text())
-        for metric in names["worker"] + names["agent"] + names["operator"]:
+        for metric in sum(names.values(), []):
             assert metric["name"] not in strings, f"{source} spells {metric['name']}"
 
 
@@ -75,5 +75,5 @@ def test_the_documentation_lists_exactly_these(names):
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*) \|$", document, re.MULTILINE)
     documented = [(name, kind, ",".join(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
     declared = [(m["name"], m["type"], m["labels"], m["help"]) 
-                for m in names["worker"] + names["agent"] + names["operator"]]
+                for m in sum(names.values(), [])]
     assert documented == declared
