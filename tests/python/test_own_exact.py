@@ -13,7 +13,7 @@ def processes_of(folder, rank):
     return (folder / f"processes-{rank}.txt").read_text().split()
 
 
-@pytest.mark.parametrize("case", ["Rare", "Compiled", "Sampled"])
+@pytest.mark.parametrize("case", [pytest.param("Rare", marks=pytest.mark.long), pytest.param("Compiled", marks=pytest.mark.long), "Sampled"])
 def test_a_lost_rank_changes_no_bit(own, undisturbed, case):  # noqa: F811
     assert_equal(result_of(own(case, *FEW_KILLS, program=MORE)), undisturbed(case, MORE))
 
