@@ -41,7 +41,7 @@ test: ## installs what tests need, builds, runs all tests and checks but the lon
 	@scripts/setup test
 	@$(call configure,dev)
 	@cmake --build --preset dev
-	@scripts/run_tests dev -j5 $(CTEST_ARGS)
+	@scripts/run_tests dev -j7 $(CTEST_ARGS)
 
 bench: bench-accuracy bench-tisasrec ## measures against PyTorch under torchrun, writes docs/benchmarks.md (more than an hour)
 	@$(python) tests/bench/bench_sasrec.py speed
