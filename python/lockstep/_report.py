@@ -16,15 +16,17 @@ _waiting = None
 
 def report(step=None, total=None, **metrics):
     """Says how far this program is: `step` of `total`, and any figures by name (numbers, or tensors with one element). "loss",
-    "lr", "grad_norm", "epoch" and "samples_per_second" are shown as such. Only rank 0 sends, at most once a second, so it
-    may be called in each step. It raises nothing."""
+    "lr", "grad_norm", "epoch" and "samples_per_second" are shown as such; the page has a curve of each. Only rank 0 sends, at most
+    once a second, so it may be called in each step, also several times. It raises nothing."""
     global _waiting, _sent
     if os.environ.get("RANK", "0") != "0" or not _server():
         return
     if _waiting is None:
         import atexit
         atexit.register(_send_rest)
-    _waiting = {"step": step, "total": total, **metrics}
+    # Over what waits: figures of several calls are sent together.
+    said = {"step": step, "total": total, **metrics}
+    _waiting = {**(_waiting or {}), **{name: value for name, value in said.items() if value is not None}}
     if time.monotonic() - _sent >= _INTERVAL_SECONDS or (total is not None and step == total):
         _send_rest()
 

@@ -18,7 +18,7 @@ from ._saving import LOOP
 from ._session import Session
 
 
-LOG_SECONDS = 1.0  # at most so often are figures sent
+LOG_SECONDS = 1.0  # at most so often is a figure sent
 
 
 def _number(value: Any) -> float:
@@ -48,7 +48,7 @@ class Run:
         self._loop = _Loop()
         self._total = 0
         self._seed: int | None = None
-        self._logged_at = float("-inf")
+        self._logged_at: dict[str, float] = {}  # when a figure was sent, by name
         self._is_interrupted = False
         session.begin({**objects, LOOP: self._loop})
         self._iteration = session.position  # iterations that this process has begun or skipped
@@ -155,14 +155,17 @@ class Run:
 
     def log(self, **figures: Any) -> None:
         """Figures of this iteration, numbers or tensors with one element, for the page, /status and the metrics: loss, lr, grad_norm, epoch
-        and samples_per_second are shown as such, others by their names. Only rank 0 sends, at most once a second, and a tensor is read
-        only then, so it may be called in each iteration."""
+        and samples_per_second are shown as such, others by their names; the page has a curve of each. Only rank 0 sends, each figure at
+        most once a second, and a tensor is read only then, so it may be called in each iteration, also several times."""
+        if self.rank != 0:
+            return
         now = time.monotonic()
         is_last = self._iteration + 1 == self._total
-        if self.rank != 0 or (now - self._logged_at < LOG_SECONDS and not is_last):
-            return
-        self._logged_at = now
-        self._session.say_progress(self._iteration + 1, self._total, {name: _number(value) for name, value in figures.items()})
+        due = {name: _number(value) for name, value in figures.items()
+               if is_last or now - self._logged_at.get(name, float("-inf")) >= LOG_SECONDS}
+        if due:
+            self._logged_at.update(dict.fromkeys(due, now))
+            self._session.say_progress(self._iteration + 1, self._total, due)
 
     def _begin_iteration(self) -> None:
         if self._seed is not None:

@@ -72,7 +72,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
     if (signal != SIGHUP || !ignores_hangup()) stop_signals_.add(signal);
   }
   if (is_first()) server_ = make_server();
-  if (is_first() && !options_.run_folder.empty()) run_folder_ = std::make_unique<RunFolderView>(options_.run_folder);
+  if (is_first()) run_folder_ = std::make_unique<RunFolderView>(options_.run_folder);
   link_ = make_link();
 }
 
@@ -159,6 +159,10 @@ NodeRanks::Handlers Agent::worker_handlers() {
               [this](int64_t step) {
                 durable_step_ = std::max(durable_step_, step);
                 handle(ProgramProgressed{});
+              },
+          .on_figures =
+              [this](StepFigures figures) {
+                if (run_folder_) run_folder_->add_figures(std::move(figures));
               }};
 }
 
@@ -286,14 +290,17 @@ void Agent::on_resumed(int local_rank, const Resumed& resumed) {
   record_in_folder(resumed, recovery);
   if (!recovery) return;
   terminal_.out_line("lockstep: " + describe(*recovery));
+  publish();  // what somebody who waits for a recovery is told is in /status, too
   answer_recoveries();
 }
 
-// Writes starts and recoveries into the run's folder, so that the page can show them after this agent has ended.
+// Writes starts and recoveries into the run's folder, so that the page can show them after this agent has ended. The
+// page of a program, which has no such folder, begins with its agent.
 void Agent::record_in_folder(const Resumed& resumed, const std::optional<Recovery>& recovery) {
   if (!run_folder_) return;
   // When this agent's start was part of a recovery, the recovery's line suffices, unless a new run has begun (step 0).
-  const bool is_start = !std::exchange(has_recorded_start_, true) && (!recovery || resumed.resumed_step == 0);
+  const bool is_start = !std::exchange(has_recorded_start_, true) && (!recovery || resumed.resumed_step == 0) &&
+                        !options_.run_folder.empty();
   if (is_start) run_folder_->append_recovery(start_line(resumed, status_.world_size, std::time(nullptr)));
   if (recovery) run_folder_->append_recovery(recovery_line(*recovery));
 }

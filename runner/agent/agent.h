@@ -64,7 +64,7 @@ struct AgentOptions {
   std::string termination_log;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
   std::string control_folder;   // folder of the control socket; empty = none
-  std::string run_folder;       // where the run writes; node 0 shows it on its page
+  std::string run_folder;       // where the run writes; node 0 shows it on its page; empty for a program
   bool has_page = true;         // a status server shows the board
   // Set when a launcher has restarted this agent: its restart decision.
   std::optional<RestartDecision> started_because;
@@ -81,7 +81,8 @@ class Agent {
   // What the status server shows; lives as long as the agent.
   [[nodiscard]] const StatusBoard& board() const { return board_; }
 
-  // The run's folder for the status server; null except on node 0, the only node that surely has the folder.
+  // The run's folder, or a program's figures, for the status server; null except on node 0, the only node that surely
+  // has them.
   [[nodiscard]] RunFolderView* run_folder() { return run_folder_.get(); }
 
   // Listens for the other nodes, if there may be any. kUnavailable names the port. Call once, before run().

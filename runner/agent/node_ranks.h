@@ -15,6 +15,7 @@
 #include <string>
 
 #include "runner/agent/beat_page_mapping.h"
+#include "runner/agent/run_history.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
 
@@ -39,6 +40,8 @@ class NodeRanks {
     std::function<void(const std::string& line)> on_note;  // for the agent's stderr
     // A program that knows nothing of Lockstep has made progress that a restart does not lose; at which step.
     std::function<void(int64_t step)> on_progress;
+    // What a program says of a step, for the page's curves.
+    std::function<void(StepFigures)> on_figures;
   };
 
   NodeRanks() = default;

@@ -518,6 +518,13 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
                       .grad_norm = said->grad_norm,
                       .samples_per_second = said->samples_per_second});
   }
+  if (const auto* const said = std::get_if<Evaluation>(&message)) {
+    ProgressReport report{.step = reported_ ? reported_->step : std::nullopt, .others = {}};
+    for (const auto& [name, value] : said->metrics) {
+      if (std::isfinite(value)) report.others[name] = value;
+    }
+    return on_report(report);
+  }
   if (const auto* const failing = std::get_if<Failing>(&message)) {
     rank.last_words = failing->message;
     return;
@@ -579,11 +586,28 @@ void ProgramRanks::on_report(const ProgressReport& report) {
   if (!reported_) reported_.emplace();
   update(*reported_, report);
   reported_ns_ = monotonic_ns();
-  if (report.step) steps_before_ = std::max<int64_t>(0, *report.step - rank.page->read().step);
+  // One that keeps its state counts its steps itself, and reports a step before it is committed.
+  if (report.step) steps_before_ = rank.outlives ? 0 : std::max<int64_t>(0, *report.step - rank.page->read().step);
   send_progress();
   if (!report.others.empty()) {
     handlers_.on_message(0, Evaluation{.epoch = reported_->epoch, .metrics = reported_->others});
   }
+  send_figures(report);
+}
+
+// Each report is a point of each figure that it names.
+void ProgramRanks::send_figures(const ProgressReport& report) {
+  const Progress progress = progress_now();
+  if (!report.step && progress.step <= 0) return;  // nobody counts its steps
+  StepFigures figures{.step = report.step.value_or(progress.step), .values = {{"loss", report.loss}}};
+  for (const auto& [name, value] : report.others) {
+    if (reported_->others.contains(name)) figures.values.emplace_back(name, value);
+  }
+  figures.values.emplace_back("lr", report.lr);
+  figures.values.emplace_back("grad_norm", report.grad_norm);
+  figures.values.emplace_back("samples_per_second", report.samples_per_second);
+  if (progress.steps_per_second > 0) figures.values.emplace_back("steps_per_second", progress.steps_per_second);
+  handlers_.on_figures(std::move(figures));
 }
 
 // What the program has said of itself, brought up to date by the steps that are counted.

@@ -154,6 +154,7 @@ class ProgramRanks final : public NodeRanks {
   void on_first_step(int64_t step, int64_t committed_ns);
   void open_progress_server();
   void on_report(const ProgressReport& report);
+  void send_figures(const ProgressReport& report);
   void send_progress();
   void send_metrics(const std::optional<Progress>& progress);
   [[nodiscard]] Progress progress_now() const;

@@ -60,6 +60,7 @@ HttpAnswer RunFolderReader::history() {
 }
 
 Result<bool> RunFolderReader::read_more() {
+  if (folder_.empty()) return false;
   TRY(open_metrics());
   open_recoveries();
   LineFile::LineConsumer consumer{.line = [this](std::string_view line) { history_.add_metrics_line(line); },
@@ -108,7 +109,8 @@ void RunFolderReader::open_recoveries() {
 
 HttpAnswer RunFolderReader::outputs() {
   OrderedJson list = OrderedJson::array();
-  for (const OutputFile& output : list_outputs(*fs_, folder_)) {
+  const std::vector<OutputFile> found = folder_.empty() ? std::vector<OutputFile>() : list_outputs(*fs_, folder_);
+  for (const OutputFile& output : found) {
     list.push_back({{"name", output.name}, {"step", output.step}, {"path", output_path(output)}});
   }
   return {200, kJsonType, dump_line(OrderedJson{{"outputs", std::move(list)}}) + "\n"};
@@ -121,6 +123,7 @@ HttpAnswer RunFolderReader::output(const std::string& path) {
                    "no output has such an address; expected /outputs/step-00000120/NAME with a NAME of letters, "
                    "digits, '.', '_' and '-' that ends in .png, .svg, .txt or .md");
   }
+  if (folder_.empty()) return refusal(404, "a program has no outputs on this page");
   const std::string file = join_path(folder_, output_path(*asked));
   const Result<FileInfo> info = fs_->stat(file);
   const bool is_there = is_folder(*fs_, join_path(folder_, kOutputsFolder)) && is_folder(*fs_, parent_path(file)) &&
@@ -136,6 +139,10 @@ HttpAnswer RunFolderReader::output(const std::string& path) {
 }
 
 Status RunFolderReader::append_recovery(const std::string& line) {
+  if (folder_.empty()) {
+    history_.add_recovery_line(line);
+    return {};
+  }
   const std::string path = join_path(folder_, kRecoveriesFile);
   TRY_ASSIGN(AppendFile file, AppendFile::open(*fs_, path, FileSystem::Append::kToEither));
   return file.append(line + "\n");

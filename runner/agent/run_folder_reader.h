@@ -4,7 +4,8 @@
 //   GET /outputs                           list of pictures and texts, the newest first
 //   GET /outputs/step-00000120/NAME        one of them
 //
-// Opens only files of these names, and follows no link below the run's folder.
+// Opens only files of these names, and follows no link below the run's folder. A program of the user's has no such
+// folder: what is added here is then kept in memory, in the same bounds.
 // Threads: one; its calls block as long as the volume does (run_folder_view.h). Errors: as HTTP codes.
 #pragma once
 
@@ -27,8 +28,8 @@ inline constexpr size_t kOutputsListedMax = 200;
 
 class RunFolderReader {
  public:
-  // `fs`: one that reads through no links; outlives the reader. bytes_max: most bytes of metrics.jsonl that one request
-  // reads.
+  // `fs`: one that reads through no links; outlives the reader. `folder`: empty where there is none. bytes_max: most
+  // bytes of metrics.jsonl that one request reads.
   RunFolderReader(FileSystem& fs, std::string folder, uint64_t bytes_max = kHistoryReadMax)
       : fs_(&fs), folder_(std::move(folder)), bytes_max_(bytes_max) {}
 
@@ -36,6 +37,8 @@ class RunFolderReader {
   HttpAnswer answer(const std::string& path);
   // Appends a line (given without '\n') to recoveries.jsonl with one write. Errors: kUnavailable, kNotFound.
   Status append_recovery(const std::string& line);
+  // Only where there is no folder.
+  void add_figures(const StepFigures& figures) { history_.add_figures(figures); }
 
  private:
   HttpAnswer history();

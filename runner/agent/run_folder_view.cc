@@ -22,7 +22,8 @@ struct ReaderOfThread {
 RunFolderView::Calls calls_of(const std::string& folder) {
   const auto owned = std::make_shared<ReaderOfThread>(folder);
   return {.answer = [owned](const std::string& path) { return owned->reader.answer(path); },
-          .append_recovery = [owned](const std::string& line) { return owned->reader.append_recovery(line); }};
+          .append_recovery = [owned](const std::string& line) { return owned->reader.append_recovery(line); },
+          .add_figures = [owned](const StepFigures& figures) { owned->reader.add_figures(figures); }};
 }
 
 HttpAnswer not_now(const std::string& sentence) { return {503, kTextType, sentence + "\n"}; }
@@ -38,17 +39,17 @@ struct RunFolderView::Shared {
   bool is_stopped GUARDED_BY(mutex) = false;
   std::optional<std::string> asked GUARDED_BY(mutex);  // the requested path, until its answer was fetched
   std::optional<HttpAnswer> answer GUARDED_BY(mutex);
-  std::deque<std::string> lines GUARDED_BY(mutex);  // to be written
-  bool is_failing GUARDED_BY(mutex) = false;        // an error was reported and no line has been written since
+  std::deque<std::function<Status()>> unwritten GUARDED_BY(mutex);
+  bool is_failing GUARDED_BY(mutex) = false;  // an error was reported and no line has been written since
   std::string problem GUARDED_BY(mutex);
 
   // The thread's function.
   void work() {
     MutexLock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&]() REQUIRES(mutex) { return is_stopped || !lines.empty() || (asked && !answer); });
+      changed.wait(lock, [&]() REQUIRES(mutex) { return is_stopped || !unwritten.empty() || (asked && !answer); });
       if (is_stopped) return;
-      if (lines.empty()) {
+      if (unwritten.empty()) {
         const std::string path = *asked;
         lock.unlock();
         HttpAnswer found = calls.answer(path);
@@ -56,10 +57,10 @@ struct RunFolderView::Shared {
         answer = std::move(found);
         changed.notify_all();
       } else {
-        const std::string line = std::move(lines.front());
-        lines.pop_front();
+        const std::function<Status()> write = std::move(unwritten.front());
+        unwritten.pop_front();
         lock.unlock();
-        const Status written = calls.append_recovery(line);
+        const Status written = write();
         lock.lock();
         if (!written.ok() && !is_failing) problem = written.error().message;
         is_failing = !written.ok();
@@ -108,9 +109,21 @@ HttpAnswer RunFolderView::answer(const std::string& path, std::chrono::steady_cl
 }
 
 void RunFolderView::append_recovery(std::string line) {
+  queue([&calls = shared_->calls, line = std::move(line)] { return calls.append_recovery(line); });
+}
+
+void RunFolderView::add_figures(StepFigures figures) {
+  queue([&calls = shared_->calls, figures = std::move(figures)]() -> Status {
+    calls.add_figures(figures);
+    return {};
+  });
+}
+
+// `write` is called on the thread, which keeps the calls alive.
+void RunFolderView::queue(std::function<Status()> write) {
   const MutexLock lock(shared_->mutex);
-  if (shared_->lines.size() == kUnwrittenLinesMax) shared_->lines.pop_front();
-  shared_->lines.push_back(std::move(line));
+  if (shared_->unwritten.size() == kUnwrittenMax) shared_->unwritten.pop_front();
+  shared_->unwritten.push_back(std::move(write));
   shared_->changed.notify_all();
 }
 

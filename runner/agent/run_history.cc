@@ -1,6 +1,7 @@
 #include "runner/agent/run_history.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace lockstep {
@@ -14,6 +15,8 @@ std::optional<int64_t> integer_of(const Json& line, const char* name) {
   return found->get<int64_t>();
 }
 
+bool is_step(int64_t step) { return step >= 0 && step <= kStepMax; }
+
 // A line's JSON object and its step.
 struct Line {
   Json fields;
@@ -23,7 +26,7 @@ std::optional<Line> parse_line(std::string_view text) {
   Result<Json> parsed = parse_json(text, "line");
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
   const std::optional<int64_t> step = integer_of(*parsed, "step");
-  if (!step || *step < 0 || *step > kStepMax) return std::nullopt;
+  if (!step || !is_step(*step)) return std::nullopt;
   return Line{.fields = std::move(*parsed), .step = *step};
 }
 
@@ -72,18 +75,25 @@ void RunHistory::add_metrics_line(std::string_view text) {
   const std::optional<Line> line = parse_line(text);
   if (!line) return count_bad_line();
   const bool is_evaluation = line->fields.contains("evaluation");
-  drop_redone(line->step, is_evaluation);
+  drop_redone(line->step);
   for (const auto& [name, value] : line->fields.items()) {
     if (is_figure(name, value)) add_point(name, is_evaluation, {.step = line->step, .value = value.get<double>()});
   }
 }
 
-// A line of an evaluation may come before or after the line of its own step, so for the other kind of line the step
-// itself does not count as redone.
-void RunHistory::drop_redone(int64_t step, bool is_evaluation) {
+void RunHistory::add_figures(const StepFigures& figures) {
+  if (!is_step(figures.step)) return;
+  drop_redone(figures.step);
+  for (const auto& [name, value] : figures.values) {
+    if (std::isfinite(value)) add_point(name, false, {.step = figures.step, .value = value});
+  }
+}
+
+// The step's own points stay until they are replaced, because its figures may come in several parts: an evaluation
+// before or after the line of its step, or the figures of several calls.
+void RunHistory::drop_redone(int64_t step) {
   for (HistorySeries& series : series_) {
-    const int64_t first_redone = series.is_evaluation == is_evaluation ? step : step + 1;
-    while (!series.points.empty() && series.points.back().step >= first_redone) series.points.pop_back();
+    while (!series.points.empty() && series.points.back().step > step) series.points.pop_back();
   }
 }
 
@@ -96,6 +106,7 @@ void RunHistory::add_point(const std::string& name, bool is_evaluation, HistoryP
     series_.push_back({.name = name, .is_evaluation = is_evaluation, .points = {}});
     found = std::prev(series_.end());
   }
+  if (!found->points.empty() && found->points.back().step == point.step) found->points.pop_back();
   found->points.push_back(point);
   found->points = thinned(std::move(found->points));
 }

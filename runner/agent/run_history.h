@@ -1,7 +1,8 @@
 // RunHistory: the figures of a whole run by step, and its starts and recoveries, in bounded memory. Pure.
 //
-// Its input is the lines of metrics.jsonl and recoveries.jsonl (contract/run_folder_layout.h), in order. When a line
-// has a lower step than the line before it, steps were redone: the points from that step on are dropped.
+// Its input is the lines of metrics.jsonl and recoveries.jsonl (contract/run_folder_layout.h), in order, or, for a
+// program of the user's, the figures that it says. When a step is lower than the one before it, steps were redone: the
+// points after it are dropped, and its own are replaced.
 // Threads: none.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runner/base/json.h"
@@ -41,6 +43,13 @@ struct HistorySeries {
   std::vector<HistoryPoint> points;  // sorted by step
 };
 
+// What a program of the user's has said of a step, in the order in which the curves are to be shown. Values that are
+// not finite are left out.
+struct StepFigures {
+  int64_t step = 0;
+  std::vector<std::pair<std::string, double>> values;
+};
+
 // A start of the run, or a recovery.
 struct HistoryMark {
   int64_t step = 0;                     // the first step that was committed after it
@@ -53,6 +62,7 @@ struct HistoryMark {
 class RunHistory {
  public:
   void add_metrics_line(std::string_view text);
+  void add_figures(const StepFigures& figures);
   // A start from step 0 begins a new run: it drops all earlier marks and adds none.
   void add_recovery_line(std::string_view text);
   // For a line that was too long to be read.
@@ -69,7 +79,7 @@ class RunHistory {
   [[nodiscard]] int64_t bad_lines() const { return bad_lines_; }
 
  private:
-  void drop_redone(int64_t step, bool is_evaluation);
+  void drop_redone(int64_t step);
   void add_point(const std::string& name, bool is_evaluation, HistoryPoint point);
 
   std::vector<HistorySeries> series_;  // in the order in which they appeared

@@ -121,6 +121,8 @@ function show(s) {
     ["Last checkpoint", s.lastCheckpoint ? `step ${number(s.lastCheckpoint.step, 0)}` : "–"],
     ...Object.entries(s.metrics).map(([name, value]) => [name, number(value, 4)]),
   ]);
+  if (p.stepsPerSecond > 0) at("no-figures").textContent = "No figures yet: this program has reported none "
+    + "(run.log, lockstep.report).";
   rows(at("workers"), s.workers, w => [w.rank + (s.slowest && s.slowest.rank === w.rank
     ? ` (slowest: ${seconds(s.slowest.lagSeconds)} a step)` : ""), w.node, w.pid === null ? "–" : w.pid, w.state,
     number(w.step, 0), w.activity, w.phase, seconds(w.secondsUnchanged)]);
@@ -206,7 +208,8 @@ class Chart {
     const air = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
     low -= air; high += air;
     const values = ticks(low, high, Math.max(2, height / 32));
-    const left = 10 + 7 * Math.max(...values.map(value => figure(value).length)), right = width - 14;
+    const left = Math.max(38, 10 + 7 * Math.max(...values.map(value => figure(value).length)));  // for "step", too
+    const right = width - 14;
     const top = 10, bottom = height - 22;
     this.x = step => left + (step - this.first) / (this.last - this.first) * (right - left);
     this.y = value => bottom - (value - low) / (high - low) * (bottom - top);
@@ -267,10 +270,11 @@ class Chart {
 }
 
 const charts = new Map();
-const kTitles = {loss: "loss", lr: "learning rate", grad_norm: "gradient norm", samples_per_second: "samples per second"};
+const kTitles = {loss: "loss", lr: "learning rate", grad_norm: "gradient norm", samples_per_second: "samples per second",
+  steps_per_second: "steps per second"};
+const kFolded = ["lr", "grad_norm", "samples_per_second", "steps_per_second"];
 function place(series) {
-  return series.evaluation ? "evaluations" : ["lr", "grad_norm", "samples_per_second"].includes(series.name) ? "rest"
-    : "training";
+  return series.evaluation ? "evaluations" : kFolded.includes(series.name) ? "rest" : "training";
 }
 function showHistory(history) {
   const series = history.series.filter(s => s.points.length > 0);
@@ -285,7 +289,7 @@ function showHistory(history) {
     if (!charts.has(id)) charts.set(id, new Chart(at(place(s)), s.evaluation ? s.name : kTitles[s.name] || s.name));
     charts.get(id).show(s.points, marks, first, last);
   }
-  at("no-figures").hidden = series.length > 0;
+  at("no-figures").hidden = series.some(s => place(s) === "training");
   at("evaluations-box").hidden = !series.some(s => place(s) === "evaluations");
   at("rest-box").hidden = !series.some(s => place(s) === "rest");
   at("key-recovery").hidden = !marks.some(mark => mark.cause !== null);

@@ -14,6 +14,7 @@ import pytest
 
 from programs import ROOT, text
 from test_launch import PROGRAMS, WITHOUT_TORCH, Launch, environment, launch, losses_of  # noqa: F401  (launch is a fixture)
+from test_page import history
 
 WAYS = pytest.mark.parametrize("how", [[], ["--no_zygote"]], ids=["zygote", "exec"])
 # Where the way from the beginning imports torch in each rank.
@@ -178,6 +179,8 @@ lockstep.report(step=10, total=10, loss=0.125)
     status = job.wait_for_status(lambda s: s["progress"] and s["progress"]["loss"] == 0.25, "the report")
     assert (status["progress"]["step"], status["progress"]["totalSteps"]) == (3, 10)
     assert status["metrics"] == {"accuracy": 0.75}
+    curves = {series["name"]: series["points"] for series in history(job.port)["series"]}
+    assert curves == {"loss": [[3, 0.25]], "accuracy": [[3, 0.75]]}
     (tmp_path / "end").touch()
     assert job.end() == 0, job.output()
 

@@ -103,5 +103,19 @@ TEST(RunFolderView, reads_and_writes_a_folder) {
   EXPECT_THAT(answer.body, HasSubstr("PeerLost"));
 }
 
+TEST(RunFolderView, without_a_folder_keeps_figures_and_recoveries_and_touches_no_file) {
+  RunFolderView view("");
+  view.add_figures({.step = 3, .values = {{"loss", 2.5}}});
+  view.append_recovery(R"({"cause":"SignalKILL","step":4})");
+  view.add_figures({.step = 5, .values = {{"loss", 1.5}}});
+  const std::string history = view.answer("/history", kNow).body;  // queued after what was added
+  EXPECT_THAT(history, HasSubstr(R"({"name":"loss","evaluation":false,"points":[[3,2.5],[5,1.5]]})"));
+  EXPECT_THAT(history, HasSubstr(R"({"step":4,"cause":"SignalKILL")"));
+  EXPECT_THAT(history, HasSubstr(R"("badLines":0,"complete":true})"));
+  EXPECT_EQ(view.answer("/outputs", kNow).body, "{\"outputs\":[]}\n");
+  EXPECT_EQ(view.answer("/outputs/step-00000010/a.txt", kNow).code, 404);
+  EXPECT_THAT(view.new_problem(), IsEmpty());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -119,6 +120,31 @@ TEST(RunHistory, an_evaluation_and_the_line_of_its_step_may_come_in_either_order
   }
   EXPECT_THAT(steps_of(history.series()[0]), ElementsAre(1, 2, 3));
   EXPECT_THAT(steps_of(history.series()[1]), ElementsAre(2, 3));
+}
+
+TEST(RunHistory, of_a_program_s_figures_keeps_their_order_and_leaves_out_what_is_no_number) {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  RunHistory history;
+  history.add_figures({.step = 0, .values = {{"loss", 1.5}, {"accuracy", 0.25}, {"lr", kUnknown}}});
+  history.add_figures({.step = 7, .values = {{"loss", kUnknown}, {"lr", 0.5}}});
+  history.add_figures({.step = -1, .values = {{"loss", 1.0}}});
+  history.add_figures({.step = std::numeric_limits<int64_t>::max(), .values = {{"loss", 1.0}}});
+  ASSERT_THAT(history.series(), SizeIs(3));
+  EXPECT_EQ(history.series()[0].name, "loss");
+  EXPECT_THAT(history.series()[0].points, ElementsAre(HistoryPoint{0, 1.5}));
+  EXPECT_EQ(history.series()[1].name, "accuracy");
+  EXPECT_THAT(history.series()[2].points, ElementsAre(HistoryPoint{7, 0.5}));
+}
+
+TEST(RunHistory, of_a_program_s_figures_takes_a_step_in_parts_and_made_again) {
+  RunHistory history;
+  for (int64_t step = 1; step <= 5; ++step) history.add_figures({.step = step, .values = {{"loss", 1.0}}});
+  history.add_figures({.step = 5, .values = {{"accuracy", 0.5}}});
+  EXPECT_THAT(steps_of(history.series()[0]), ElementsAre(1, 2, 3, 4, 5));
+  history.add_figures({.step = 3, .values = {{"loss", 7.0}}});  // its checkpoint was that of step 2
+  EXPECT_THAT(steps_of(history.series()[0]), ElementsAre(1, 2, 3));
+  EXPECT_EQ(history.series()[0].points.back().value, 7.0);
+  EXPECT_THAT(history.series()[1].points, IsEmpty());
 }
 
 TEST(RunHistory, counts_foreign_lines_and_goes_on) {
