@@ -18,7 +18,7 @@ from ._link import MEMORY_BYTES
 from ._memory import RankMemory
 from ._notes import Notes
 from ._saving import PlainSaving
-from ._tracked import Tracked, TrackedOptimizer, Undo, track
+from ._state import State
 from ._wrapped import Models
 
 
@@ -76,9 +76,9 @@ class Plain:
         self.position = 0
         # As an agent's that a person starts (contract/generation.h); rank 0's is used.
         self.generation = self.lineage = int(time.time()) << 32 | 1
-        self._tracked: dict[str, Tracked] = {}
         memory = RankMemory(bytearray(MEMORY_BYTES))
         self._notes = Notes(memory)
+        self._state = State(self.models, self._notes, hands_over=False)
         self.saving = PlainSaving(self, memory)
         atexit.register(self._close)
 
@@ -111,23 +111,16 @@ class Plain:
             dist.broadcast(tensor.detach(), 0)
 
     def begin(self, objects: dict[str, Any]) -> None:
-        self.models.close(objects.values())
+        self._state.begin(objects)
         self._groups = [dist.new_group() if self.world > 1 else _Alone() for _ in self.models.layouts]
-        self._tracked = {name: track(name, object_, Undo()) for name, object_ in objects.items()}
         self.saving.open()
         self.saving.load()
-        for one in self._tracked.values():
-            if isinstance(one, TrackedOptimizer):
-                one.saves_undo = False
 
     def states(self) -> dict[str, Any]:
-        for one in self._tracked.values():
-            one.commit()
-        return {name: one.state() for name, one in self._tracked.items()}
+        return self._state.states()
 
     def load_states(self, states: dict[str, Any], position: int) -> None:
-        for name, one in self._tracked.items():
-            one.load(states[name])
+        self._state.load(states)
         self.position = position
 
     def wait(self, work: Any) -> None:
@@ -158,12 +151,14 @@ class Plain:
             raise RuntimeError(f"{why}, and without `lockstep launch` the group cannot be formed again")
 
     def is_decided(self) -> bool:
-        return True
+        return self._state.is_decided()
 
     def commit(self, position: int) -> None:
+        self._state.commit()
         self.position = position
 
     def leave_notes(self, capture: Callable[[], bytes] | None) -> None:
+        self._state.is_looping = True
         self._notes.begin(capture, self.position, 0, self.rank)
 
     def leave_commit_note(self) -> None:

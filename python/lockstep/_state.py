@@ -16,11 +16,13 @@ from ._wrapped import Models
 
 
 class State:
-    """Of one rank."""
+    """Of one rank. `hands_over`: to other ranks, which may need it at any time. Without that nothing is copied at a commit, and states() is
+    what the objects hold when it is called."""
 
-    def __init__(self, models: Models, notes: Notes) -> None:
+    def __init__(self, models: Models, notes: Notes, hands_over: bool = True) -> None:
         self._models = models
         self._notes = notes
+        self._hands_over = hands_over
         self._undo = Undo()
         self._tracked: dict[str, Tracked] = {}
         self._optimizers: list[TrackedOptimizer] = []
@@ -39,6 +41,8 @@ class State:
         for name, one in self._tracked.items():
             one.commit()
             to_bytes(take_apart(one.state(), []), name)
+        for optimizer in self._optimizers:
+            optimizer.saves_undo = self._hands_over
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """LockstepError where a step would not become part of the state that ranks hand over."""
@@ -84,6 +88,12 @@ class State:
         return bool(self._optimizers) and all(one.has_decided for one in self._optimizers)
 
     def commit(self) -> None:
+        if self._hands_over:
+            return self._copy()
+        for one in self._optimizers:
+            one.has_decided = False
+
+    def _copy(self) -> None:
         self._undo.clear()
         for one in self._tracked.values():
             one.commit()
@@ -134,4 +144,6 @@ class State:
         return position, at_commit
 
     def states(self) -> dict[str, Any]:
+        if not self._hands_over:
+            self._copy()
         return {name: one.state() for name, one in self._tracked.items()}

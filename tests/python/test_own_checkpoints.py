@@ -155,16 +155,17 @@ def test_a_mistake_is_refused_by_name(tmp_path, environment, arguments, words):
 
 
 @pytest.mark.long
-def test_without_lockstep_the_same_checkpoints_are_written_and_read(own, undisturbed, train, tmp_path):  # noqa: F811
-    """Under torchrun."""
+@pytest.mark.parametrize(("case", "every", "killed_at"), [("Unseeded", 3, 7), ("AcrossIterations", 4, 8)])
+def test_without_lockstep_the_same_checkpoints_are_written_and_read(own, undisturbed, train, tmp_path, case, every, killed_at):  # noqa: F811
+    """Under torchrun. Of AcrossIterations in no iteration that only accumulates: the gradients are in no checkpoint."""
     def torchrun(*words):
         return subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "3", CASES, "--folder", tmp_path / "out", "--case",
-                               "Unseeded", "--checkpoint", "3", *words], capture_output=True, text=True, timeout=300,
+                               case, "--checkpoint", str(every), *words], capture_output=True, text=True, timeout=300,
                               env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1",
                                                     LOCKSTEP_CHECKPOINT_DIR=str(tmp_path / "out/checkpoints")))
     (tmp_path / "out").mkdir()
-    assert torchrun("--kill", "0:7:forward").returncode != 0
+    assert torchrun("--kill", f"0:{killed_at}:forward").returncode != 0
     assert steps_in(tmp_path / "out/checkpoints")[-1] == 6
-    done = train(tmp_path / "out", "--case", "Unseeded")
+    done = train(tmp_path / "out", "--case", case)
     assert done.returncode == 0, text(done)
-    assert_equal(result_of(tmp_path / "out"), undisturbed(own, "Unseeded"))
+    assert_equal(result_of(tmp_path / "out"), undisturbed(own, case))
