@@ -17,7 +17,7 @@ from own_runs import OWN, PACKAGE, VENV, assert_equal, result_of
 from programs import bin_folder, clean_environment, program
 
 RANKS, EPOCHS, BATCHES = 3, int(os.environ.get("EPOCHS", "25")), 4
-PATIENCE_SECONDS = 120  # from a wound to the next step
+PATIENCE_SECONDS = 120  # from a start or a wound to the next step
 
 
 def start(folder):
@@ -54,8 +54,11 @@ def wound(run, folder, draw, until):
     """Hurts ranks until the run ends or `until`; the number of wounds."""
     wounds = 0
     while run.poll() is None:
-        wanted, since = lines_of(folder) + draw.randint(1, 20), time.monotonic()
-        while run.poll() is None and lines_of(folder) < wanted:
+        lines, since = lines_of(folder), time.monotonic()
+        wanted = lines + draw.randint(1, 20)
+        while run.poll() is None and lines < wanted:
+            if (now := lines_of(folder)) != lines:
+                lines, since = now, time.monotonic()
             assert time.monotonic() - since < PATIENCE_SECONDS, f"no step for {PATIENCE_SECONDS} s: {(folder / 'output').read_text()[-5000:]}"
             time.sleep(draw.uniform(0, 0.05))
         if time.monotonic() > until:
