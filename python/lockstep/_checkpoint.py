@@ -9,13 +9,15 @@ The library (runner/formats/c_api.h) writes, chooses and verifies; this file tur
 """
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import math
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -174,8 +176,43 @@ def _read_tensors(path: str, file: str) -> dict[str, torch.Tensor]:
 
 # ---- the folder ----
 
+def _take_lock(path: str) -> int:
+    """Waits for a lock on the file at `path`, which it makes. The descriptor that holds it."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.stat(path), os.fstat(file)):
+                return file
+        except FileNotFoundError:  # its last holder has removed it
+            pass
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _alone(path: str, is_needed: bool) -> Iterator[None]:
+    """No other process is inside at the same time, with the file at `path` as the lock. OSError where the volume has no locks and it
+    `is_needed`."""
+    try:
+        file = _take_lock(path)
+    except OSError:
+        if is_needed:
+            raise
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(file)
+
+
 class CheckpointFolder:
-    """The checkpoints of this program. Of rank 0 alone. `config`: see config_of."""
+    """The checkpoints of this program. Of rank 0 alone, until a run ends without it. `config`: see config_of."""
 
     def __init__(self, path: str, config: dict[str, Any]) -> None:
         self.path = path
@@ -187,7 +224,7 @@ class CheckpointFolder:
 
     def _ask(self, function: Any, **fields: Any) -> dict[str, Any]:
         text = self._library.text(function(json.dumps({**self._common, **fields}).encode()))
-        answer = json.loads(text or "{}")
+        answer: dict[str, Any] = json.loads(text or "{}")
         if "error" in answer:
             raise LockstepError(answer["error"])
         return answer
@@ -212,17 +249,38 @@ class CheckpointFolder:
         """LockstepError when it cannot be written to."""
         self._ask(self._library.prepare_checkpoints, generation=generation)
 
+    def has(self, step: int, lineage: int) -> bool:
+        """Of this state, or a later one that came from it. Not whether it is undamaged."""
+        for name in os.listdir(self.path):
+            number = name.removeprefix("step-")
+            if number == name or not number.isdigit() or int(number) < step:
+                continue
+            try:
+                with open(os.path.join(self.path, name, "state.json"), "rb") as opened:
+                    if json.load(opened)["lineage"] == lineage:
+                        return True
+            except (OSError, ValueError, KeyError):  # none of ours
+                pass
+        return False
+
     def start_write(self, state: dict[str, Any], collect_notes: Callable[[], dict[int, Notes]], on_written: Callable[[str], None],
-                    **fields: Any) -> None:
+                    for_rank_0: bool = False, **fields: Any) -> None:
         """Copies the state and returns; a thread writes it. `fields`: see lockstep_write_checkpoint. `collect_notes` and `on_written`
-        are called in that thread. A write that fails is said, and the older checkpoints stay. Waits for the write before."""
+        are called in that thread. A write that fails is said, and the older checkpoints stay. Waits for the write before.
+
+        for_rank_0: by another rank, whose state does not change until wait() returns. Nothing is written when rank 0 or another one has done
+            so."""
         self.wait()
         rest, tensors = _named_tensors(state)
-        host = {name: self._copy(name, tensor) for name, tensor in tensors.items()}
-        self._host = host
-        self._writing = threading.Thread(target=self._write, args=(rest, dict(host), collect_notes, on_written, fields), name="ckpt-write",
-                                         daemon=True)
+        if not for_rank_0:
+            tensors = self._copies(tensors)
+        self._writing = threading.Thread(target=self._write, args=(rest, tensors, collect_notes, on_written, for_rank_0, fields),
+                                         name="ckpt-write", daemon=True)
         self._writing.start()
+
+    def file_operations(self) -> int:
+        """How many have ended. A number that stands still while this process writes or reads is a volume that hangs."""
+        return int(self._library.file_operations())
 
     def wait(self, look: Callable[[], None] = lambda: None) -> None:
         """Until nothing is being written. `look` is called several times a second."""
@@ -232,6 +290,10 @@ class CheckpointFolder:
                 self._writing = None
             look()
 
+    def _copies(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        self._host = {name: self._copy(name, tensor) for name, tensor in tensors.items()}
+        return dict(self._host)
+
     def _copy(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         kept = self._host.get(name)
         if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
@@ -239,27 +301,35 @@ class CheckpointFolder:
         return kept.copy_(tensor)
 
     def _write(self, rest: Any, tensors: dict[str, torch.Tensor], collect_notes: Callable[[], dict[int, Notes]],
-               on_written: Callable[[str], None], fields: dict[str, Any]) -> None:
+               on_written: Callable[[str], None], for_rank_0: bool, fields: dict[str, Any]) -> None:
         try:
-            notes = collect_notes()
-            for rank, note in notes.items():
-                tensors[f"{REST}/random.{rank}"] = _tensor_of(note.to_bytes())
-            try:
-                as_json = _as_json(rest)
-            except _NoJson:
-                as_json = None
-                tensors[_PICKLE] = _tensor_of(to_bytes(rest, "this program"))
-            dtypes = {}
-            for name, tensor in tensors.items():
-                if tensor.dtype not in _DTYPES:  # float8, complex numbers: as bytes
-                    dtypes[name] = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
-                    tensors[name] = tensor.reshape(-1).view(torch.uint8)
-            said = [{"file": name.partition("/")[0], "name": name.partition("/")[2], "dtype": _DTYPES[tensor.dtype],
-                     "shape": list(tensor.shape), "address": tensor.data_ptr(), "bytes": tensor.nbytes} for name, tensor in tensors.items()]
-            answer = self._ask(self._library.write_checkpoint, tensors=said, python={"rest": as_json, "dtypes": dtypes,
-                                                                                     "random": sorted(notes)}, **fields)
+            # The ranks of one generation would write to the same temporary folder; those of an older one do not hold up this one.
+            with _alone(os.path.join(self.path, f".tmp-r0-g{fields['generation']}-lock"), is_needed=for_rank_0):
+                if for_rank_0:
+                    if self.has(fields["step"], fields["lineage"]):
+                        return
+                    tensors = self._copies(tensors)  # of one rank of this machine at a time
+                answer = self._ask_to_write(rest, tensors, collect_notes(), fields)
             if answer["warning"]:
                 print(f"lockstep: {answer['warning']}", file=sys.stderr)
             on_written(answer["path"])
         except Exception as error:  # whatever it is, training goes on
             print(f"lockstep: no checkpoint of step {fields['step']}, training goes on: {error}", file=sys.stderr)
+
+    def _ask_to_write(self, rest: Any, tensors: dict[str, torch.Tensor], notes: dict[int, Notes], fields: dict[str, Any]) -> dict[str, Any]:
+        for rank, note in notes.items():
+            tensors[f"{REST}/random.{rank}"] = _tensor_of(note.to_bytes())
+        try:
+            as_json = _as_json(rest)
+        except _NoJson:
+            as_json = None
+            tensors[_PICKLE] = _tensor_of(to_bytes(rest, "this program"))
+        dtypes = {}
+        for name, tensor in tensors.items():
+            if tensor.dtype not in _DTYPES:  # float8, complex numbers: as bytes
+                dtypes[name] = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+                tensors[name] = tensor.reshape(-1).view(torch.uint8)
+        said = [{"file": name.partition("/")[0], "name": name.partition("/")[2], "dtype": _DTYPES[tensor.dtype],
+                 "shape": list(tensor.shape), "address": tensor.data_ptr(), "bytes": tensor.nbytes} for name, tensor in tensors.items()]
+        return self._ask(self._library.write_checkpoint, tensors=said,
+                         python={"rest": as_json, "dtypes": dtypes, "random": sorted(notes)}, **fields)

@@ -30,6 +30,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "find_checkpoint": (ctypes.c_void_p, [ctypes.c_char_p]),
     "prepare_checkpoints": (ctypes.c_void_p, [ctypes.c_char_p]),
     "write_checkpoint": (ctypes.c_void_p, [ctypes.c_char_p]),
+    "file_operations": (ctypes.c_uint64, []),
     "now_ns": (ctypes.c_int64, []),
     "error": (ctypes.c_char_p, []),
     "free": (None, [ctypes.c_void_p]),
@@ -78,4 +79,5 @@ class Library:
 
     def last_error(self) -> str:
         """Why this thread's last call that failed did."""
-        return self.error().decode()
+        said: bytes = self.error()
+        return said.decode()

@@ -3,6 +3,9 @@
 Rank 0 writes: the state of its last commit, and the random states that all ranks have left at that commit. It decides where a run
 ends, too: at its first commit after the signal, when it has written a checkpoint of it. No rank can be further then, because the next
 step needs rank 0. The others go on until they learn that, at that commit or while they wait for rank 0 in the next step.
+
+When the group has ended meanwhile, there may be no rank 0 any more, and none comes: then each rank that holds a commit writes it, if no
+other does.
 """
 from __future__ import annotations
 
@@ -103,15 +106,17 @@ class Saving:
         pass
 
     def _write(self) -> None:
-        session = self._session
-        self._written = session.position
+        self._written = self._session.position
         collect = self.collect_notes()
-        if session.rank != 0 or self._folder is None:
-            return
+        if self._session.rank == 0:
+            self._start_write(collect)
+
+    def _start_write(self, collect: Callable[[], dict[int, Notes]]) -> None:
+        session, step = self._session, self._session.position
+        assert self._folder is not None  # begin() has asked for it
         self.wait()
-        step = session.position
-        self._folder.start_write(session.states(), collect, lambda path: self._say_written(step, path), step=step,
-                                 generation=session.generation, lineage=session.lineage, world_size=session.world,
+        self._folder.start_write(session.states(), collect, lambda path: self._say_written(step, path), for_rank_0=session.rank != 0,
+                                 step=step, generation=session.generation, lineage=session.lineage, world_size=session.world,
                                  keep=self._keep)
 
     def _say_written(self, step: int, path: str) -> None:
@@ -148,7 +153,7 @@ class PlainSaving(Saving):
         path, content = found[0]
         self._session.load_states(content.state, content.step)
         self._put_notes(content.notes.get(self._session.rank), content.step, content.state[LOOP]["epoch"])
-        return path
+        return str(path)
 
     def collect_notes(self) -> Callable[[], dict[int, Notes]]:
         self._session.leave_commit_note()
@@ -167,6 +172,7 @@ class AgentSaving(Saving):
         self._link = link
         self._stop = StopSignals()
         self._is_ending = False
+        self._operations_said = 0
 
     def begin(self, every: int, keep: int) -> None:
         super().begin(every, keep)
@@ -177,10 +183,11 @@ class AgentSaving(Saving):
         the rank with its number held there. Its path."""
         session, generation = self._session, self._session.generation
         if session.rank == 0:
+            self._link.beat(Activity.RESTORING)  # for as long as it takes
             path, content = self.newest() or ("", Content(0, {}, {}))
             if path:
                 session.load_states(content.state, content.step)
-            said = {"path": path, "step": content.step, "epoch": content.state[LOOP]["epoch"] if path else 0}
+            said: dict[str, Any] = {"path": path, "step": content.step, "epoch": content.state[LOOP]["epoch"] if path else 0}
             notes = {rank: note.to_bytes() for rank, note in content.notes.items()}
             for rank in range(1, session.world):
                 self._link.ask_store(generation, "set", [f"lockstep/notes/{rank}"], [notes.get(rank, b"")])
@@ -190,7 +197,7 @@ class AgentSaving(Saving):
             values = self._link.ask_store(generation, "get", ["lockstep/checkpoint", f"lockstep/notes/{session.rank}"])["values"]
             said, data = json.loads(values[0]), values[1]
         self._put_notes(Notes.from_bytes(data) if data else None, said["step"], said["epoch"])
-        return said["path"] or None
+        return str(said["path"]) or None
 
     def after_commit(self) -> None:
         if self._stop.code and self._session.rank == 0:
@@ -221,9 +228,17 @@ class AgentSaving(Saving):
         if not self._stop.code or not session.has_state or self._is_ending:
             return
         self._is_ending = True
-        if session.is_whole():
-            self.finish()
+        is_written = session.rank == 0 and session.position == self._written
+        if self._every and session.position > 0 and session.is_whole() and not is_written:
+            own = self._own_notes()  # the other ranks' have no way here
+            self._start_write(lambda: {session.rank: own} if own else {})
+        self.wait()
         self._end()
+
+    def look_while_forming(self) -> None:
+        """Often, while this rank forms a group: GroupBroken when it is asked to end, because the others may do so before."""
+        if self._stop.code and self._session.has_state:
+            raise GroupBroken("the run is asked to end")
 
     def _say_stop(self) -> None:
         try:
@@ -237,13 +252,20 @@ class AgentSaving(Saving):
         raise SystemExit(self._stop.code)
 
     def wait(self) -> None:
+        self._link.beat(Activity.CHECKPOINTING, Phase.CHECKPOINT_STALL)
         super().wait()
         self._link.beat(Activity.TRAINING)
 
     def _say_waiting(self) -> None:
-        self._link.beat(Activity.CHECKPOINTING, Phase.CHECKPOINT_STALL)
+        """Progress is when the volume answers."""
+        assert self._folder is not None
+        if (ended := self._folder.file_operations()) != self._operations_said:
+            self._operations_said = ended
+            self._link.beat(Activity.CHECKPOINTING, Phase.CHECKPOINT_STALL)
 
     def _say_written(self, step: int, path: str) -> None:
+        if (rank := self._session.rank) != 0:
+            print(f"lockstep: rank {rank} has written the checkpoint {path}, because there is no rank 0", file=sys.stderr)
         self._link.say("checkpoint", step=step, path=path)
 
     def collect_notes(self) -> Callable[[], dict[int, Notes]]:

@@ -122,7 +122,7 @@ class Session:
         self._assignment = self._link.await_assignment(self.saving.look_without_group)
         self._is_broken = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
-        self.store = LinkStore(self._link, self.generation, self._timeout)
+        self.store = LinkStore(self._link, self.generation, self._timeout, self.saving.look_while_forming)
         claim = Claim(self.has_state, self.position, self.results.at_commit, self.results.complete, self.results.kept_from(),
                       self.state.is_whole(), self._is_in_step)
         claims = [Claim(**said) for said in self._exchange("claim", dataclasses.asdict(claim))]
@@ -147,6 +147,7 @@ class Session:
     def _join(self) -> None:
         """Forms the groups and makes the states equal. All ranks of the generation call it; a rank that is being started does when its
         objects exist, and the others wait for it here."""
+        self._link.beat(Activity.FORMING, Phase.WAITING)
         plan = self._plan
         if plan.source is None and not self.is_first_start:
             self.ask_for_replacement("all ranks that held the state are gone")
@@ -239,6 +240,7 @@ class Session:
         """At the first start of all ranks: gives them rank 0's tensors, after their layouts have been compared."""
         if not self.is_first_start or self.world == 1:
             return
+        self._link.beat(Activity.LOADING, Phase.WAITING)
         try:
             said = self._exchange(f"start/{number}", self.models.layouts[number])
             if None in said:
@@ -250,6 +252,7 @@ class Session:
             (channel.send_tensors if self.rank == 0 else channel.receive_tensors)(tensors)
         except GroupBroken as error:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
+        self._link.beat(Activity.LOADING, Phase.STARTUP)
 
     def begin(self, objects: dict[str, Any]) -> None:
         """From now on this rank has a state: its own or the newest checkpoint's at the first start of all ranks, else that of a rank that
@@ -304,7 +307,11 @@ class Session:
         """In a group of these ranks."""
         members = sorted({root, *others})
         group = make_group(name, self.store, members.index(self.rank), len(members), self._timeout)
-        return Channel(group, members.index(root), self.wait)
+
+        def wait(work: Any) -> None:
+            self.wait(work)
+            self._link.beat(Activity.RESTORING, Phase.WAITING)  # each piece is progress
+        return Channel(group, members.index(root), wait)
 
     # ---- for checkpoints ----
 
@@ -461,4 +468,6 @@ class Session:
 
     def await_end(self) -> None:
         """Returns when all ranks are here: one that is lost before gets its state from the others."""
-        self.with_group(lambda: [] if self._exchange(f"end/{self.position}", True) else None)
+        def meet() -> None:
+            self._exchange(f"end/{self.position}", True)
+        self.with_group(meet)

@@ -562,7 +562,9 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   if (!rank.page) return std::nullopt;
   BeatSnapshot beats = rank.page->read();
   // Before its first step nothing tells whether a program makes progress: it may load, compile or download for hours.
-  if (beats.step == 0) beats.changed_ns = monotonic_ns();
+  // One that waits for its peers, as the package says it, does none of that.
+  const bool waits = rank.has_said_hello && waits_for_a_peer(beats.phase, beats.activity);
+  if (beats.step == 0 && !waits) beats.changed_ns = monotonic_ns();
   if (!rank.outlives) beats.generation = generation_;
   return beats;
 }

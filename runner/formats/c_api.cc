@@ -1,6 +1,8 @@
 #include "runner/formats/c_api.h"
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "runner/base/build_info.h"
 #include "runner/base/file_system.h"
+#include "runner/base/forwarding_file_system.h"
 #include "runner/base/json.h"
 #include "runner/base/sha256.h"
 #include "runner/contract/checkpoint_layout.h"
@@ -103,9 +106,15 @@ Result<Json> write(FileSystem& fs, const Request& request) {
   return Json{{"path", written.path}, {"warning", written.housekeeping_error}};
 }
 
+std::atomic<uint64_t> operations_ended{0};
+
 // nlohmann throws for a field of another type; no exception may reach the caller, which is C.
 char* answer(const char* text, Result<Json> (*call)(FileSystem&, const Request&)) {
-  PosixFileSystem fs;
+  PosixFileSystem disk;
+  WatchedFileSystem fs(disk, [] {
+    operations_ended.fetch_add(1);
+    return Status();
+  });
   std::string error;
   try {
     const Result<Request> request = parse_request(text);
@@ -124,3 +133,4 @@ char* answer(const char* text, Result<Json> (*call)(FileSystem&, const Request&)
 char* lockstep_find_checkpoint(const char* request) { return lockstep::answer(request, lockstep::find_newest); }
 char* lockstep_prepare_checkpoints(const char* request) { return lockstep::answer(request, lockstep::prepare); }
 char* lockstep_write_checkpoint(const char* request) { return lockstep::answer(request, lockstep::write); }
+uint64_t lockstep_file_operations(void) { return lockstep::operations_ended.load(); }

@@ -9,6 +9,8 @@
  * folder. */
 #pragma once
 
+#include <stdint.h> /* NOLINT: a header of C */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,6 +27,10 @@ char* lockstep_prepare_checkpoints(const char* request);
  * `python` (an object, kept in state.json), `tensors`: [{"file", "name", "dtype" (as safetensors has it), "shape",
  * "address", "bytes"}], in memory that the caller does not change until the function returns. */
 char* lockstep_write_checkpoint(const char* request);
+
+/* How many reads, writes and fsyncs of these functions have ended in this process: a number that stands still while one
+ * of them runs is a volume that hangs. */
+uint64_t lockstep_file_operations(void);
 
 #ifdef __cplusplus
 }

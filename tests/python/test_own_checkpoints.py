@@ -1,12 +1,16 @@
 """Checkpoints of programs that use the package `lockstep`: what is left when no rank is, and where a run goes on that was asked to end."""
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from jobs import is_alive, wait_until
 from programs import clean_environment, text
+from runs import Running
+from test_own_exact import MORE, processes_of
 from test_own_program import CASES, KILLS, PACKAGE, VENV, assert_equal, own, launch, result_of  # noqa: F401  (own and launch are fixtures)
 
 ALL_RANKS = ["0:7:forward", "1:7:forward", "2:7:forward"]
@@ -79,6 +83,48 @@ def test_a_run_that_is_asked_to_end_writes_a_checkpoint_and_goes_on_later(own, u
     # A run that is over is not made again.
     again = train(tmp_path / "out", "--case", case)
     assert again.returncode == 0 and (tmp_path / "out/losses-0.txt").read_text().count("\n") == 12, text(again)
+
+
+def test_ctrl_c_ends_the_run_after_its_iteration_with_a_checkpoint(own, undisturbed, train, tmp_path):  # noqa: F811
+    stopped = train(tmp_path / "out", "--case", "Transformer", "--stop", "0:4:reduced", "--stop-signal", "SIGINT")
+    assert stopped.returncode == 130 and "Ctrl-C again leaves at once" in text(stopped), text(stopped)
+    assert "KeyboardInterrupt" not in text(stopped) and steps_in(tmp_path / "out/checkpoints")[-1] in (4, 5, 6), text(stopped)
+    resumed = train(tmp_path / "out", "--case", "Transformer")
+    assert resumed.returncode == 0, text(resumed)
+    assert_equal(result_of(tmp_path / "out"), undisturbed(own, "Transformer"))
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once(lockstep, tmp_path):
+    """Also while a checkpoint is being written, here to a volume that hangs."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    job = Running([lockstep, "launch", "--status_port", 0, "--nproc", 3, MORE, "--folder", folder, "--case", "HangingVolume", "--checkpoint", 3],
+                  tmp_path, PATH=f"{VENV}:/usr/bin:/bin", PYTHONPATH=str(PACKAGE), XDG_CACHE_HOME=str(tmp_path.parent / "cache"),
+                  LOCKSTEP_CHECKPOINT_DIR=str(folder / "checkpoints"))
+    job.wait_for(lambda: (folder / "losses-0.txt").exists(), "the loop")
+    job.signal(signal.SIGINT)
+    job.wait_for(lambda: "Ctrl-C again leaves at once" in job.output(), "what is said of the first one")
+    job.signal(signal.SIGINT)
+    assert job.end() == 130 and "stopped by a second Ctrl-C" in job.output(), job.output()
+    pids = [pid for rank in range(3) for pid in processes_of(folder, rank)]
+    assert len(pids) == 3, job.output()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), "end of the ranks")
+
+
+def test_ctrl_c_ends_a_program_without_checkpoints_as_it_ends_any_program(launch, tmp_path):  # noqa: F811
+    done = launch(CASES, "--folder", tmp_path, "--stop", "0:4:reduced", "--stop-signal", "SIGINT")
+    assert done.returncode == 130 and "KeyboardInterrupt" in text(done), text(done)
+
+
+@pytest.mark.parametrize("stop", ["1:5:backward", "0:-2:restore"], ids=["rank 0 is lost after that", "rank 0 is being started again"])
+def test_a_run_that_is_asked_to_end_without_rank_0_writes_what_the_others_hold(own, undisturbed, train, tmp_path, stop):  # noqa: F811
+    stopped = train(tmp_path / "out", "--case", "Transformer", "--kill", "0:5:last gradient", "--stop", stop)
+    assert stopped.returncode == 143, text(stopped)
+    assert re.search(r"rank [12] has written the checkpoint \S+/step-00000005, because there is no rank 0\n", text(stopped)), text(stopped)
+    assert sorted(path.name for path in (tmp_path / "out/checkpoints").iterdir()) == ["latest", "step-00000003", "step-00000005"]
+    resumed = train(tmp_path / "out", "--case", "Transformer")
+    assert resumed.returncode == 0 and "going on from the checkpoint " in text(resumed), text(resumed)
+    assert_equal(result_of(tmp_path / "out"), undisturbed(own, "Transformer"))
 
 
 @pytest.mark.long

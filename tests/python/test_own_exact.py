@@ -1,5 +1,7 @@
 """What is rarer, or breaks at moments that a kill alone does not hit: every loss and the state at the end are those of the undisturbed run, bit
 for bit. Three ranks."""
+import re
+
 import pytest
 
 from own_runs import CASES, KILLS, OWN, assert_equal, launch, own, result_of, undisturbed  # noqa: F401
@@ -44,6 +46,21 @@ def test_in_a_block_a_collective_may_follow_a_step_in_any_iteration_and_no_step_
 
 def test_ranks_that_wait_for_one_that_evaluates_are_not_stalled_nor_is_it(own):  # noqa: F811
     own("Evaluating", program=MORE, flags=["--heartbeat_timeout_seconds", 2, "--stall_timeout_seconds", 3], max_restarts=0)
+
+
+def test_ranks_that_all_wait_before_the_first_step_are_stalled(launch, tmp_path):  # noqa: F811
+    done = launch("--stall_timeout_seconds", 2, MORE, "--folder", tmp_path, "--case", "WithoutTheOthers", max_restarts=0)
+    assert done.returncode == 11, text(done)
+    assert re.search(r"has shown no progress for \d+ s at step 0, in a collective", text(done)), text(done)
+
+
+def test_a_rank_whose_volume_hangs_is_stalled_and_replaced(own, undisturbed, tmp_path):  # noqa: F811
+    folder = own("HangingVolume", program=MORE, more=["--checkpoint", 3], flags=["--stall_timeout_seconds", 2],
+                 LOCKSTEP_CHECKPOINT_DIR=str(tmp_path / "checkpoints"))
+    output = (folder / "output").read_text()
+    assert re.search(r"rank 0 \(node 0\) has shown no progress for \d+ s at step 6, waiting for the disk; 2 ranks wait for it", output), output
+    assert_equal(result_of(folder), undisturbed("Small", MORE))
+    assert {path.name for path in (tmp_path / "checkpoints").glob("step-*")} == {"step-00000009", "step-00000012"}
 
 
 def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_replaced(own, undisturbed, free_port):  # noqa: F811

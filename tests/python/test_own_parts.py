@@ -1,4 +1,5 @@
 """The parts of the package `lockstep` that decide and compute, without ranks."""
+import errno
 import random
 import sys
 
@@ -336,3 +337,31 @@ def test_any_state_is_the_same_after_it_was_written_and_read(tmp_path, shape):
 
 def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
     assert _checkpoint.CheckpointFolder(str(tmp_path / "none"), {}).newest(8) is None
+
+
+def test_of_all_ranks_that_write_for_rank_0_one_does(tmp_path, capsys):
+    """Each rank has the folder opened for itself. Later states are written, too."""
+    state = {"model": {"parameters": {"a": torch.ones(3)}, "buffers": {}}}
+    ranks, written = [_checkpoint.CheckpointFolder(str(tmp_path), _checkpoint.config_of(state)) for _ in range(8)], []
+    for step in (3, 3, 2, 4):
+        for folder in ranks:
+            folder.start_write(state, dict, written.append, for_rank_0=True, step=step, generation=7, lineage=5, world_size=9, keep=3)
+        for folder in ranks:
+            folder.wait()
+    assert written == [f"{tmp_path}/step-0000000{step}" for step in (3, 4)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003", "step-00000004"]
+    assert capsys.readouterr().err == ""
+
+
+def test_no_rank_writes_for_rank_0_where_it_cannot_know_that_it_is_alone(tmp_path, monkeypatch, capsys):
+    def refuse(file, what):
+        raise OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(_checkpoint.fcntl, "flock", refuse)
+    state, written = {"model": {"parameters": {"a": torch.ones(3)}, "buffers": {}}}, []
+    folder = _checkpoint.CheckpointFolder(str(tmp_path), _checkpoint.config_of(state))
+    folder.start_write(state, dict, written.append, for_rank_0=True, step=3, generation=7, lineage=5, world_size=9, keep=3)
+    folder.wait()
+    assert not written and "no checkpoint of step 3" in (said := capsys.readouterr().err) and "No locks available" in said
+    folder.start_write(state, dict, written.append, step=3, generation=7, lineage=5, world_size=9, keep=3)
+    folder.wait()
+    assert written == [f"{tmp_path}/step-00000003"]

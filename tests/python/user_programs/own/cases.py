@@ -2,7 +2,9 @@
 
 Writes to the folder: losses-RANK.txt, "step loss" for each step of this process (hexadecimal: every bit), and end-RANK.txt, a hash of all
 that was given to lockstep.restore, at the end. --kill RANK:STEP:WHERE: this rank sends itself SIGKILL, once, at this moment of that step:
-"forward" (its beginning), "backward", "last gradient", "reduced", "optimizer" (after it). --stop: the same, but `lockstep launch` gets SIGTERM; --kill-agent: the rank's agent SIGKILL.
+"forward" (its beginning), "backward", "last gradient", "reduced", "optimizer" (after it); with STEP -1 "restore", before that in its first
+process, with -2 in its second one. --stop: the same, but `lockstep launch` gets SIGTERM, or what --stop-signal names;
+--kill-agent: the rank's agent SIGKILL.
 --checkpoint N: checkpoints after every N steps.
 """
 import argparse
@@ -404,6 +406,7 @@ def main():
     parser.add_argument("--kill", action="append", default=[], type=moment)
     parser.add_argument("--signal", default="SIGKILL")
     parser.add_argument("--stop", action="append", default=[], type=moment)
+    parser.add_argument("--stop-signal", default="SIGTERM")
     parser.add_argument("--kill-agent", action="append", default=[], type=moment)
     parser.add_argument("--checkpoint", type=int)
     parser.add_argument("--trouble", action="store_true")
@@ -411,19 +414,21 @@ def main():
     torch.set_num_threads(1)
 
     lockstep.init_process_group()
-    with open(args.folder / f"processes-{os.environ.get('RANK', '0')}.txt", "a") as processes:
+    with open(args.folder / f"processes-{os.environ.get('RANK', '0')}.txt", "a+") as processes:
         processes.write(f"{os.getpid()}\n")
+        processes.seek(0)
+        process = len(processes.readlines())  # 1: this is the rank's first one
     torch.manual_seed(0)
     case = cases[args.case]()
     case.trouble, case.folder = args.trouble, args.folder
     killers = [Killer(args.folder, args.kill, signal.Signals[args.signal], os.getpid()),
-               Killer(args.folder, args.stop, signal.SIGTERM, launcher(), "stopped"),
+               Killer(args.folder, args.stop, signal.Signals[args.stop_signal], launcher(), "stopped"),
                Killer(args.folder, args.kill_agent, signal.SIGKILL, os.getppid(), "agent-killed")]
 
     def at(*now):
         for killer in killers:
             killer.at(*now)
-    at(int(os.environ.get("RANK", "0")), -1, "restore")
+    at(int(os.environ.get("RANK", "0")), -process, "restore")
     run = lockstep.restore(**case.objects())
     if args.checkpoint:
         run.checkpoint(every=args.checkpoint, keep=2)

@@ -1,6 +1,7 @@
 """More cases, as in cases.py: what is rarer, or breaks at moments that a kill alone does not hit."""
 import os
 import sys
+import threading
 import time
 import urllib.request
 
@@ -161,8 +162,13 @@ class Compiled(Small):
 
 
 class Evaluating(Small):
-    """Rank 0, and later rank 1, evaluates for longer than any timeout, while the others wait in backward."""
+    """Rank 1 loads its data, then rank 0 evaluates, and later rank 1, each for longer than any timeout, while the others wait for it."""
     SECONDS = 5
+
+    def __init__(self):
+        super().__init__()
+        if dist.get_rank() == 1:
+            time.sleep(self.SECONDS)
 
     def step(self, step, run, at):
         if (step, run.rank) in ((3, 0), (6, 1)):
@@ -173,6 +179,24 @@ class Evaluating(Small):
                     self.model(torch.ones(2, 8))
                 time.sleep(0.01)
             self.net.train()
+        return super().step(step, run, at)
+
+
+class WithoutTheOthers(Small):
+    """Rank 1 begins a collective before lockstep.restore that the others do not begin."""
+
+    def __init__(self):
+        super().__init__()
+        if dist.get_rank() == 1:
+            dist.all_reduce(torch.zeros(1))
+
+
+class HangingVolume(Small):
+    """The volume does not answer when rank 0's first process writes a checkpoint."""
+
+    def step(self, step, run, at):
+        if (step, run.rank) == (0, 0):
+            lockstep._checkpoint.CheckpointFolder._ask_to_write = lambda *_: threading.Event().wait()
         return super().step(step, run, at)
 
 
