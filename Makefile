@@ -64,9 +64,10 @@ generate: ## writes what is made from other files: docs/trainjob.md, docs/worker
 	@scripts/prometheus_rule
 	@scripts/chart_readme
 
-lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and tests too)
+lint: ## clang-format, clang-tidy, and mypy of the package, changing nothing (ALL=1: torch sources and tests too)
 	@scripts/lint files
 	@scripts/lint format
+	@scripts/lint python
 	@scripts/lint tidy
 
 fuzz: ## runs each fuzzer for SECONDS=60

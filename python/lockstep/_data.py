@@ -14,7 +14,7 @@ from . import _random
 from ._errors import LockstepError
 
 
-class DistributedSampler(torch.utils.data.DistributedSampler):
+class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
     """torch's, with its arguments and its order of the data: this rank's part of each epoch.
 
     batch_size: of the loader, which run.batches() compares with it."""
@@ -32,7 +32,7 @@ class DistributedSampler(torch.utils.data.DistributedSampler):
             raise LockstepError(f"the loader has batch_size={found}, and its DistributedSampler {self.batch_size}: give both the same")
 
 
-class _Numbered(list):
+class _Numbered(list[Any]):
     """The indices of a batch, and its number in the epoch."""
 
     def __init__(self, indices: list[Any], number: int) -> None:

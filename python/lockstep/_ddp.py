@@ -79,7 +79,7 @@ class DistributedDataParallel(_Torchs):
         self.mixed_precision = None
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
-        self.process_group = dist.group.WORLD
+        self.process_group: Any = dist.group.WORLD
         self.broadcast_bucket_size = 250 * _MIB
         self.bucket_bytes_cap_default = bucket_cap_mb is None
         self.bucket_bytes_cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * _MIB)
@@ -190,6 +190,7 @@ def replace_torchs() -> None:
         if type(self) is not _Torchs:
             raise LockstepError(f"{type(self).__name__} is a subclass of torch's DistributedDataParallel, which does not recover: derive it from "
                                 "lockstep.DistributedDataParallel")
-        self.__class__ = DistributedDataParallel
-        DistributedDataParallel.__init__(self, *args, **kwargs)
+        made: Any = self
+        made.__class__ = DistributedDataParallel
+        DistributedDataParallel.__init__(made, *args, **kwargs)
     _Torchs.__init__ = init  # type: ignore[method-assign]

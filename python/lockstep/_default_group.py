@@ -36,8 +36,8 @@ class _Complete(dist._Work):
     def result(self) -> list[torch.Tensor]:
         return self._result
 
-    def get_future(self) -> torch.futures.Future:
-        future: torch.futures.Future = torch.futures.Future()
+    def get_future(self) -> torch.futures.Future[Any]:
+        future: torch.futures.Future[Any] = torch.futures.Future()
         future.set_result(self._result)
         return future
 
@@ -46,7 +46,7 @@ class DefaultGroup(dist.ProcessGroup):
     """Of all ranks. A collective that is not here is refused by name."""
 
     def __init__(self, session: Session) -> None:
-        super().__init__(session.rank, session.world)
+        super().__init__(session.rank, session.world)  # type: ignore[call-arg]  # torch's types do not know of it
         self._session = session
 
     def getBackendName(self) -> str:
@@ -64,14 +64,14 @@ class DefaultGroup(dist.ProcessGroup):
         self._session.collective(f"{name}({what})", targets, attempt)
         return _Complete(list(targets))
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> _Complete:
+    def allreduce(self, tensors: Any, opts: Any = None) -> _Complete:  # type: ignore[override]
         tensors = tensors if isinstance(tensors, list) else [tensors]
         return self._run("all_reduce", tensors, lambda group, copies: group.allreduce(copies, opts or dist.AllreduceOptions()))
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> _Complete:
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> _Complete:  # type: ignore[override]
         return self._run("broadcast", tensors, lambda group, copies: group.broadcast(copies, opts or dist.BroadcastOptions()))
 
-    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> _Complete:
+    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> _Complete:  # type: ignore[override]
         if len(inputs) != 1:
             raise LockstepError(f"all_gather got {len(inputs)} tensors, expected one")
         return self._run("all_gather", outputs[0], lambda group, copies: group.allgather([copies], inputs))
@@ -79,7 +79,7 @@ class DefaultGroup(dist.ProcessGroup):
     def _allgather_base(self, output: torch.Tensor, input_: torch.Tensor, opts: Any = None) -> _Complete:
         return self._run("all_gather_into_tensor", [output], lambda group, copies: group._allgather_base(copies[0], input_))
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> _Complete:
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> _Complete:  # type: ignore[override]
         return self._run("reduce", tensors, lambda group, copies: group.reduce(copies, opts or dist.ReduceOptions()))
 
     def barrier(self, opts: Any = None) -> _Complete:

@@ -33,7 +33,7 @@ def broadcast(group: dist.ProcessGroupGloo, tensor: torch.Tensor, root: int) -> 
     """The Work of a broadcast from the rank `root` of this group."""
     options = dist.BroadcastOptions()
     options.rootRank, options.rootTensor = root, 0
-    return group.broadcast([tensor], options)
+    return group.broadcast([tensor], options)  # type: ignore[attr-defined]  # torch's types leave it out
 
 
 def leak(value: Any) -> None:

@@ -49,7 +49,7 @@ class Channel:
 def digests_of(value: Any, name: str = "") -> dict[str, str]:
     """Of each tensor in nested state, by its name ("optimizer.state.0.exp_avg"): dtype, shape and a checksum of its bytes."""
     if isinstance(value, torch.Tensor):
-        return {name: f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)} {zlib.crc32(as_bytes(value).numpy()):08x}"}
+        return {name: f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)} {zlib.crc32(as_bytes(value).numpy().data):08x}"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     found: dict[str, str] = {}
     for key, item in items:

@@ -111,7 +111,7 @@ class AgentLink:
             raise GroupBroken(self._library.last_error())
         while (line := self._library.text(self._library.reply(self._link, number, SLICE_MS))) is None:
             look()
-        reply = json.loads(line)
+        reply: dict[str, Any] = json.loads(line)
         if reply["status"] == "timeout":
             raise TimeoutError(f"the store has no {', '.join(keys)} after {timeout_ms} ms")
         if reply["status"] == "stale":
@@ -138,7 +138,7 @@ class AgentLink:
         self._library.shut(self._link)
 
     def is_cut(self, generation: int) -> bool:
-        return self._library.cut_generation(self._link) >= generation
+        return bool(self._library.cut_generation(self._link) >= generation)
 
     def cut_cause(self) -> str:
         return self._library.text(self._library.cut_cause(self._link)) or ""
@@ -153,7 +153,7 @@ class AgentLink:
         self._library.commit(self._link, step)
 
     def now_ns(self) -> int:
-        return self._library.now_ns()
+        return int(self._library.now_ns())
 
 
 def _finite(value: float) -> float | str:

@@ -28,7 +28,7 @@ def _numpy_state(numpy: Any) -> tuple[Any, ...]:
     """numpy needs 20 µs for it, so it is asked only when the memory of its generator has changed, or when it holds a normal number for the
     next draw, which it gives away without a change there."""
     global _numpy
-    generator = numpy.random.get_bit_generator() if hasattr(numpy.random, "get_bit_generator") else None
+    generator: Any = numpy.random.get_bit_generator() if hasattr(numpy.random, "get_bit_generator") else None
     memory = None
     if type(generator) is getattr(numpy.random, "MT19937", None):
         memory = (id(generator), ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
-from ._buckets import Bucket, layout
+from ._buckets import layout
 from ._errors import GroupBroken, LockstepError
 from ._gloo import broadcast, first_line
 from ._plain import Plain
@@ -24,11 +24,12 @@ NO_TASK = -1
 def _is_nested() -> bool:
     """The gradient that has come is of a backward that was called within another one. (Autograd runs it on the thread that called, or on the
     device's, where the outer one has no frame.)"""
-    backwards, frame = 0, sys._getframe()
-    while frame := frame.f_back:
+    backwards, frame = 0, sys._getframe().f_back
+    while frame:
         backwards += frame.f_code.co_name == "_engine_run_backward"
         if backwards > 1 or frame.f_code is torch.utils.checkpoint.CheckpointFunction.backward.__code__:
             return True
+        frame = frame.f_back
     return False
 
 
@@ -135,7 +136,8 @@ class Reducer:
         assert self._flats is not None
         number = len(self._works)
         flat = self._flats[number]
-        group = self._group = self._exchange.gradient_group(self._number)
+        group: Any = self._exchange.gradient_group(self._number)
+        self._group = group
         if number < len(self._buckets):
             self._fill(number)
         elif self._exchange.rank == 0:
@@ -159,10 +161,9 @@ class Reducer:
     def _fill(self, number: int) -> None:
         assert self._flats is not None
         bucket, flat = self._buckets[number], self._flats[number]
-        gradients = [self._params[index].grad for index in bucket.params]
         views = self._views(number, self._flats)
-        if any(gradient is None for gradient in gradients):
-            gradients = [torch.zeros_like(view) if gradient is None else gradient for view, gradient in zip(views, gradients)]
+        gradients = [torch.zeros_like(view) if gradient is None else gradient
+                     for view, gradient in zip(views, (self._params[index].grad for index in bucket.params))]
         torch._foreach_copy_(views, gradients)
         flat[:bucket.numel].div_(self._exchange.world)  # before the sum, as torch does
         if number == len(self._buckets) - 1:

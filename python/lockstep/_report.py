@@ -3,18 +3,21 @@
     import lockstep
     lockstep.report(step=step, total=steps, loss=loss)
 """
+from __future__ import annotations
+
 import os
 import time
+from typing import Any
 
 __all__ = ["report"]
 
 _INTERVAL_SECONDS = 1.0
 _TIMEOUT_SECONDS = 2.0
 _sent = float("-inf")
-_waiting = None
+_waiting: dict[str, Any] | None = None
 
 
-def report(step=None, total=None, **metrics):
+def report(step: int | None = None, total: int | None = None, **metrics: Any) -> None:
     """Says how far this program is: `step` of `total`, and any figures by name (numbers, or tensors with one element). "loss",
     "lr", "grad_norm", "epoch" and "samples_per_second" are shown as such; the page has a curve of each. Only rank 0 sends, at most
     once a second, so it may be called in each step, also several times. It raises nothing."""
@@ -31,12 +34,12 @@ def report(step=None, total=None, **metrics):
         _send_rest()
 
 
-def _server():
+def _server() -> str:
     url = os.environ.get("KUBEFLOW_TRAINER_SERVER_URL", "")
     return url.removeprefix("http://127.0.0.1:") if url.startswith("http://127.0.0.1:") else ""
 
 
-def _send_rest():
+def _send_rest() -> None:
     global _waiting, _sent
     if not _waiting:
         return

@@ -106,7 +106,7 @@ class Run:
 
         Random numbers that a DataLoader's worker processes draw follow from the seed that the loader draws for the epoch, and the batch."""
         epoch, first = self._loop.epoch, self._iteration - self._loop.began
-        sampler = getattr(loader, "sampler", None)
+        sampler: Any = getattr(loader, "sampler", None)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
         if isinstance(sampler, DistributedSampler):
