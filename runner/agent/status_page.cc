@@ -274,7 +274,8 @@ const kTitles = {loss: "loss", lr: "learning rate", grad_norm: "gradient norm", 
   steps_per_second: "steps per second"};
 const kFolded = ["lr", "grad_norm", "samples_per_second", "steps_per_second"];
 function place(series) {
-  return series.evaluation ? "evaluations" : kFolded.includes(series.name) ? "rest" : "training";
+  if (series.evaluation || series.name.startsWith("eval_")) return "evaluations";  // as Hugging Face's Trainer names them
+  return kFolded.includes(series.name) ? "rest" : "training";
 }
 function showHistory(history) {
   const series = history.series.filter(s => s.points.length > 0);

@@ -55,7 +55,7 @@ def test_the_curves_go_on_when_the_rank_that_reports_them_is_killed(lockstep, ru
     job.wait_for(lambda: all(curves_of(job.port)[name][-1][0] > recovery["step"] for name in ("loss", "accuracy")), "points after it")
     found = history(job.port)
     assert [(mark["cause"], mark["step"]) for mark in found["marks"]] == [("SignalKILL", recovery["step"])]
-    assert sorted(series["name"] for series in found["series"]) == ["accuracy", "loss", "lr", "steps_per_second"]
+    assert sorted(series["name"] for series in found["series"]) == ["accuracy", "eval_loss", "loss", "lr", "steps_per_second"]
     for name, points in curves_of(job.port).items():
         assert points[:len(before[name])] == before[name], f"{name}: what was there stays"
         assert [step for step, _ in points] == sorted({step for step, _ in points}), f"{name}: each step once"
@@ -66,7 +66,8 @@ def test_the_curves_go_on_when_the_rank_that_reports_them_is_killed(lockstep, ru
         page.wait_for("document.querySelectorAll('#training figure').length == 2")
         assert page.value("[...document.querySelectorAll('#training figcaption')].map(e => e.firstChild.textContent)") == ["loss", "accuracy"]
         assert page.value("document.querySelectorAll('#training .recovery').length") == 2
-        assert page.value("document.querySelector('#no-figures').hidden && document.querySelector('#evaluations-box').hidden")
+        assert page.value("document.querySelector('#no-figures').hidden")
+        assert page.value("document.querySelector('#evaluations').innerText").startswith("eval_loss")
         assert page.value("[...document.querySelectorAll('#training text')].every(e => e.getBBox().x >= 0)"), "no label is cut off"
         page.value("document.querySelector('details').open = true")
         page.wait_for("document.querySelectorAll('#rest .curve').length == 2")

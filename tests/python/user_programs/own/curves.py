@@ -16,4 +16,4 @@ for step in run.steps(1_000_000):
     optimizer.step()
     run.log(loss=loss, lr=optimizer.param_groups[0]["lr"])
     if step % 5 == 0:
-        run.log(accuracy=step / (step + 1000))
+        run.log(accuracy=step / (step + 1000), eval_loss=loss)
