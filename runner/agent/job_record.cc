@@ -261,7 +261,8 @@ Recovery JobRecord::recovery_of(const Resumed& resumed) const {
       .generation = resumed.generation,
       .time_unix_seconds = breaks_[0].unix_seconds,
       .broken_ns = first.at.time_since_epoch().count(),
-      .committed_ns = committed_ns};
+      .committed_ns = committed_ns,
+      .message = first.message};
   if (placed_) {
     recovery.world_size = placed_->world_size;
     recovery.respawn_seconds = seconds_between(first.at, placed_->at);
@@ -336,6 +337,8 @@ std::string short_time(double seconds) {
 
 std::string describe(const Recovery& recovery) {
   std::string parts;
+  // Nobody ended, so no other line says why.
+  if (recovery.rank < 0 && is_peer_lost(recovery.cause)) parts = recovery.message;
   const auto add = [&parts](const char* what, double seconds) {
     if (seconds >= 0) parts += (parts.empty() ? "" : ", ") + std::string(what) + " in " + short_time(seconds);
   };

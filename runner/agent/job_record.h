@@ -137,7 +137,7 @@ class JobRecord {
 };
 
 // "going on at step 121 with 4 ranks after 0.43 s (detected in 8 ms, all ready in 0.36 s, formed in 21 ms, state from
-// rank 0; 1 step redone)"
+// rank 0; 1 step redone)"; where no worker ended, what the first rank that found the group broken says comes first.
 std::string describe(const Recovery& recovery);
 
 // "8 ms", "0.43 s", "65.3 s".

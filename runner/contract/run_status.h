@@ -73,6 +73,7 @@ struct Recovery {
   // CLOCK_MONOTONIC of node 0's machine, for tools that measure from outside.
   int64_t broken_ns = 0;
   int64_t committed_ns = 0;
+  std::string message;  // of the break, for the log
 };
 
 struct RestartStatus {            // "ladder", with "rung", in the document

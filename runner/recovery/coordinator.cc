@@ -797,6 +797,7 @@ class CoordinatorStepper {
     report(GroupBroke{.generation = s_.placed,
                       .cause = s_.cause,
                       .rank = lost.rank,
+                      .message = s_.broke_because,
                       .detection_seconds = lost.detection_seconds,
                       .step_in_flight = step_in_flight,
                       .at = now_});

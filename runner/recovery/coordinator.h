@@ -160,6 +160,7 @@ struct GroupBroke {
   uint64_t generation = 0;
   std::string cause;                // CamelCase
   int rank = -1;                    // rank of the worker that ended; -1: none did
+  std::string message;              // a sentence
   double detection_seconds = -1.0;  // from the last sign of life to the detection; negative: not known
   bool step_in_flight = true;       // false: all ranks left together at the end of a step
   TimePoint at;

@@ -90,6 +90,14 @@ TEST(JobRecord, measures_a_recovery_in_parts) {
   EXPECT_EQ(job.recoveries_total(), 1);
 }
 
+TEST(JobRecord, says_why_a_group_broke_in_which_no_worker_ended) {
+  Recovery recovery{.cause = "PeerLost", .total_seconds = 0.4, .step = 7, .world_size = 3};
+  recovery.message = "Connection timed out";
+  EXPECT_EQ(describe(recovery), "going on at step 7 with 3 ranks after 0.40 s (Connection timed out; 0 steps redone)");
+  recovery.rank = 2;
+  EXPECT_EQ(describe(recovery).find("timed out"), std::string::npos) << "the line about its end has said it";
+}
+
 TEST(JobRecord, counts_the_first_group_as_no_recovery) {
   JobRecord job(at(0), kHeartbeatTimeout);
   EXPECT_FALSE(job.on_resumed(resumed(1, 1'000)));
