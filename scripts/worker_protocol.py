@@ -14,7 +14,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/worker-protocol.md"
 CONTRACT = ROOT / "runner/contract"
-PLAIN_TYPES = {"int": "integer", "int64_t": "integer", "uint64_t": "integer, not negative", "double": "number", "std::string": "text",
+PLAIN_TYPES = {"int": "integer", "int64_t": "integer", "uint64_t": "integer, not negative", "double": "number", "bool": "true or false",
+               "std::string": "text",
                "std::chrono::milliseconds": "integer, milliseconds", "std::map<std::string, double>": "object of numbers",
                "std::map<std::string, std::string>": "object of texts", "std::vector<std::string>": "list of texts"}
 # Constant, its file, and what it is for. Times.
@@ -103,6 +104,11 @@ def words_of(text, before):
     return re.findall(r'"([^"]*)"', re.search(rf"{re.escape(before)}.*?\{{(.*?)\}}", text, re.S).group(1))
 
 
+def part_of(kind):
+    """The struct that a field of this type holds one or several of."""
+    return re.fullmatch(r"(?:std::(?:vector|optional)<)?([\w:]+).*", kind).group(1)
+
+
 class Messages:
     def __init__(self):
         header, source, codec = (text_of(CONTRACT / name) for name in ("messages.h", "messages.cc", "message_codec.h"))
@@ -130,7 +136,9 @@ class Messages:
             return PLAIN_TYPES[kind]
         if kind in self.enums:
             return "one of " + ", ".join(f"`{word}`" for word in self.enums[kind])
-        return f"list of {re.fullmatch(r'std::vector<(.*)>', kind).group(1)}"
+        if found := re.fullmatch(r"std::vector<(\w+)>", kind):
+            return f"list of {found.group(1)}"
+        return f"object, {part_of(kind)}"
 
     def fields_table(self, struct):
         rows = [[f"`{word}`", self.type_word(kind, how) + (", optional" if how == "optional" else ""), sentence(words)]
@@ -144,12 +152,12 @@ class Messages:
             inner = [struct]
             while inner:
                 for _, _, kind, _ in self.lines(inner.pop()):
-                    found = re.fullmatch(r"std::vector<(\w+)>", kind)
-                    if found and found.group(1) in self.structs and found.group(1) not in seen:
-                        seen.append(found.group(1))
-                        inner.append(found.group(1))
-                        parts.append(f"{found.group(1)}: {self.structs[found.group(1)].about[0].lower()}"
-                                     f"{sentence(self.structs[found.group(1)].about)[1:]}\n\n{self.fields_table(found.group(1))}")
+                    part = part_of(kind)
+                    if part in self.structs and part not in seen:
+                        seen.append(part)
+                        inner.append(part)
+                        about = self.structs[part].about
+                        parts.append(f"{part}: {about[0].lower()}{sentence(about)[1:]}\n\n{self.fields_table(part)}")
         return "\n".join(parts)
 
 

@@ -47,13 +47,34 @@ class Phase(enum.IntEnum):
 
 
 @dataclass(frozen=True)
+class Handover:
+    """From one rank to some others, in a group of these ranks, in which the sender has rank 0."""
+    rank: int = -1  # this rank's in that group; -1: it is not in it
+    size: int = 0   # ranks of that group; 0: nothing is sent
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this rank does before its group goes on. The coordinator has computed it from what all ranks hold
+    (runner/recovery/state_source.h)."""
+    source: int = -1                # the group goes on from the state of this rank; -1: no rank has one
+    state: Handover = Handover()    # from the source
+    results: Handover = Handover()  # of collectives, from a rank that has kept them
+    first_result: int = 0           # the results that are sent are those of first_result … complete - 1
+    complete: int = 0
+    behind: int = -1                # a rank, perhaps this one, that lacks what nobody can send: it must be replaced; -1: none
+    is_lost: bool = False           # there is a state, and ranks that need it, and nobody can hand it over: all must start again
+
+
+@dataclass(frozen=True)
 class Assignment:
-    """This rank's place in the group of one generation."""
+    """This rank's place in the group of one generation, and what it does there first."""
     generation: int
     rank: int
     local_rank: int
     world_size: int
     local_world_size: int
+    plan: Plan = Plan()
 
 
 class AgentLink:
@@ -98,7 +119,10 @@ class AgentLink:
         while (line := self._library.text(self._library.assignment(self._link, SLICE_MS))) is None:
             look()
         said = json.loads(line)
-        return Assignment(**{name: said[name] for name in Assignment.__dataclass_fields__})
+        for plan in said.get("plans", []):  # one, or none
+            said["plan"] = _known(Plan, plan | {name: _known(Handover, plan[name]) for name in ("state", "results")})
+        assignment: Assignment = _known(Assignment, said)
+        return assignment
 
     def ask_store(self, generation: int, op: str, keys: list[str], values: list[bytes] = (), amount: int = 0,  # type: ignore[assignment]
                   timeout_ms: int = FOREVER_MS, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -154,6 +178,11 @@ class AgentLink:
 
     def now_ns(self) -> int:
         return int(self._library.now_ns())
+
+
+def _known(kind: Any, said: dict[str, Any]) -> Any:
+    """A dataclass of what was said: without what it does not know, and with its defaults for what was not said."""
+    return kind(**{name: said[name] for name in kind.__dataclass_fields__ if name in said})
 
 
 def _finite(value: float) -> float | str:

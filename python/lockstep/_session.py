@@ -1,29 +1,27 @@
 """The life of a rank that outlives its groups: it has a place in a group, loses it, gets another one, and its state with it or for it.
 
-One object per process, used by the thread that trains. What is decided, and why all ranks decide the same, is in _claims.py; this file
-carries it out.
+One object per process, used by the thread that trains. Who hands a state over to whom, and which collectives are not made again, the
+coordinator decides (runner/recovery/state_source.h), from what the ranks say when they leave a group; this file carries it out.
 """
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import datetime
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from . import _buckets
-from ._claims import Claim, Plan, plan_of
 from ._errors import GroupBroken, Interrupted, LockstepError
 from ._gloo import Abandoned, first_line, leak, make_group, wait_for
 from ._handover import Channel
-from ._link import Activity, AgentLink, Phase
+from ._link import Activity, AgentLink, Phase, Plan, Handover
 from ._notes import Notes
 from ._results import Result, Results, StartLog
 from ._saving import AgentSaving
@@ -72,7 +70,8 @@ class Session:
         link.say_hello(version)
         try:
             self._enter()
-            if self._plan.source is None:
+            self.is_first_start = self._plan.source < 0
+            if self.is_first_start:
                 self._link.watch(self.generation)
                 self._default_group = make_group("start", self.store, self.rank, self.world, timeout)
                 self._link.formed()
@@ -80,7 +79,6 @@ class Session:
                 self._link.say("outlives")
         except GroupBroken as error:
             self.ask_for_replacement(f"the group ended before it had begun: {error}")
-        self.is_first_start = self._plan.source is None
         self._link.beat(Activity.LOADING, Phase.STARTUP)
 
     def _close(self) -> None:
@@ -109,6 +107,10 @@ class Session:
     def generation(self) -> int:
         return self._assignment.generation
 
+    @property
+    def _plan(self) -> Plan:
+        return self._assignment.plan
+
     def is_cut(self) -> bool:
         return self._is_broken or self._link.is_cut(self.generation)
 
@@ -117,24 +119,22 @@ class Session:
         self._is_broken = True
 
     def _enter(self) -> None:
-        """Waits for a place in a group, and learns what its ranks hold."""
+        """Waits for a place in a group, whose ranks hold what the plan of this rank presumes."""
         self._link.beat(Activity.AWAITING, Phase.WAITING)
         self._assignment = self._link.await_assignment(self.saving.look_without_group)
         self._is_broken = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
         self.store = LinkStore(self._link, self.generation, self._timeout, self.saving.look_while_forming)
-        claim = Claim(self.has_state, self.position, self.results.at_commit, self.results.complete, self.results.kept_from(),
-                      self.state.is_whole(), self._is_in_step)
-        claims = [Claim(**said) for said in self._exchange("claim", dataclasses.asdict(claim))]
-        self._plan = plan_of(claims)
-        if self._plan.source is not None and self._plan.receivers and not self._plan.is_lost:
-            self._pass_on_the_start()
+        if self.has_state and self._plan.source < 0:
+            raise LockstepError("the agent has not said which rank hands its state over, although this one has a state: it is older than "
+                                "the package lockstep; install the one that has the agent's version")
+        self._pass_on_the_start()
 
     def _pass_on_the_start(self) -> None:
         """What the program's own collectives before lockstep.restore came to, for ranks that make them now."""
-        if self.rank == self._plan.source:
+        if self._plan.state.rank == 0:
             self._link.ask_store(self.generation, "set", ["lockstep/start"], [self._start_log.to_bytes()])
-        elif not self.has_state and self._start_made == 0:
+        elif self._plan.state.rank > 0 and not self.has_state and self._start_made == 0:
             self._start_log = StartLog.from_bytes(self._link.ask_store(self.generation, "get", ["lockstep/start"])["values"][0])
 
     def _exchange(self, topic: str, own: Any) -> list[Any]:
@@ -149,16 +149,16 @@ class Session:
         objects exist, and the others wait for it here."""
         self._link.beat(Activity.FORMING, Phase.WAITING)
         plan = self._plan
-        if plan.source is None and not self.is_first_start:
+        if plan.source < 0 and not self.is_first_start:
             self.ask_for_replacement("all ranks that held the state are gone")
         if plan.is_lost:
             self.ask_for_replacement("a rank was lost after an optimizer step, where no collective had been before, so nobody can hand the "
                                      "state before that step over: put the body of the loop in `with run.step()`")
-        if self.rank in plan.behind:
+        if plan.behind == self.rank:
             self.ask_for_replacement("the others are a step ahead, and nobody has kept what it lacks")
-        if plan.behind:
-            raise GroupBroken(f"rank {plan.behind[0]} is a step behind and is started again")
-        self._compare_models(plan.source or 0)
+        if plan.behind >= 0:
+            raise GroupBroken(f"rank {plan.behind} is a step behind and is started again")
+        self._compare_models(max(plan.source, 0))
         formed_ns = self._link.now_ns()
         self._link.watch(self.generation)
         try:
@@ -166,12 +166,12 @@ class Session:
                             for i in range(len(self.models.layouts))]
             self._default_group = make_group("default", self.store, self.rank, self.world, self._timeout)
             self._link.beat(Activity.RESTORING, Phase.WAITING)
-            origin = "as the program began" if plan.source is None else f"from rank {plan.source}"
-            if plan.source is None:
+            origin = "as the program began" if plan.source < 0 else f"from rank {plan.source}"
+            if plan.source < 0:
                 self.lineage = self.generation
                 if checkpoint := self.saving.load():
                     origin = f"from {checkpoint}"
-                    plan = Plan(source=0, receivers=tuple(range(1, self.world)))
+                    plan = Plan(source=0, state=Handover(rank=self.rank, size=self.world))
             self._hand_over(plan)
             self._send_results(plan)
         except (RuntimeError, dist.DistError) as error:
@@ -180,7 +180,7 @@ class Session:
             raise GroupBroken(first_line(error)) from None
         self._link.formed()
         self._resumed = {"formed_ns": formed_ns, "synced_ns": self._link.now_ns(), "resumed_step": self.position,
-                         "origin": origin, "redone_steps": -1 if self._plan.source is None else 0}  # -1: the agent counts them
+                         "origin": origin, "redone_steps": -1 if self._plan.source < 0 else 0}  # -1: the agent counts them
 
     def _compare_models(self, of_rank: int) -> None:
         said = self._exchange("models", self.models.digest())
@@ -218,7 +218,14 @@ class Session:
         self._link.retire()
         self._groups, self._default_group = [], None
         self.abandoned.free()
-        self._link.say("left", generation=self.generation, cause="Cut" if was_cut else "PeerLost", message=why, step=self.position)
+        self._link.say("left", generation=self.generation, cause="Cut" if was_cut else "PeerLost", message=why, step=self.position,
+                       claim=self._claim())
+
+    def _claim(self) -> dict[str, Any]:
+        """What this rank holds. It stays so until the rank is in another group, because results count only in the thread that leaves."""
+        return {"has_state": self.has_state, "lineage": self.lineage, "step": self.position, "at_commit": self.results.at_commit,
+                "complete": self.results.complete, "kept_from": self.results.kept_from(), "is_whole": self.state.is_whole(),
+                "can_take": self._is_in_step}
 
     def end_here(self) -> None:
         """This process is about to end, perhaps in the middle of a step."""
@@ -273,10 +280,10 @@ class Session:
 
     def _hand_over(self, plan: Plan) -> None:
         """From the source to the receivers."""
-        if plan.source is None or not plan.receivers or self.rank not in (plan.source, *plan.receivers):
+        if plan.state.rank < 0 or plan.state.size < 2:
             return
-        channel = self._channel("state", plan.source, plan.receivers)
-        if self.rank == plan.source:
+        channel = self._channel("state", plan.state)
+        if plan.state.rank == 0:
             channel.send(self.lineage)
             return self.state.send(channel, self.position, self.results.at_commit)
         self.lineage = channel.receive()
@@ -286,32 +293,27 @@ class Session:
 
     def _send_results(self, plan: Plan) -> None:
         """From the keeper to those that lack results."""
-        lacking = plan.results_from or {}
         self.results.set_replays({})
-        if plan.keeper is None or self.rank not in (plan.keeper, *lacking):
+        if plan.results.rank < 0:
             return
-        channel = self._channel("results", plan.keeper, lacking)
-        numbers = range(min(lacking.values()), plan.complete)
-        if self.rank == plan.keeper:
+        channel = self._channel("results", plan.results)
+        numbers = range(plan.first_result, plan.complete)
+        if plan.results.rank == 0:
             results = self.results.kept(numbers)
             channel.send([(result.label, description_of(result.tensors)) for result in results])
             channel.send_tensors([tensor for result in results for tensor in result.tensors])
-            if self.rank not in lacking:
-                return
-        else:
-            results = [Result(label, empty_as(description)) for label, description in channel.receive()]
-            channel.receive_tensors([tensor for result in results for tensor in result.tensors])
-        self.results.set_replays({number: result for number, result in zip(numbers, results) if number >= lacking[self.rank]})
+            return
+        results = [Result(label, empty_as(description)) for label, description in channel.receive()]
+        channel.receive_tensors([tensor for result in results for tensor in result.tensors])
+        self.results.set_replays({number: result for number, result in zip(numbers, results) if number >= self.results.complete})
 
-    def _channel(self, name: str, root: int, others: Iterable[int]) -> Channel:
-        """In a group of these ranks."""
-        members = sorted({root, *others})
-        group = make_group(name, self.store, members.index(self.rank), len(members), self._timeout)
+    def _channel(self, name: str, handover: Handover) -> Channel:
+        group = make_group(name, self.store, handover.rank, handover.size, self._timeout)
 
         def wait(work: Any) -> None:
             self.wait(work)
             self._link.beat(Activity.RESTORING, Phase.WAITING)  # each piece is progress
-        return Channel(group, members.index(root), wait)
+        return Channel(group, 0, wait)
 
     # ---- for checkpoints ----
 

@@ -276,8 +276,11 @@ void Agent::on_left(int local_rank, const Left& left) {
   workers_->reap();
   if (!workers_->is_alive(local_rank)) return;
   status_of(local_rank).state = "waiting";
-  handle(WorkerLeft{
-      .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message});
+  handle(WorkerLeft{.local_rank = local_rank,
+                    .generation = left.generation,
+                    .cause = left.cause,
+                    .message = left.message,
+                    .claim = left.claim.value_or(StateClaim{})});
   // A worker that left is assumed to wait for nothing; the next reading of its beats updates that.
   seen_[static_cast<size_t>(local_rank)].in_collective = false;
   seen_[static_cast<size_t>(local_rank)].on_device = false;

@@ -34,12 +34,14 @@ void fields(V& v, typename V::template Ref<Join> m) {
   v("done", m.done);
   v("broken_before", m.broken_before);
   v("terms", m.terms);
+  v.optional("claims", m.claims);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<NodeReady> m) {
   v("ready", m.ready);
   v("generation", m.generation);
   v("terms", m.terms);
+  v.optional("claims", m.claims);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Broken> m) {

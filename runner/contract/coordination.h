@@ -42,9 +42,9 @@ constexpr std::chrono::milliseconds forming_timeout(int world_size) {
   return std::max<std::chrono::milliseconds>(kFormingTimeout, world_size * std::chrono::milliseconds{5});
 }
 // Longest line before the Welcome; and between Welcome and Join, when the peer has shown the job's token. (A Join holds
-// the terms.)
+// the terms, and what each worker holds.)
 inline constexpr size_t kGreetingBytesMax = 4096;
-inline constexpr size_t kJoinBytesMax = size_t{64} << 10;
+inline constexpr size_t kJoinBytesMax = size_t{384} << 10;
 
 // ---- agent -> coordinator ----
 
@@ -70,8 +70,8 @@ struct BrokenBefore {
   bool step_in_flight = true;       // false: all left together at a step's end
 };
 
-// The agent has chosen this coordinator. `ready` with `terms`, `leaving_code` and `done` as in NodeReady, Leave and
-// NodeDone.
+// The agent has chosen this coordinator. `ready` with `terms` and `claims`, `leaving_code` and `done` as in NodeReady,
+// Leave and NodeDone.
 struct Join {
   int nproc = 1;
   uint64_t generation = 0;  // the highest that this agent has seen
@@ -80,6 +80,7 @@ struct Join {
   bool done = false;
   BrokenBefore broken_before;
   std::string terms;
+  std::vector<StateClaim> claims;
 };
 
 // All workers of the node are alive and wait for an assignment, or (ready = false) no longer. `generation` is the
@@ -90,6 +91,8 @@ struct NodeReady {
   // As Hello's, the same for all workers of the node; empty when they are not ready. A node whose terms differ from
   // those of node 0 is refused.
   std::string terms;
+  // What each worker has said that it holds (Left), by local rank. Those that are missing hold nothing.
+  std::vector<StateClaim> claims;
 };
 
 // The cause of a Broken that answers an assignment which came while a worker was being started again.

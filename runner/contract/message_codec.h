@@ -59,6 +59,34 @@ void fields(V& v, typename V::template Ref<StoreReply> m) {
   v.text("message", m.message);
 }
 template <typename V>
+void fields(V& v, typename V::template Ref<StateClaim> m) {
+  v("lineage", m.lineage);
+  v("step", m.step);
+  v.optional("evaluated_step", m.evaluated_step);
+  v("has_state", m.has_state);
+  v.optional("generation", m.generation);
+  v.optional("at_commit", m.at_commit);
+  v.optional("complete", m.complete);
+  v.optional("kept_from", m.kept_from);
+  v.optional("is_whole", m.is_whole);
+  v.optional("can_take", m.can_take);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Handover> m) {
+  v("rank", m.rank);
+  v("size", m.size);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Plan> m) {
+  v("source", m.source);
+  v("state", m.state);
+  v("results", m.results);
+  v("first_result", m.first_result);
+  v("complete", m.complete);
+  v("behind", m.behind);
+  v("is_lost", m.is_lost);
+}
+template <typename V>
 void fields(V& v, typename V::template Ref<Assignment> m) {
   v("generation", m.generation);
   v("rank", m.rank);
@@ -69,6 +97,7 @@ void fields(V& v, typename V::template Ref<Assignment> m) {
   v.optional("declared_world_size", m.declared_world_size);
   v.optional("node_cores", m.node_cores);
   v.optional("address", m.address);
+  v.optional("plans", m.plans);
 }
 
 inline constexpr const char* kHexDigits = "0123456789abcdef";
@@ -123,6 +152,14 @@ class Encoder {
   template <typename T>
   void optional(const char* name, const T& value) {
     (*this)(name, value);
+  }
+  template <typename T>
+  void optional(const char* name, const std::optional<T>& value) {
+    if (value) (*this)(name, *value);
+  }
+  template <typename T>
+  void optional(const char* name, const std::vector<T>& values) {
+    if (!values.empty()) (*this)(name, values);
   }
   Json take() && { return std::move(object_); }
 
@@ -187,6 +224,10 @@ class Decoder {
   template <typename T>
   void optional(const char* name, T& out) {
     if (object_.contains(name)) (*this)(name, out);
+  }
+  template <typename T>
+  void optional(const char* name, std::optional<T>& out) {
+    if (object_.contains(name)) (*this)(name, out.emplace());
   }
   // Of any length, and cut: the other side may be hostile or out of order, and the text goes into statuses.
   void text(const char* name, std::string& out) {

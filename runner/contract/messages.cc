@@ -88,6 +88,7 @@ void fields(V& v, typename V::template Ref<Left> m) {
   v.text("cause", m.cause);
   v.text("message", m.message);
   v("step", m.step);
+  v.optional("claim", m.claim);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Resumed> m) {
@@ -133,10 +134,13 @@ std::string refusal_of(const Hello& hello) {
          std::to_string(kWorkerProtocol) + ": install the one that has the agent's version";
 }
 
-Assignment assignment_of(int local_rank, Assignment first) {
-  first.rank += local_rank;
-  first.local_rank = local_rank;
-  return first;
+Assignment assignment_of(int local_rank, const Assignment& first) {
+  Assignment its = first;
+  its.rank += local_rank;
+  its.local_rank = local_rank;
+  const auto place = static_cast<size_t>(local_rank);
+  its.plans = place < first.plans.size() ? std::vector<Plan>{first.plans[place]} : std::vector<Plan>{};
+  return its;
 }
 
 std::string encode(const WorkerMessage& message) { return encode_line(message); }

@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -159,6 +160,27 @@ inline constexpr const char* kLeftRegroup = "Regroup";
 // A rank that has asked to be replaced.
 inline constexpr const char* kLeftReplaced = "Replaced";
 
+inline constexpr uint64_t kKeepsNone = std::numeric_limits<uint64_t>::max();
+
+// A part of Left: the state that a rank holds, which is that of its last commit. Collectives are counted from the
+// beginning of the run, by all ranks alike.
+struct StateClaim {
+  uint64_t lineage = 0;  // generation in which the state was last restored or initialised
+  int64_t step = 0;      // committed steps
+  // Step of the last evaluation. When a group breaks at the end of an evaluation, some ranks have its result in their
+  // state (best figure, early stopping, plateau), and others have not.
+  int64_t evaluated_step = -1;
+  bool has_state = false;
+  // Of the newest group in which the state was synced. Two groups of different sizes compute different states for the
+  // same step, because they add up in different orders.
+  uint64_t generation = 0;
+  uint64_t at_commit = 0;           // collectives that were complete at that commit
+  uint64_t complete = 0;            // collectives that are complete
+  uint64_t kept_from = kKeepsNone;  // it keeps the results of this collective and of all later ones; without it: none
+  bool is_whole = true;             // it can hand the state over: nothing has changed it, or that can be undone
+  bool can_take = true;             // it can go on from a later state than its own
+};
+
 // The worker has dropped the group of `generation`, keeps its state and waits for a new assignment.
 struct Left {
   uint64_t generation = 0;
@@ -166,6 +188,9 @@ struct Left {
                         // exit_reason: "PeerLost"
   std::string message;  // what the worker saw
   int64_t step = 0;     // committed
+  // What it holds, now that nothing of that group goes on in it. The coordinator makes the plans of the next assignment
+  // from it. Without it: nothing, or (lockstep-worker) the ranks tell each other when their group has formed.
+  std::optional<StateClaim> claim;
 };
 
 // The first commit in a generation: the group works. Times in nanoseconds of CLOCK_MONOTONIC.
@@ -187,6 +212,24 @@ using WorkerMessage = std::variant<Hello, StoreRequest, Progress, Evaluation, Ch
 
 // ---- agent -> worker ----
 
+// A part of Plan: one rank sends something to some others, in a group of their own, in which the sender has rank 0.
+struct Handover {
+  int rank = -1;  // this rank's in that group; -1: it is not in it
+  int size = 0;   // ranks of that group; 0: nothing is sent
+};
+
+// A part of Assignment: what a rank does before its group goes on. The coordinator computes it from what all ranks of
+// the group hold (StateClaim).
+struct Plan {
+  int source = -1;            // the group goes on from the state of this rank; -1: no rank has one
+  Handover state;             // from the source to those that need it
+  Handover results;           // of collectives, from a rank that has kept them to those that lack some
+  uint64_t first_result = 0;  // number of the first collective whose result is sent
+  uint64_t complete = 0;      // collectives that are complete; the result of the last of them is the last that is sent
+  int behind = -1;  // a rank, this one if it is one, that lacks what nobody can send: it is to be replaced. -1: none
+  bool is_lost = false;  // ranks need a state, and the source can no longer hand it over: all are to be replaced
+};
+
 // A rank's place in the group of a new generation. It is the same message from the coordinator to the process group:
 // the coordinator sends a node that of its first rank, and the node's agent gives each worker its own (assignment_of).
 struct Assignment {
@@ -199,9 +242,11 @@ struct Assignment {
   int declared_world_size = 0;  // with all wanted nodes, present or not; 0 = world_size
   int node_cores = 0;           // for all ranks of this node; 0 = each rank counts them
   std::string address;          // of this node, as its peers reach it; empty = all are on this machine
+  // This rank's; from the coordinator to a node: of all its ranks, in order. None where no rank has said what it holds.
+  std::vector<Plan> plans;
 };
 // That of the worker with this local rank, from that of its node's first rank.
-Assignment assignment_of(int local_rank, Assignment first);
+Assignment assignment_of(int local_rank, const Assignment& first);
 
 enum class StoreStatus {
   kOk,

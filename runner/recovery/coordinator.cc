@@ -11,6 +11,7 @@
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/recovery/restart_policy.h"
+#include "runner/recovery/state_source.h"
 
 namespace lockstep {
 namespace {
@@ -457,6 +458,7 @@ class CoordinatorStepper {
       n.host = greet.host;
       n.nproc = join.nproc;
       n.ready = join.ready;
+      n.claims = join.claims;
       n.terms.clear();
       n.leaving_code = 0;
       n.has_trained = join.broken_before.seconds >= 0;
@@ -552,6 +554,7 @@ class CoordinatorStepper {
     if (report.generation < node.placed) return;
     if (report.ready && !accept_terms(rank, node, report.terms)) return;
     change(node, [&](Node& n) { n.ready = report.ready; });
+    node.claims = report.claims;
     const bool in_group = s_.group == GroupState::kPlaced && node.member && !s_.regrouping;
     if (report.ready && in_group)
       break_group(peer_lost(), "the workers of " + name(rank, node) + " have left the group");
@@ -896,6 +899,8 @@ class CoordinatorStepper {
     s_.has_stepped = false;
     s_.stragglers.forget();
     const int nnodes = static_cast<int>(s_.members.size());
+    const std::vector<Plan> plans = plans_of(choose_source(claims_of_members()));
+    auto next_plan = plans.begin();
     note("generation " + std::to_string(counter_of(s_.placed)) + ": " + decision.reason);
     out_.emplace_back(BeginGeneration{s_.placed});
     for (int index = 0; index < nnodes; ++index) {
@@ -906,15 +911,28 @@ class CoordinatorStepper {
         n.placed = s_.placed;
         n.killed.clear();
       });
+      const auto first_plan = std::exchange(next_plan, plans.empty() ? next_plan : next_plan + node.nproc);
       send(node, Assignment{.generation = s_.placed,
                             .rank = index * node.nproc,
                             .world_size = nnodes * node.nproc,
                             .local_world_size = node.nproc,
                             .nnodes = nnodes,
                             .declared_world_size = s_.options.wanted_nodes * node.nproc,
-                            .address = {}});
+                            .address = {},
+                            .plans = {first_plan, next_plan}});
     }
     report(GroupPlaced{s_.placed, nnodes * s_.nodes.at(s_.members[0]).nproc, nnodes, now_});
+  }
+
+  // By rank in the group.
+  [[nodiscard]] std::vector<StateClaim> claims_of_members() const {
+    std::vector<StateClaim> claims;
+    for (const int rank : s_.members) {
+      const Node& node = s_.nodes.at(rank);
+      claims.insert(claims.end(), node.claims.begin(), node.claims.end());
+      claims.resize(claims.size() - node.claims.size() + static_cast<size_t>(node.nproc));
+    }
+    return claims;
   }
 
   // ---- every kBeatInterval ----

@@ -26,6 +26,10 @@
 // node that is lost at each transfer of the state), the next group is placed after a pause, which doubles each time.
 // When that has gone on for rendezvous_timeout, the job ends.
 //
+// The ranks that outlive their groups say what they hold when they have left one (StateClaim). The assignment of the
+// next group tells each rank what to do before it goes on (Plan): who hands a state over to whom. state_source.h
+// chooses.
+//
 // All nodes must have the same terms (contract/messages.h, Hello). A ready node whose terms differ from node 0's is
 // refused, with a message that names the difference; but a node 0 that holds no steps is the one that is refused when
 // it differs from a node that does. The terms of a node are not known before its workers are ready.
@@ -194,11 +198,12 @@ struct Node {
   std::string host;
   int nproc = 1;
   bool ready = false;
-  std::string terms;         // of its workers when they were last ready since it joined; empty: not known
-  int leaving_code = 0;      // 130 or 143: it leaves and is not placed again
-  bool has_trained = false;  // its workers hold steps, or have committed some before it joined
-  bool done = false;         // for the status page: the job ends with the first done node
-  bool member = false;       // of the newest group
+  std::string terms;               // of its workers when they were last ready since it joined; empty: not known
+  std::vector<StateClaim> claims;  // as in its newest NodeReady
+  int leaving_code = 0;            // 130 or 143: it leaves and is not placed again
+  bool has_trained = false;        // its workers hold steps, or have committed some before it joined
+  bool done = false;               // for the status page: the job ends with the first done node
+  bool member = false;             // of the newest group
   uint64_t placed = 0;  // generation of its newest placement; its messages with a lower one are about earlier groups
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;

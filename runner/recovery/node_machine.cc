@@ -87,7 +87,7 @@ class NodeStepper {
     s_.joined = true;
     s_.last_heard = now_;
     send(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done,
-              broken_before(s_.group_ends, found.commit, now_), terms_if_ready()});
+              broken_before(s_.group_ends, found.commit, now_), terms_if_ready(), claims_if_ready()});
     if (s_.failed) send(*s_.failed);
     if (s_.unsent_checkpoint) send(CheckpointNews{*std::exchange(s_.unsent_checkpoint, std::nullopt)});
   }
@@ -130,6 +130,7 @@ class NodeStepper {
     WorkerState& w = worker(event.local_rank);
     if (w.phase != WorkerPhase::kPlaced || event.generation < w.generation) return;
     w.phase = WorkerPhase::kAwaiting;
+    w.claim = event.claim;
     w.was_cut = false;
     w.in_collective = false;
     w.on_device = false;
@@ -244,11 +245,10 @@ class NodeStepper {
   void handle(const Assignment& assignment) {
     if (assignment.generation <= s_.highest) return;
     s_.highest = assignment.generation;
-    if (!s_.ready) {
+    if (!std::exchange(s_.ready, false) || !presumes_what_they_hold(assignment)) {
       // A worker ended, or all were told to stop, while the assignment was under way. The others must not wait.
       return send(Broken{assignment.generation, -1, kNotReady, "its workers were not ready for the assignment"});
     }
-    s_.ready = false;
     s_.placed = assignment.generation;
     s_.placed_at = now_;
     s_.assignment = assignment;
@@ -392,11 +392,31 @@ class NodeStepper {
 
   [[nodiscard]] std::string terms_if_ready() const { return s_.ready ? s_.workers[0].terms : std::string(); }
 
+  [[nodiscard]] std::vector<StateClaim> claims_if_ready() const {
+    std::vector<StateClaim> claims;
+    const bool any = s_.ready && std::any_of(s_.workers.begin(), s_.workers.end(),
+                                             [](const WorkerState& w) { return w.claim.has_state; });
+    for (const WorkerState& w : s_.workers) {
+      if (any) claims.push_back(w.claim);
+    }
+    return claims;
+  }
+
+  // False when a worker that held a state has ended, and was started again, since the node said that it was ready: the
+  // plans count on that state.
+  [[nodiscard]] bool presumes_what_they_hold(const Assignment& assignment) const {
+    for (size_t rank = 0; rank < std::min(s_.workers.size(), assignment.plans.size()); ++rank) {
+      const Plan& plan = assignment.plans[rank];
+      if (plan.source >= 0 && plan.state.rank < 1 && !s_.workers[rank].claim.has_state) return false;
+    }
+    return true;
+  }
+
   void update_ready() {
     const bool ready = !s_.finished && !s_.stopping() && !is_over() && all_await();
     if (std::exchange(s_.ready, ready) == ready) return;
     if (ready) s_.placed = 0;
-    if (!s_.finished && !s_.done) send_if_joined(NodeReady{ready, s_.highest, terms_if_ready()});
+    if (!s_.finished && !s_.done) send_if_joined(NodeReady{ready, s_.highest, terms_if_ready(), claims_if_ready()});
   }
 
   // The workers of one node have the same flags and program, but may find different devices, or different data when the

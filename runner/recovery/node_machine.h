@@ -5,8 +5,9 @@
 // which code. What it has to report outlives a connection: it is sent again to the next coordinator.
 //
 // The coordinator. The machine follows none of an older attempt than the newest that it has seen, and it accepts only
-// an assignment that is newer than all before, and only while all workers wait. So messages that an old coordinator or
-// an old connection still delivers change nothing. Without a coordinator for rendezvous_timeout the node ends with 10.
+// an assignment that is newer than all before, and only while all workers wait and hold what it presumes. So messages
+// that an old coordinator or an old connection still delivers change nothing. Without a coordinator for
+// rendezvous_timeout the node ends with 10.
 //
 // Restarts. A worker that ends badly is started again at once, alone; the others keep their state and wait. Each
 // incident counts against max_restarts for kRestartWindow; a new checkpoint clears the count. Several ends in one
@@ -124,6 +125,7 @@ struct WorkerLeft {  // the worker has left its group and waits for an assignmen
   uint64_t generation = 0;
   std::string cause;
   std::string message;
+  StateClaim claim;  // what it holds, if it has said so
 };
 struct WorkerAtStep {  // from its beats
   int local_rank = 0;
@@ -217,6 +219,7 @@ struct WorkerState {
   bool in_collective = false;
   bool on_device = false;
   std::string terms;                    // as in its Hello
+  StateClaim claim;                     // what it held when it last left a group
   std::optional<int> code_when_killed;  // set when we kill it: the code that its end counts as
   std::string message_when_killed;
   bool is_given_up = false;    // it did not end after SIGKILL; whatever it does later is ignored

@@ -43,6 +43,7 @@ ACTIVITIES = [name.strip("`") for _, name, _ in table_under("activities")]
 CHECKS = (  # what begins a field's description, and whether a value is of that kind
     ("integer, not negative", lambda value: type(value) is int and value >= 0),
     ("integer", lambda value: type(value) is int),
+    ("true or false", lambda value: type(value) is bool),
     ("number", lambda value: type(value) in (int, float) or value in ("NaN", "+Inf", "-Inf")),
     ("text", lambda value: type(value) is str),
     ("list of bytes", lambda value: all(re.fullmatch("([0-9a-f]{2})*", one) for one in value)),
@@ -80,6 +81,26 @@ def problem(said):
         elif not next(is_such for kind, is_such in CHECKS if what.startswith(kind))(said[name]):
             return f"{name} is no {what}"
     return ""
+
+
+def plans_of(claims):
+    """For ranks of which all or none of those with a state have the same commit, or can go on to it with the results that others keep:
+    what these tests lead to. (The coordinator's own rules: runner/recovery/state_source.h.)"""
+    holders = [rank for rank, claim in enumerate(claims) if claim and claim["has_state"]]
+    if not holders:
+        return []
+    source = max(holders, key=lambda rank: claims[rank]["step"])
+    complete = max(claims[rank]["complete"] for rank in holders)
+    keeper = next(rank for rank in holders if claims[rank]["complete"] == complete)
+    has = {rank: claims[rank if rank in holders else source]["complete" if rank in holders else "at_commit"] for rank in range(len(claims))}
+    gets_state = [source, *(rank for rank in has if rank not in holders)]
+    gets_results = [keeper, *(rank for rank in has if has[rank] < complete)]
+
+    def handover(members, rank):
+        is_needed = len(members) > 1
+        return {"rank": members.index(rank) if is_needed and rank in members else -1, "size": len(members) if is_needed else 0}
+    return [{"source": source, "state": handover(gets_state, rank), "results": handover(gets_results, rank),
+             "first_result": min(has.values()), "complete": complete, "behind": -1, "is_lost": False} for rank in has]
 
 
 class Rank:
@@ -135,6 +156,10 @@ class Rank:
     def said(self, kind, **fields):
         """All messages of this type with these fields."""
         return [one for one in self.heard if one["type"] == kind and fields.items() <= one.items()]
+
+    def claim(self):
+        """What it said that it holds when it left its last group; None: nothing."""
+        return next((one.get("claim") for one in reversed(self.heard) if one["type"] == "left"), None)
 
     def on_page(self, name):
         offset, kind = FIELDS[name]
@@ -238,8 +263,11 @@ class StandInAgent:
         """These ranks, in order, are the next group. `left_out`: fields that are not said; `more`: others, not on the page."""
         with self.changed:
             self.store.begin(generation)
+            plans = plans_of([rank.claim() for rank in ranks])
             for number, rank in enumerate(ranks):
                 place = {"generation": generation, "rank": number, "local_rank": rank.local_rank, "world_size": len(ranks),
                          "local_world_size": len(ranks), "nnodes": 1, "declared_world_size": len(ranks), "node_cores": 0, "address": "",
-                         **more}
+                         "plans": plans[number:number + 1], **more}
+                if not plans:
+                    del place["plans"]
                 rank.say("assignment", **{name: value for name, value in place.items() if name not in left_out})

@@ -11,91 +11,11 @@ from programs import bin_folder
 
 sys.path.insert(0, str(bin_folder().parent / "python"))
 from lockstep import DistributedSampler, LockstepError, _buckets, _checkpoint, _random, _tensors, _tracked  # noqa: E402
-from lockstep._claims import Claim, plan_of  # noqa: E402
 from lockstep._gloo import Abandoned  # noqa: E402
 from lockstep._handover import compare_digests, digests_of  # noqa: E402
 from lockstep._memory import RankMemory  # noqa: E402
 from lockstep._notes import Notes  # noqa: E402
 from lockstep._results import Results, StartLog  # noqa: E402
-
-NEW = Claim()
-
-
-def at(position, at_commit, complete, kept_from=None, **others):
-    return Claim(True, position, at_commit, complete, at_commit if kept_from is None else kept_from, **others)
-
-
-# ---- which state, and which collectives ----
-
-def test_at_a_first_start_nobody_hands_anything_over():
-    plan = plan_of([NEW, NEW, NEW])
-    assert plan.source is None and plan.keeper is None and not plan.receivers
-
-
-def test_a_new_rank_gets_the_newest_commit_of_the_lowest_rank_that_has_it():
-    plan = plan_of([NEW, at(4, 8, 8), at(5, 10, 10), at(5, 10, 10)])
-    assert (plan.source, plan.receivers) == (2, (0,))
-
-
-def test_a_new_rank_gets_the_results_since_the_commit_that_others_have():
-    plan = plan_of([at(5, 10, 12), NEW, at(5, 10, 12)])
-    assert (plan.keeper, plan.results_from) == (0, {1: 10})
-
-
-def test_a_rank_that_lacks_the_newest_result_gets_it_from_one_that_has_it():
-    plan = plan_of([at(5, 10, 11), at(5, 10, 12), NEW])
-    assert (plan.source, plan.keeper, plan.results_from, plan.behind) == (0, 1, {0: 11, 2: 10}, ())
-
-
-def test_a_rank_a_step_behind_gets_what_the_others_have_kept_after_their_commit():
-    plan = plan_of([at(6, 12, 12, kept_from=11), at(5, 10, 11), NEW])
-    assert (plan.source, plan.keeper, plan.results_from, plan.behind) == (0, 0, {1: 11}, ())
-
-
-def test_a_rank_whose_result_nobody_keeps_is_behind():
-    plan = plan_of([at(6, 12, 12), at(5, 10, 11), NEW])
-    assert (plan.source, plan.behind, plan.results_from) == (0, (1,), {})
-
-
-def test_in_a_block_a_rank_that_is_behind_takes_the_later_state():
-    plan = plan_of([at(6, 12, 13), at(5, 10, 11, can_take=True), NEW])
-    assert (plan.source, plan.receivers, plan.behind, plan.results_from) == (0, (1, 2), (), {1: 12, 2: 12})
-    assert plan_of([at(6, 12, 12, is_whole=False), at(5, 10, 11, can_take=True)]).is_lost
-
-
-def test_of_ranks_with_the_same_results_the_one_that_keeps_most_sends():
-    assert plan_of([at(6, 12, 12), at(6, 12, 12, kept_from=10), at(5, 10, 11)]).keeper == 1
-
-
-def test_a_state_that_an_optimizer_has_changed_is_not_handed_over():
-    plan = plan_of([at(5, 10, 11, is_whole=False), at(5, 10, 11), NEW])
-    assert (plan.source, plan.is_lost) == (1, False)
-    assert plan_of([at(5, 10, 11, is_whole=False), at(5, 10, 11, is_whole=False), NEW]).is_lost
-    assert not plan_of([at(5, 10, 11, is_whole=False), at(5, 10, 11, is_whole=False)]).is_lost
-
-
-def test_whatever_ranks_hold_everybody_ends_with_the_same_number_of_collectives():
-    draw = random.Random(7)
-    for _ in range(2000):
-        commits = sorted(draw.randint(0, 6) for _ in range(4))
-        claims = []
-        for _ in range(draw.randint(1, 5)):
-            position = draw.randrange(4)
-            complete = commits[position] + draw.randint(0, 2)
-            claims.append(NEW if draw.random() < 0.3 else at(position, commits[position], complete,
-                                                             kept_from=draw.randint(0, commits[position]), can_take=draw.random() < 0.3))
-        plan = plan_of(claims)
-        if plan.source is None:
-            assert not any(claim.has_state for claim in claims)
-            continue
-        for rank, claim in enumerate(claims):
-            has = claims[plan.source].at_commit if rank in plan.receivers else claim.complete
-            if rank in plan.behind or has == plan.complete:
-                continue
-            assert plan.results_from[rank] == has
-            assert claims[plan.keeper].kept_from <= has or rank in plan.receivers
-            assert claims[plan.keeper].complete == plan.complete
-
 
 # ---- buckets ----
 

@@ -137,6 +137,48 @@ TEST(Messages, keep_why_a_worker_left_its_group) {
   EXPECT_EQ(back.cause, "PeerLost");
   EXPECT_EQ(back.message, "rank 1 is gone");
   EXPECT_EQ(back.step, 12);
+  EXPECT_FALSE(back.claim);
+}
+
+TEST(Messages, keep_what_a_rank_holds_when_it_has_left) {
+  const Left left{.generation = 4,
+                  .cause = "Cut",
+                  .message = "",
+                  .step = 12,
+                  .claim = StateClaim{.lineage = 3,
+                                      .step = 12,
+                                      .evaluated_step = 8,
+                                      .has_state = true,
+                                      .generation = 4,
+                                      .at_commit = 24,
+                                      .complete = 25,
+                                      .kept_from = 23,
+                                      .is_whole = false,
+                                      .can_take = false}};
+  const Left back = round_trip(left);
+  ASSERT_TRUE(back.claim);
+  EXPECT_EQ(back.claim->lineage, 3U);
+  EXPECT_EQ(back.claim->step, 12);
+  EXPECT_EQ(back.claim->evaluated_step, 8);
+  EXPECT_TRUE(back.claim->has_state);
+  EXPECT_EQ(back.claim->generation, 4U);
+  EXPECT_EQ(back.claim->at_commit, 24U);
+  EXPECT_EQ(back.claim->complete, 25U);
+  EXPECT_EQ(back.claim->kept_from, 23U);
+  EXPECT_FALSE(back.claim->is_whole);
+  EXPECT_FALSE(back.claim->can_take);
+}
+
+TEST(Messages, name_the_field_of_a_claim_that_is_wrong) {
+  const std::string line =
+      R"({"type":"left","generation":4,"cause":"Cut","message":"","step":1,"claim":{"has_state":true,"lineage":1,)";
+  const Result<WorkerMessage> negative = decode_worker_message(line + R"("step":1,"complete":-1}})");
+  ASSERT_FALSE(negative.ok());
+  EXPECT_NE(negative.error().message.find(R"(in "claim": field "complete" must be an integer from 0)"),
+            std::string::npos)
+      << negative.error().message;
+  EXPECT_FALSE(decode_worker_message(line + R"("at_commit":1}})").ok()) << "without a step";
+  EXPECT_TRUE(decode_worker_message(line + R"("step":1}})").ok());
 }
 
 TEST(Messages, keep_when_a_group_went_on) {
@@ -179,6 +221,28 @@ TEST(Messages, keep_an_assignment) {
   EXPECT_EQ(back.declared_world_size, 8);
   EXPECT_EQ(back.node_cores, 12);
   EXPECT_EQ(back.address, "10.0.0.2");
+  EXPECT_TRUE(back.plans.empty());
+}
+
+TEST(Messages, keep_the_plan_of_each_rank_and_give_it_to_that_rank_alone) {
+  Assignment first;
+  first.plans = {{.source = 2, .state = {.rank = 1, .size = 2}, .first_result = 10, .complete = 12, .is_lost = true},
+                 {.source = 2, .results = {.rank = 0, .size = 3}, .behind = 4}};
+  const Assignment back = round_trip_to_worker(first);
+  ASSERT_EQ(back.plans.size(), 2U);
+  const Assignment of_rank_0 = assignment_of(0, back);
+  ASSERT_EQ(of_rank_0.plans.size(), 1U);
+  EXPECT_EQ(of_rank_0.plans[0].source, 2);
+  EXPECT_EQ(of_rank_0.plans[0].state.rank, 1);
+  EXPECT_EQ(of_rank_0.plans[0].state.size, 2);
+  EXPECT_EQ(of_rank_0.plans[0].results.rank, -1);
+  EXPECT_EQ(of_rank_0.plans[0].first_result, 10U);
+  EXPECT_EQ(of_rank_0.plans[0].complete, 12U);
+  EXPECT_EQ(of_rank_0.plans[0].behind, -1);
+  EXPECT_TRUE(of_rank_0.plans[0].is_lost);
+  EXPECT_EQ(assignment_of(1, back).plans.at(0).behind, 4);
+  EXPECT_TRUE(assignment_of(2, back).plans.empty());
+  EXPECT_EQ(encode(AgentMessage(Assignment{})).find("plans"), std::string::npos) << "nothing to do is not said";
 }
 
 TEST(Messages, keep_all_others) {

@@ -158,6 +158,76 @@ Refused refusal_of(const Job& job, int node, const Outputs& outputs) {
   return refusal(outputs, job.connections.at(node));
 }
 
+// ---- what ranks hold ----
+
+StateClaim holds(int64_t step) {
+  return {.lineage = 1, .step = step, .has_state = true, .complete = 7, .kept_from = 5, .can_take = false};
+}
+std::vector<int> ranks_in(const std::vector<Plan>& plans, Handover Plan::*transfer) {
+  std::vector<int> ranks;
+  for (const Plan& plan : plans) ranks.push_back((plan.*transfer).rank);
+  return ranks;
+}
+
+TEST(Coordinator, tells_each_rank_what_to_do_from_what_all_hold) {
+  Job job(2);
+  job.join(0, Join{.nproc = 2, .ready = true});
+  EXPECT_TRUE(sent<Assignment>(job.join(1, Join{.nproc = 2, .ready = true})).front().second.plans.empty())
+      << "nobody holds anything";
+  job.send(1, Broken{.generation = job.state.placed, .rank = 2, .cause = "SignalKILL"});
+  job.send(0, NodeReady{true, job.state.placed, "", {holds(3), holds(3)}});
+  // Rank 2 was started again.
+  const auto placed = sent<Assignment>(job.send(1, NodeReady{true, job.state.placed, "", {{}, holds(3)}}));
+  ASSERT_EQ(placed.size(), 2U);
+  EXPECT_THAT(ranks_in(placed[0].second.plans, &Plan::state), ElementsAre(0, -1));
+  EXPECT_THAT(ranks_in(placed[1].second.plans, &Plan::state), ElementsAre(1, -1));
+  EXPECT_THAT(ranks_in(placed[1].second.plans, &Plan::results), ElementsAre(1, -1));
+  EXPECT_EQ(placed[1].second.plans[1].source, 0);
+}
+
+TEST(Coordinator, learns_what_ranks_hold_when_it_is_a_new_one) {
+  Job job(2);
+  job.join(0, Join{.nproc = 1, .ready = true});
+  const auto placed = sent<Assignment>(job.join(1, Join{.nproc = 1, .ready = true, .terms = "", .claims = {holds(3)}}));
+  ASSERT_EQ(placed.size(), 2U);
+  EXPECT_THAT(ranks_in(placed[0].second.plans, &Plan::state), ElementsAre(1));
+  EXPECT_THAT(ranks_in(placed[1].second.plans, &Plan::state), ElementsAre(0));
+}
+
+TEST(Coordinator, forgets_what_ranks_held_before_they_were_started_again) {
+  Job job(1);
+  job.join(0, Join{.nproc = 1, .ready = true, .terms = "", .claims = {holds(3)}});
+  const auto placed = sent<Assignment>(job.send(0, NodeReady{true, job.state.placed}));
+  ASSERT_EQ(placed.size(), 1U);
+  EXPECT_TRUE(placed[0].second.plans.empty());
+}
+
+// A node says what it likes. Its ranks are those that it has joined with.
+TEST(Coordinator, takes_as_many_claims_as_a_node_has_ranks) {
+  Job job(2);
+  job.join(0, Join{.nproc = 2, .ready = true, .terms = "", .claims = {holds(3)}});
+  const auto placed = sent<Assignment>(job.join(
+      1, Join{.nproc = 2, .ready = true, .terms = "", .claims = {{}, holds(3), holds(9), holds(9), holds(9)}}));
+  ASSERT_EQ(placed.size(), 2U);
+  EXPECT_THAT(ranks_in(placed[0].second.plans, &Plan::state), ElementsAre(0, 1));
+  EXPECT_THAT(ranks_in(placed[1].second.plans, &Plan::state), ElementsAre(2, -1));
+}
+
+TEST(Coordinator, reads_the_join_of_the_largest_node_with_what_its_ranks_hold) {
+  constexpr StateClaim kLongest{.lineage = kKeepsNone,
+                                .step = std::numeric_limits<int64_t>::min(),
+                                .evaluated_step = std::numeric_limits<int64_t>::min(),
+                                .generation = kKeepsNone,
+                                .at_commit = kKeepsNone,
+                                .complete = kKeepsNone,
+                                .is_whole = false,
+                                .can_take = false};
+  const Join join{.nproc = kNprocMax,
+                  .terms = std::string(size_t{64} << 10, 'x'),
+                  .claims = std::vector<StateClaim>(kNprocMax, kLongest)};
+  EXPECT_LT(encode(MemberMessage(join)).size(), kJoinBytesMax);
+}
+
 // ---- greeting ----
 
 TEST(Coordinator, welcomes_an_agent_with_its_generation) {

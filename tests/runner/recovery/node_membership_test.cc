@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -435,6 +436,54 @@ TEST(NodeMembership, a_placement_that_comes_when_a_worker_has_ended_is_broken_at
   EXPECT_EQ(sent<Broken>(outputs)->cause, kNotReady);
   // What the node says next is known to be said after the placement.
   EXPECT_EQ(sent<NodeReady>(node.get_ready())->generation, generation_of(1));
+}
+
+StateClaim state_at(int64_t step) { return {.lineage = 1, .step = step, .has_state = true}; }
+std::vector<int64_t> steps_of(const std::vector<StateClaim>& claims) {
+  std::vector<int64_t> steps;
+  for (const StateClaim& claim : claims) steps.push_back(claim.has_state ? claim.step : -1);
+  return steps;
+}
+
+TEST(NodeMembership, says_what_its_workers_held_when_they_left) {
+  Scenario node;
+  node.join_and_place();
+  node.handle(WorkerLeft{0, generation_of(1), "Cut", "", state_at(5)});
+  const NodeReady ready = get_sent<NodeReady>(node.handle(WorkerLeft{1, generation_of(1), "Cut", "", state_at(6)}));
+  EXPECT_THAT(steps_of(ready.claims), ElementsAre(5, 6));
+  // The next coordinator knows nothing of it.
+  node.handle(CoordinatorLost{"reset"});
+  EXPECT_THAT(steps_of(get_sent<Join>(node.find_coordinator()).claims), ElementsAre(5, 6));
+  // What it held is gone with a worker that ends; and in the next group each may come to hold something else.
+  node.handle(WorkerEnded{.local_rank = 1, .code = 139});
+  EXPECT_THAT(steps_of(get_sent<NodeReady>(node.handle(WorkerHello{1})).claims), ElementsAre(5, -1));
+  node.place(2);
+  node.handle(WorkerLeft{0, generation_of(2), "Cut", ""});
+  EXPECT_THAT(get_sent<NodeReady>(node.handle(WorkerLeft{1, generation_of(2), "Cut", ""})).claims, IsEmpty());
+}
+
+// Between the node's word that it was ready and the placement, a worker has ended and is back. Where the plans count on
+// what it held, the group cannot be.
+TEST(NodeMembership, a_placement_that_counts_on_a_state_which_is_gone_is_broken_at_once) {
+  Scenario node;
+  node.join_and_place();
+  node.handle(WorkerLeft{0, generation_of(1), "Cut", "", state_at(5)});
+  node.handle(WorkerLeft{1, generation_of(1), "Cut", "", state_at(5)});
+  node.handle(WorkerEnded{.local_rank = 1, .code = 139});
+  node.handle(WorkerHello{1});
+  Assignment placement{.generation = generation_of(2), .world_size = 2, .local_world_size = 2};
+  placement.plans = {{.source = 0}, {.source = 0}};
+  const NodeOutputs outputs = node.receive(placement);
+  EXPECT_EQ(find<Assignment>(outputs), nullptr);
+  EXPECT_EQ(get_sent<Broken>(outputs).generation, generation_of(2));
+  EXPECT_EQ(get_sent<Broken>(outputs).cause, kNotReady);
+  EXPECT_EQ(get_sent<NodeReady>(outputs).generation, generation_of(2));
+  EXPECT_THAT(steps_of(get_sent<NodeReady>(outputs).claims), ElementsAre(5, -1));
+  // The next one is made with that.
+  placement.generation = generation_of(3);
+  placement.plans[0].state = {.rank = 0, .size = 2};
+  placement.plans[1].state = {.rank = 1, .size = 2};
+  EXPECT_NE(find<Assignment>(node.receive(placement)), nullptr);
 }
 
 TEST(NodeMembership, cuts_the_group_that_its_workers_are_in_and_no_other) {
