@@ -79,7 +79,6 @@ class DistributedDataParallel(_Torchs):
         self.mixed_precision = None
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
-        self.process_group: Any = dist.group.WORLD
         self.broadcast_bucket_size = 250 * _MIB
         self.bucket_bytes_cap_default = bucket_cap_mb is None
         self.bucket_bytes_cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * _MIB)
@@ -157,6 +156,8 @@ class DistributedDataParallel(_Torchs):
         self.static_graph = True
 
     def __getattr__(self, name: str) -> Any:
+        if name == "process_group":  # not kept: a model that lives until Python's end would keep the group's threads, which may abort it
+            return dist.group.WORLD
         if name in _REFUSED_ATTRIBUTES:
             raise _NotHere(f"DistributedDataParallel.{name} is not supported: {_REFUSED_ATTRIBUTES[name]}")
         return super().__getattr__(name)
