@@ -23,6 +23,12 @@ std::string first_path(const std::string& words) {
   return {};
 }
 
+// kubectl's own remarks, when it or the server is slow: "I1129 20:27:50.913478 27830 request.go:752] Waited before …".
+bool is_log_line(std::string_view line) {
+  return line.size() > 5 && std::string_view("IWEF").find(line[0]) != std::string_view::npos && line[5] == ' ' &&
+         std::all_of(line.begin() + 1, line.begin() + 5, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 // The server writes a map's key in brackets, we write it after a point:
 // limits[nvidia.com/gpu].
 std::string with_points(const std::string& path) {
@@ -73,7 +79,7 @@ std::vector<std::string> refusals_in(const std::string& kubectl_errors) {
   std::istringstream lines(kubectl_errors);
   for (std::string line; std::getline(lines, line);) {
     while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.pop_back();
-    if (line.empty() || line.starts_with("Warning:")) continue;
+    if (line.empty() || line.starts_with("Warning:") || is_log_line(line)) continue;
     if (line.starts_with("* ")) {
       refusals.push_back(line.substr(2));  // one of several, after a line that ends with "is invalid:"
       continue;

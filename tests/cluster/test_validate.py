@@ -240,7 +240,8 @@ def test_what_a_cluster_alone_refuses_is_said_in_the_users_fields(api):
         done = ask_cluster(api, body, command)
         assert done.returncode == 2
         said = done.stdout if command == "validate" else done.stderr
-        (line,) = said.splitlines()
+        line = said.rstrip("\n")
+        assert "\n" not in line, said
         assert line.startswith(f"standard input:{line_with(body, api, 'requests')}:"), said
         assert "spec.trainer.resourcesPerNode.requests: " in line and "cpu limit of 500m" in line
     assert done.stdout == ""

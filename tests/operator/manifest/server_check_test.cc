@@ -98,12 +98,15 @@ TEST(AskServer, says_in_the_users_fields_what_is_refused_of_the_pod) {
   EXPECT_THAT(invalid.lines(small_job()),
               ElementsAre(StartsWith("f:9:16: spec.trainer.resourcesPerNode.limits[nvidia.com/gpu]: "
                                      "Invalid value: \"9\": too many")));
-  Cluster forbidden{.answers = {{},
-                                {.code = 1,
-                                 .err = "Warning: old\nError from server (Forbidden): error "
-                                        "when creating \"STDIN\": "
-                                        "pods \"a\" is forbidden: exceeded quota: few, used: "
-                                        "pods=1\n"}}};
+  Cluster forbidden{
+      .answers = {{},
+                  {.code = 1,
+                   .err = "Warning: old\n"
+                          "I1129 20:27:50.913478   27830 request.go:752] \"Waited before sending request\"\n"
+                          "Error from server (Forbidden): error "
+                          "when creating \"STDIN\": "
+                          "pods \"a\" is forbidden: exceeded quota: few, used: "
+                          "pods=1\n"}}};
   EXPECT_THAT(forbidden.lines(small_job()),
               ElementsAre("f:1:1: pods \"a\" is forbidden: exceeded quota: few, used: pods=1"));
 }
