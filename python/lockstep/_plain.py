@@ -85,7 +85,7 @@ class Plain:
     def _close(self) -> None:
         """A Gloo group that Python's own end destroys, in any order with torch's threads, may abort the process."""
         self._groups = []
-        if dist.is_initialized() and dist.get_backend() == "gloo":
+        if dist.is_initialized() and dist.get_backend() != "nccl":  # without a backend's name torch says "undefined", and takes Gloo
             dist.destroy_process_group()
 
     @property
