@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+# Its functions have the default group of the moment when it is imported as a default argument, for ever (torch._dynamo imports it when the first
+# optimizer is made). Imported before there is a group, it keeps none alive after _close().
+import torch.distributed.nn.functional  # noqa: F401
 
 from . import _buckets
 from ._errors import GroupBroken, LockstepError

@@ -32,12 +32,33 @@ def test_a_backward_that_fails_and_is_caught_is_made_again_by_all(own, undisturb
     assert_equal(result_of(own("OutOfMemory", more=["--trouble"])), undisturbed("OutOfMemory"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", ["Transformer", "Collectives"])
+@pytest.mark.parametrize("case", [pytest.param("Transformer", marks=pytest.mark.long), "Collectives"])
 def test_the_same_program_gives_the_same_numbers_under_torchrun(undisturbed, tmp_path, case):  # noqa: F811
     subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "3", CASES, "--folder", tmp_path, "--case", case], check=True,
                    env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1"), timeout=300)
     assert_equal(result_of(tmp_path), undisturbed(case))
+
+
+# Registered before the package's own function, so it is called after it.
+COUNT_AT_END = """
+import atexit, glob, torch
+atexit.register(lambda: print("left:", [name for path in glob.glob("/proc/self/task/*/comm") if "gloo" in (name := open(path).read())]))
+import lockstep
+lockstep.init_process_group()
+model = lockstep.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in lockstep.restore(model=model, optimizer=optimizer).steps(2):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_under_torchrun_no_thread_of_a_group_is_left_for_pythons_end(tmp_path):
+    """One that then gives a tensor up may abort the process."""
+    (tmp_path / "train.py").write_text(COUNT_AT_END)
+    done = subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "1", tmp_path / "train.py"], capture_output=True, text=True,
+                          env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1"), timeout=300)
+    assert "left: []" in done.stdout, done
 
 
 def test_the_same_program_runs_alone(tmp_path):
