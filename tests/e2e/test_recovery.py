@@ -231,8 +231,11 @@ def test_a_machine_that_vanishes_is_given_up(second_machine, jobs, undisturbed, 
         reason = jobs.condition("Recovering")["message"]
         reason = "NodeLost" if "NodeLost" in reason else "DeletionByTaintManager"
         # The pod in its place may have been bound to the machine, too, before the scheduler knew.
-        assert second_machine.name in one_event(jobs, reason, f"job-{victim}-0")
+        message = one_event(jobs, reason, f"job-{victim}-0")
+        assert second_machine.name in message
         jobs.wait_for_recovered(reason)
+        jobs.wait_for_event(lambda event: event[0] == "Recovered", "event Recovered")
+        assert_described(jobs, reason, message, "Recovered")
         jobs.assert_same_beginning(undisturbed(STEPS))
     finally:
         second_machine.come_back()
