@@ -603,14 +603,17 @@ class CoordinatorStepper {
   }
 
   // Finds out whether the newest group has finished a step. Rank 0, which is in every group, says at which step it
-  // began to train. A group that breaks before it has said so has stepped when a rank shows a later step than any rank
-  // did before. (Each node says what its ranks hold when the group is cut.)
+  // began to train. A group may break so early that this is the first that it says, or before it has said anything: it
+  // has stepped when a rank shows a later step than any rank did before. (Each node says what its ranks hold when the
+  // group is cut.)
   void watch_steps(int rank, const Node& node) {
     for (const WorkerBeat& worker : node.workers) {
       s_.highest_step = std::max(s_.highest_step, worker.step);
       if (worker.generation != s_.placed) continue;
       const bool is_first = rank == 0 && worker.local_rank == 0 && worker.activity == Activity::kTraining;
-      if (is_first && !s_.first_step) s_.first_step = worker.step;
+      if (is_first && !s_.first_step) {
+        s_.first_step = s_.highest_step_before > 0 ? std::min(worker.step, s_.highest_step_before) : worker.step;
+      }
       const int64_t began = s_.first_step.value_or(s_.highest_step_before);
       s_.has_stepped = s_.has_stepped || (is_first ? worker.step != began : worker.step > began);
     }
@@ -894,7 +897,7 @@ class CoordinatorStepper {
     s_.members = decision.members;
     s_.group = GroupState::kPlaced;
     s_.last_wait_reason.clear();
-    s_.highest_step_before = s_.highest_step;
+    s_.highest_step_before = std::max(s_.highest_step, s_.checkpoint_step);
     s_.first_step.reset();
     s_.has_stepped = false;
     s_.stragglers.forget();

@@ -1750,6 +1750,22 @@ TEST(Coordinator, a_group_that_has_stepped_before_its_first_heartbeat_has_not_co
   }
 }
 
+// Here rank 0 survives, so its agent says with the break what it holds: the first that it says of this group.
+TEST(Coordinator, a_group_whose_rank_0_has_stepped_before_its_first_heartbeat_has_not_come_to_nothing) {
+  Job job(2);
+  job.place(2);
+  for (int64_t step = 3; step < 30; step += 3) {
+    WorkerBeat survivor = beat_at(step);
+    survivor.activity = Activity::kTraining;
+    survivor.generation = job.state.placed;
+    job.send(0, Heartbeat{{survivor}});
+    job.send(1, Broken{job.state.placed, 1, "SignalKILL", ""});
+    job.send(1, Heartbeat{{beat_at(0)}});
+    job.ready(0);
+    EXPECT_EQ(placements_of(job), 2U) << step;
+  }
+}
+
 TEST(Coordinator, a_group_whose_ranks_hold_only_what_they_have_restored_has_come_to_nothing) {
   Job job(2);
   job.place(2);
