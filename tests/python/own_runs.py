@@ -29,10 +29,10 @@ def launch(lockstep, run, tmp_path):
 @pytest.fixture
 def own(launch, tmp_path_factory):
     """Runs a case to its end; its folder, with `output`."""
-    def call(case, *kills, program=CASES, more=(), flags=(), **how):
+    def call(case, *kills, program=CASES, python=None, more=(), flags=(), **how):
         folder = tmp_path_factory.mktemp("own")
         words = [word for kill in kills for word in ("--kill", kill)]
-        done = launch(*flags, program, "--folder", folder, "--case", case, *words, *more, **how)
+        done = launch(*flags, *(["--", python] if python else []), program, "--folder", folder, "--case", case, *words, *more, **how)
         (folder / "output").write_text(text(done))
         assert done.returncode == 0, text(done)
         for number, kill in enumerate(kills):

@@ -1,4 +1,5 @@
 """The examples of a model of one's own, built as a person builds them: outside of the tree, against an installed Lockstep."""
+import os
 import shutil
 import subprocess
 
@@ -7,10 +8,10 @@ from programs import ROOT, bin_folder, clean_environment
 EXAMPLE = ROOT / "examples/plugin"
 
 
-def do(*words):
+def do(*words, **variables):
     """The output of a command that must succeed."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, errors="replace",
-                          env=clean_environment(), timeout=600, check=False)
+                          env=clean_environment(**variables), timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -23,8 +24,11 @@ def install_headers(prefix):
 
 def build_plugin(source, folder, prefix):
     """The shared object of a CMake project."""
-    do("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}")
-    do("cmake", "--build", folder)
+    # ccache finds what another run has compiled in another temporary folder.
+    variables = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_NOHASHDIR": "1",
+                 "CCACHE_BASEDIR": os.path.commonpath([source, folder, prefix])} if shutil.which("ccache") else {}
+    do("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", **variables)
+    do("cmake", "--build", folder, **variables)
     return next(folder.glob("*.so"))
 
 

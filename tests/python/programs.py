@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import subprocess
+import sys
 
 import pytest
 
@@ -54,6 +55,16 @@ def fetched(script):
     """The path that a script of scripts/ prints: it fetches data at run time, once (LOCKSTEP_CACHE)."""
     done = subprocess.run([ROOT / "scripts" / script], capture_output=True, text=True, check=True)
     return pathlib.Path(done.stdout.strip().splitlines()[-1])
+
+
+def python_with_torch(version):
+    """The Python of a virtual environment with this PyTorch: gigabytes, fetched once (LOCKSTEP_CACHE)."""
+    venv = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep")) / f"py-torch-{version}"
+    if not (venv / "complete").exists():
+        subprocess.run([sys._base_executable, "-m", "venv", "--clear", venv], check=True)
+        subprocess.run([venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile", f"torch=={version}", "numpy<3"], check=True)
+        (venv / "complete").touch()
+    return venv / "bin/python"
 
 
 def write_interactions(path, users=60, items=40, seed=1):

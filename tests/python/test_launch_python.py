@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from programs import ROOT, text
+from programs import ROOT, python_with_torch, text
 from test_launch import PROGRAMS, WITHOUT_TORCH, Launch, environment, launch, losses_of  # noqa: F401  (launch is a fixture)
 from test_page import history
 
@@ -324,20 +324,15 @@ if "x" in sys.argv:
 
 
 # The oldest PyTorch that is promised, and the newest: in 2.15 "nccl" is another backend, and triton complains at the end of
-# what is not freed. Gigabytes, fetched once.
+# what is not freed.
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["2.4.0", "2.15.0"])
 def test_other_versions_of_torch(launch, tmp_path, version):  # noqa: F811
-    cache = os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep")
-    venv = pathlib.Path(cache) / f"py-torch-{version}"
-    if not (venv / "complete").exists():
-        subprocess.run([sys._base_executable, "-m", "venv", "--clear", venv], check=True)
-        subprocess.run([venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile", f"torch=={version}", "numpy<3"], check=True)
-        (venv / "complete").touch()
+    python = python_with_torch(version)
     losses = {}
     for name, how in {"zygote": [], "exec": ["--no_zygote"]}.items():
         (tmp_path / name).mkdir()
-        done = launch("--nproc", 2, *how, "--", venv / "bin/python", PROGRAMS / "ddp.py", "--folder", tmp_path / name, "--fail_at", 8)
+        done = launch("--nproc", 2, *how, "--", python, PROGRAMS / "ddp.py", "--folder", tmp_path / name, "--fail_at", 8)
         assert done.returncode == 0 and "a fault of this program (ddp.py:" in done.stderr, text(done)
         assert "no rank is forked" not in done.stderr and "nanobind" not in done.stderr, text(done)
         losses[name] = losses_of(tmp_path / name)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from own_runs import CASES, KILLS, OWN, assert_equal, launch, own, result_of, undisturbed  # noqa: F401
-from programs import text
+from programs import python_with_torch, text
 
 MORE = OWN / "more_cases.py"
 FEW_KILLS = ["0:2:last gradient", "1:5:reduced", "2:8:backward"]
@@ -80,6 +80,15 @@ def test_a_state_that_does_not_arrive_as_it_was_is_named(launch, tmp_path):  # n
 def test_state_above_2_gib(own):  # noqa: F811
     expected = result_of(own("Large", program=MORE, ranks=2, timeout=1200))
     assert_equal(result_of(own("Large", "1:4:backward", program=MORE, ranks=2, timeout=1200)), expected)
+
+
+# The oldest PyTorch that is promised, and the newest.
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["2.4.0", "2.15.0"])
+@pytest.mark.parametrize("case", ["Transformer", "Pictures", "Several", "AcrossIterations", "Gan", "Collectives", "Epochs"])
+def test_a_lost_rank_changes_no_bit_with_another_torch(own, case, version):  # noqa: F811
+    python = python_with_torch(version)
+    assert_equal(result_of(own(case, *KILLS, python=python)), result_of(own(case, python=python)))
 
 
 MOMENTS = ["forward", "backward", "last gradient", "reduced", "optimizer"]

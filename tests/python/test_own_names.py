@@ -1,15 +1,13 @@
 """Each argument, attribute and public method of torch's DistributedDataParallel is in the package's table, which is that of the docs, and each
 is what the table says."""
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
 from own_runs import OWN, PACKAGE, launch  # noqa: F401
-from programs import ROOT, clean_environment, text
+from programs import ROOT, clean_environment, python_with_torch, text
 
 sys.path.insert(0, str(PACKAGE))
 from lockstep._ddp_names import NAMES  # noqa: E402
@@ -43,10 +41,7 @@ def test_the_table_has_all_names_of_torch():
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["2.4.0", "2.15.0"])
 def test_the_table_has_all_names_of_other_versions_of_torch(version):
-    venv = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep")) / f"py-torch-{version}"
-    if not (venv / "complete").exists():
-        pytest.skip(f"{venv} is made by test_launch_python.py")
-    for kind, names in names_of_torchs(venv / "bin/python").items():
+    for kind, names in names_of_torchs(python_with_torch(version)).items():
         assert names <= names_of_table(kind), kind
 
 

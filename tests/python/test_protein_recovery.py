@@ -45,6 +45,7 @@ def finish(job, folder, reference):
     assert equal_weights(weights(folder), weights(reference))
 
 
+@pytest.mark.long  # test_every_model.py kills workers, test_recovery.py agents
 def test_killed_workers_and_a_killed_agent_cost_no_step(lockstep, tmp_path, flags, undisturbed):
     job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags)
     draw = random.Random(3)
