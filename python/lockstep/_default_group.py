@@ -79,6 +79,8 @@ class DefaultGroup(dist.ProcessGroup):
     def _allgather_base(self, output: torch.Tensor, input_: torch.Tensor, opts: Any = None) -> _Complete:
         return self._run("all_gather_into_tensor", [output], lambda group, copies: group._allgather_base(copies[0], input_))
 
+    all_gather_single = _allgather_base  # its name from torch 2.15 on
+
     def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> _Complete:  # type: ignore[override]
         return self._run("reduce", tensors, lambda group, copies: group.reduce(copies, opts or dist.ReduceOptions()))
 
@@ -96,7 +98,10 @@ def _refuse(name: str, public: str) -> None:
 for _name, _public in (("allgather_coalesced", "all_gather_coalesced"), ("allreduce_coalesced", "all_reduce_coalesced"),
                        ("alltoall", "all_to_all"), ("alltoall_base", "all_to_all_single"), ("gather", "gather"), ("scatter", "scatter"),
                        ("reduce_scatter", "reduce_scatter"), ("_reduce_scatter_base", "reduce_scatter_tensor"), ("send", "send"),
-                       ("recv", "recv"), ("recv_anysource", "recv")):
+                       ("recv", "recv"), ("recv_anysource", "recv"), ("_start_coalescing", "_coalescing_manager"),
+                       # From torch 2.15 on.
+                       ("all_to_all_single", "all_to_all_single"), ("gather_single", "gather_single"),
+                       ("gather_into_tensor", "gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_single")):
     _refuse(_name, _public)
 
 

@@ -127,7 +127,10 @@ double busy_seconds(const BeatSnapshot& beats, int64_t now_ns) {
   for (size_t i = 0; i < kPhaseCount; ++i) {
     if (is_busy(static_cast<Phase>(i))) busy_ns += beats.phase_ns[i];
   }
-  if (is_busy(beats.phase) && beats.changed_ns > 0) busy_ns += std::max<int64_t>(0, now_ns - beats.changed_ns);
+  // A program that uses no package of ours stays in one phase, of which nobody knows what it waits for.
+  const bool has_phases = busy_ns > 0;
+  if (has_phases && is_busy(beats.phase) && beats.changed_ns > 0)
+    busy_ns += std::max<int64_t>(0, now_ns - beats.changed_ns);
   return static_cast<double>(busy_ns) / kNanosecondsPerSecond;
 }
 

@@ -31,6 +31,13 @@ thread_local std::string last_error;
 
 char* text_of(const std::string& text) { return ::strdup(text.c_str()); }
 
+// A sign of progress. The time since the last one was that of the running phase.
+void note_change(lockstep::BeatPage& page, int64_t now) {
+  const auto phase = static_cast<size_t>(page.phase.load());
+  const int64_t before = page.changed_ns.exchange(now);
+  if (before > 0 && phase < lockstep::kPhaseCount) page.phase_ns[phase] += now - before;
+}
+
 }  // namespace
 
 int lockstep_abi() { return LOCKSTEP_ABI; }
@@ -112,16 +119,16 @@ uint64_t lockstep_cut_generation(lockstep_link* link) { return link->session.cut
 char* lockstep_cut_cause(lockstep_link* link) { return text_of(link->session.cut_cause()); }
 
 void lockstep_beat(lockstep_link* link, int activity, int phase) {
+  note_change(link->page, lockstep::monotonic_ns());
   link->page.activity.store(static_cast<lockstep::Activity>(activity));
   link->page.phase.store(static_cast<lockstep::Phase>(phase));
-  link->page.changed_ns.store(lockstep::monotonic_ns());
 }
 
 void lockstep_commit(lockstep_link* link, int64_t step) {
   const int64_t now = lockstep::monotonic_ns();
   link->page.step.store(step);
   link->page.committed_ns.store(now);
-  link->page.changed_ns.store(now);
+  note_change(link->page, now);
 }
 
 int64_t lockstep_now_ns() { return lockstep::monotonic_ns(); }

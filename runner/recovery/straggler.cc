@@ -136,6 +136,7 @@ void StragglerView::add(const std::vector<RankBeat>& beats) {
     slowest.node = rank.node_rank;
     most = seconds;
   }
+  if (most <= 0) return;  // the ranks of a program that does not say what it waits for
   // The lower median, so that two ranks are compared with the faster one.
   const auto middle = per_step.begin() + static_cast<std::ptrdiff_t>((per_step.size() - 1) / 2);
   std::nth_element(per_step.begin(), middle, per_step.end());

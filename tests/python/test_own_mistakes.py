@@ -4,7 +4,7 @@ import re
 import pytest
 
 from own_runs import OWN, launch  # noqa: F401
-from programs import text
+from programs import python_with_torch, text
 
 NOT_BEGUN = {"not begun": "lockstep.init_process_group has not been called yet: call it first"}
 # Of one run each, because only some of the ranks are at fault.
@@ -63,3 +63,21 @@ def test_mistakes_are_refused_by_name(launch, mistakes):  # noqa: F811
     done = launch(OWN / "mistakes.py", *mistakes, max_restarts=0)
     for what, words in mistakes.items():
         assert re.search(f"{re.escape(what)}: .*{re.escape(words)}", text(done)), text(done)
+
+
+DONE = {"all_reduce", "reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_into_tensor", "all_gather_single",
+        "all_gather_object", "barrier"}
+
+
+@pytest.mark.parametrize("version", [None, *(pytest.param(version, marks=pytest.mark.long) for version in ("2.4.0", "2.15.0"))])
+def test_each_collective_of_torch_is_done_or_refused_by_name(launch, version):  # noqa: F811
+    python = ["--", python_with_torch(version)] if version else []
+    done = launch(*python, OWN / "collectives.py", ranks=2, max_restarts=0)
+    assert done.returncode == 0, text(done)
+    found = re.findall(r"^(\w+): (done|refused: .*)$", done.stdout, re.M)
+    assert len(found) >= 20, text(done)
+    for name, words in found:
+        if name in DONE:
+            assert words == "done", name
+        else:
+            assert re.match("refused: (torch.distributed.(all|gather|scatter|reduce|send|recv)|monitored_barrier)", words), (name, words)

@@ -43,6 +43,27 @@ def test_a_figure_has_the_step_that_it_belongs_to_and_the_progress_the_committed
     job.signal(signal.SIGKILL)
 
 
+SLOW = """
+import os, threading, torch, lockstep
+lockstep.init_process_group()
+model = lockstep.DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in lockstep.restore(model=model, optimizer=optimizer).steps(1_000_000):
+    threading.Event().wait(0.05 * int(os.environ["RANK"]))
+    optimizer.zero_grad()
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_rank_that_the_others_wait_for_is_named(lockstep, tmp_path):
+    (tmp_path / "train.py").write_text(SLOW)
+    job = Launch(lockstep, tmp_path, "--nproc", "2", tmp_path / "train.py", PYTHONPATH=str(PACKAGE))
+    job.wait_for_status(lambda status: status["slowest"] and status["slowest"]["rank"] == 1 and status["slowest"]["lagSeconds"] > 0.03,
+                        "the lag of rank 1")
+    job.signal(signal.SIGKILL)
+
+
 def test_the_curves_go_on_when_the_rank_that_reports_them_is_killed(lockstep, run, tmp_path):
     job = Launch(lockstep, tmp_path, "--nproc", "2", OWN / "curves.py", TMPDIR=str(tmp_path), PYTHONPATH=str(PACKAGE))
     job.wait_for(lambda: all(len(curves_of(job.port).get(name, [])) >= 3 for name in ("loss", "accuracy")), "points of both curves")

@@ -88,6 +88,13 @@ TEST(WorkerBeat, counts_its_own_work_with_the_phase_that_runs) {
   EXPECT_DOUBLE_EQ(worker_beat(BeatSnapshot{}, 0, 103 * kSecond).seconds_unchanged, 0.0);
 }
 
+TEST(WorkerBeat, does_not_take_the_time_between_the_steps_of_a_program_without_phases_for_work) {
+  BeatSnapshot beats;
+  beats.phase = Phase::kOther;
+  beats.changed_ns = 100 * kSecond;
+  EXPECT_DOUBLE_EQ(busy_seconds(beats, 103 * kSecond), 0.0);
+}
+
 TEST(WorkerBeat, knows_the_last_sign_of_life_and_who_waits_for_peers) {
   BeatSnapshot beats = working();
   EXPECT_EQ(last_sign_of_life_ns(beats), 100 * kSecond);

@@ -126,6 +126,17 @@ TEST_F(CApiTest, the_page_shows_what_the_rank_does) {
   EXPECT_LE(page_->changed_ns.load(), lockstep_now_ns());
 }
 
+TEST_F(CApiTest, the_page_says_how_long_each_phase_took) {
+  const auto spent = [&](Phase phase) { return page_->phase_ns[static_cast<size_t>(phase)].load(); };
+  lockstep_beat(link_, static_cast<int>(Activity::kTraining), static_cast<int>(Phase::kOther));
+  const int64_t began = page_->changed_ns.load();
+  const int64_t before = spent(Phase::kOther);
+  lockstep_commit(link_, 7);
+  lockstep_beat(link_, static_cast<int>(Activity::kTraining), static_cast<int>(Phase::kGradSync));
+  EXPECT_EQ(spent(Phase::kOther) - before, page_->changed_ns.load() - began);
+  EXPECT_EQ(spent(Phase::kGradSync), 0) << "it has just begun";
+}
+
 // A TCP connection to itself, as Gloo's are.
 std::array<int, 2> connect_pair() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

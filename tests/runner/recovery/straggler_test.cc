@@ -170,6 +170,13 @@ TEST(StragglerView, one_rank_alone_is_not_slow) {
   EXPECT_FALSE(view.slowest());
 }
 
+TEST(StragglerView, nobody_is_slow_where_no_work_is_known) {
+  StragglerView view;
+  view.add(beats_at(0, {0, 0}));
+  view.add(beats_at(20, {0, 0}));
+  EXPECT_FALSE(view.slowest());
+}
+
 TEST(StragglerView, a_new_process_is_counted_anew) {
   StragglerView view;
   view.add(beats_at(0, {0.1, 0.2}));
