@@ -147,6 +147,7 @@ def test_a_run_goes_on_through_the_change_of_phase_as_if_it_had_not_stopped(run,
         assert equal_weights(weights(folder), weights(tmp_path / "whole"))
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_nothing_in_either_phase(lockstep, run, tmp_path):
     flags = [*SMALL, "--phase1_epochs", "2", "--phase2_epochs", "1", "--batch_size", "600", "--nproc", "2",
              "--eval_every", "0"]

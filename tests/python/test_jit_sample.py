@@ -250,6 +250,7 @@ def test_a_stop_is_obeyed_while_samples_are_made(lockstep, free_port, tmp_path):
     assert len(list(folder.glob("outputs/step-*/samples.png"))) == 2
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_while_samples_are_made_costs_neither_a_step_nor_a_picture(lockstep, free_port, tmp_path):
     def start(name, *flags):
         return Running([lockstep, "run", "jit", "--data_path", DATA, "--train_dir", tmp_path / name, *TRAIN, "--num_epochs", "4",

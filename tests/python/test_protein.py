@@ -326,6 +326,7 @@ def test_a_step_on_ten_thousand_residues(run, lockstep, tmp_path, variant, flags
     assert list(losses(tmp_path / "run")) == [1] and math.isfinite(losses(tmp_path / "run")[1])
 
 
+@pytest.mark.long
 def test_a_preparation_that_outlasts_the_deadlines_does_not_end_the_run_and_a_killed_one_goes_on(run, lockstep, structures,
                                                                                               tmp_path):
     """Both deadlines of the start are 2 s here, and reading the copies takes several. The operator's own is in its golden
