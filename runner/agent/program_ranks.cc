@@ -253,6 +253,7 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
 void ProgramRanks::on_assignment(int local_rank, const Assignment& assignment) {
   Rank& rank = at(local_rank);
   rank.assignment = assignment;
+  rank.has_printed_stacks = false;
   generation_ = assignment.generation;
   if (rank.outlives && rank.state == State::kRunning) rank.link->send(encode(AgentMessage(assignment)));
   if (local_rank < nproc() - 1) return;  // the agent sends all of them, in order
@@ -260,7 +261,8 @@ void ProgramRanks::on_assignment(int local_rank, const Assignment& assignment) {
   master_request_.reset();
   finished_request_.reset();
   boost::asio::post(loop_, [this, generation = generation_] {
-    if (generation == generation_) seek_master();
+    const bool was_cut = !at(0).assignment;  // by a message that came with the assignment
+    if (generation == generation_ && !was_cut) seek_master();
   });
 }
 
@@ -270,7 +272,8 @@ void ProgramRanks::seek_master() {
   if (first.rank == 0) {
     const Result<int> port = command_.master_port ? Result<int>(*command_.master_port) : free_port();
     if (!port.ok()) return fail_to_start(0, port.error());
-    if (command_.master_port && is_taken(*port)) {
+    const bool is_started = at(0).state == State::kAwaiting;  // else it keeps its state, and needs no port
+    if (command_.master_port && is_started && is_taken(*port)) {
       // Later it may be what an earlier start has left, and is free again in a moment.
       return fail_to_start(0, Error{restart_count(first) == 0 ? ErrorCode::kInvalid : ErrorCode::kUnavailable,
                                     "port " + std::to_string(*port) +
@@ -500,7 +503,8 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
   Rank& rank = at(local_rank);
   if (const auto* const hello = std::get_if<Hello>(&message)) return on_hello(local_rank, *hello);
   if (std::holds_alternative<Outlives>(message)) {
-    rank.outlives = rank.state == State::kRunning && !rank.is_cut;
+    const bool lives = rank.state == State::kRunning || rank.state == State::kForking;  // its pid may not be known yet
+    rank.outlives = lives && !rank.is_cut && rank.pending_signal == 0;
     if (rank.outlives) handlers_.on_message(local_rank, message);
     return;
   }
@@ -527,6 +531,10 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
   }
   if (const auto* const failing = std::get_if<Failing>(&message)) {
     rank.last_words = failing->message;
+    return;
+  }
+  if (const auto* const said = std::get_if<Metrics>(&message)) {
+    rank.own_families = said->families;
     return;
   }
   if (const auto* const request = std::get_if<StoreRequest>(&message)) {
@@ -668,7 +676,9 @@ void ProgramRanks::send_metrics(const std::optional<Progress>& progress) {
         families.set(metric::kEvaluationValue, value, {{"metric", name}});
       }
     }
-    handlers_.on_message(local_rank, Metrics{families.of_rank(rank.assignment->rank)});
+    Metrics metrics{families.of_rank(rank.assignment->rank)};
+    metrics.families.insert(metrics.families.end(), rank.own_families.begin(), rank.own_families.end());
+    handlers_.on_message(local_rank, metrics);
   }
 }
 
@@ -714,7 +724,8 @@ void ProgramRanks::on_first_step(int64_t step, int64_t committed_ns) {
                                     .resumed_step = step - 1,
                                     .origin = "the program's own checkpoint, if it has one"});
   }
-  if (kept_progress_.on_first_step(step)) handlers_.on_progress(step);
+  // A state that came from another rank lies in no checkpoint. The package says when one is written.
+  if (!rank.outlives && kept_progress_.on_first_step(step)) handlers_.on_progress(step);
 }
 
 // ---- ending ----
@@ -838,7 +849,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
     end.code = rank.stop_code;
     return report_end(std::move(end));
   }
-  if (code != 0 && rank.stop_code == 0) output_.show_last_lines(at(0).assignment->rank);
+  if (code != 0 && rank.stop_code == 0) output_.show_last_lines(rank.assignment->rank - local_rank);
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !rank.killed_by_us;
   if (code == 0) {
     close_link(rank);

@@ -99,14 +99,15 @@ class ProgramRanks final : public NodeRanks {
     std::string left_because;
     std::shared_ptr<LineSocket> link;  // to its process
     bool has_said_hello = false;
-    bool outlives = false;             // it has said Outlives, and speaks for itself
-    std::set<uint64_t> open_requests;  // its own, of the store
-    std::string last_words;            // why it failed, where it, or we, say so
-    std::string error_file;            // TORCHELASTIC_ERROR_FILE of its process
-    int stop_code = 0;                 // 130 or 143: asked to stop
-    std::optional<int> wait_status;    // its process has ended; what it has started may not have
-    int64_t ended_ns = 0;              // when that was
-    int pending_signal = 0;            // to be sent when the zygote has said its pid
+    bool outlives = false;                   // it has said Outlives, and speaks for itself
+    std::set<uint64_t> open_requests;        // its own, of the store
+    std::string last_words;                  // why it failed, where it, or we, say so
+    std::vector<MetricFamily> own_families;  // as it said them last
+    std::string error_file;                  // TORCHELASTIC_ERROR_FILE of its process
+    int stop_code = 0;                       // 130 or 143: asked to stop
+    std::optional<int> wait_status;          // its process has ended; what it has started may not have
+    int64_t ended_ns = 0;                    // when that was
+    int pending_signal = 0;                  // to be sent when the zygote has said its pid
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
   };
 

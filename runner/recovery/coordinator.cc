@@ -452,6 +452,7 @@ class CoordinatorStepper {
     if (node.connection != 0) dismiss(node, greet);
     const bool leaves_a_group = s_.group == GroupState::kPlaced && node.member;
     change(node, [&](Node& n) {
+      if (n.incarnation != greet.incarnation) n.newest_group = 0;
       n.connection = connection;
       n.attempt = greet.attempt;
       n.incarnation = greet.incarnation;
@@ -565,6 +566,9 @@ class CoordinatorStepper {
       std::erase_if(node.workers, [&](const WorkerBeat& w) { return w.local_rank == broken.rank % node.nproc; });
     }
     if (broken.generation != s_.placed || !node.member) return;
+    // Ranks of a program leave in the middle of a step. One that has not been told yet sees that another has left.
+    const bool leaves_with_the_others = s_.regrouping && broken.rank < 0 && broken.cause == peer_lost();
+    if (leaves_with_the_others && !s_.options.ranks_keep_state) return;
     if (rank != 0 && broken.rank >= 0) report(WorkerEndedElsewhere{rank, broken});
     std::string text = name(rank, node) + ": " + (broken.rank < 0 ? "" : "rank " + std::to_string(broken.rank) + ": ") +
                        (broken.message.empty() ? broken.cause : broken.message);
@@ -911,7 +915,7 @@ class CoordinatorStepper {
       change(node, [&](Node& n) {
         n.ready = false;
         n.member = true;
-        n.placed = s_.placed;
+        n.placed = n.newest_group = s_.placed;
         n.killed.clear();
       });
       const auto first_plan = std::exchange(next_plan, plans.empty() ? next_plan : next_plan + node.nproc);
@@ -927,13 +931,18 @@ class CoordinatorStepper {
     report(GroupPlaced{s_.placed, nnodes * s_.nodes.at(s_.members[0]).nproc, nnodes, now_});
   }
 
-  // By rank in the group.
+  // By rank in the group. A node that missed groups may have gone on without them, behind a network partition, or have
+  // a collective's result of another number of ranks: what the ranks of the newest group hold counts as a newer
+  // lineage.
   [[nodiscard]] std::vector<StateClaim> claims_of_members() const {
     std::vector<StateClaim> claims;
     for (const int rank : s_.members) {
       const Node& node = s_.nodes.at(rank);
-      claims.insert(claims.end(), node.claims.begin(), node.claims.end());
-      claims.resize(claims.size() - node.claims.size() + static_cast<size_t>(node.nproc));
+      for (size_t local_rank = 0; local_rank < static_cast<size_t>(node.nproc); ++local_rank) {
+        StateClaim claim = local_rank < node.claims.size() ? node.claims[local_rank] : StateClaim{};
+        claim.lineage = std::max(claim.lineage, node.newest_group);
+        claims.push_back(claim);
+      }
     }
     return claims;
   }

@@ -205,6 +205,7 @@ struct Node {
   bool done = false;               // for the status page: the job ends with the first done node
   bool member = false;             // of the newest group
   uint64_t placed = 0;  // generation of its newest placement; its messages with a lower one are about earlier groups
+  uint64_t newest_group = 0;  // the same, and it stays when the agent loses its connection and joins again
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;
   bool has_sent_steps = true;  // `workers` is not older than the end of its group

@@ -134,6 +134,7 @@ class NodeStepper {
     w.was_cut = false;
     w.in_collective = false;
     w.on_device = false;
+    if (event.cause == kLeftReplaced) w.outlives = false;
     if (!w.code_when_killed) w.deadline.reset();
     // The end of a worker, if there was one, was reported before, and it says more than that a peer was lost.
     const bool was_told = event.cause == kLeftCut || event.cause == kLeftRegroup;
@@ -512,13 +513,19 @@ class NodeStepper {
     out_.emplace_back(SignalWorkers{signal});
   }
 
-  // Ends all workers that are still alive, because the node or the job ends with `code`. Rank 0 first writes the steps
-  // that it holds, unless they led to a loss that is not finite; it has stop_timeout for that. The others are killed;
-  // their ends count as consequences (PeerLost), not as causes.
+  // Ends all workers that are still alive, because the node or the job ends with `code`. Rank 0, and each rank of a
+  // program that outlives its groups, first writes the steps that it holds, unless they led to a loss that is not
+  // finite; it has stop_timeout for that. The others are killed; their ends count as consequences (PeerLost), not as
+  // causes.
   void end_workers(int code) {
-    s_.writes_first = code != code_of(ExitCode::kNotFinite) && has_rank_zero() && holds_steps(0);
-    for (int rank = s_.writes_first ? 1 : 0; rank < std::ssize(s_.workers); ++rank) {
-      kill(rank, code_of(ExitCode::kPeerLost), "");
+    for (int local_rank = 0; local_rank < std::ssize(s_.workers); ++local_rank) {
+      const WorkerState& w = worker(local_rank);
+      const bool is_rank_zero = local_rank == 0 && has_rank_zero();
+      const bool outlives = w.outlives && w.alive() && !w.code_when_killed;
+      const bool writes =
+          code != code_of(ExitCode::kNotFinite) && (outlives || (is_rank_zero && holds_steps(local_rank)));
+      s_.writes_first = s_.writes_first || writes;
+      if (!writes) kill(local_rank, code_of(ExitCode::kPeerLost), "");
     }
     if (!s_.writes_first) return;
     if (s_.placed != 0) cut_group(exit_reason(code), "its peers end");
@@ -697,8 +704,8 @@ class NodeStepper {
     ++s_.restarts_total;
     out_.emplace_back(RestartDecision{.level = "process",
                                       .reason = exit_reason(end.code),
-                                      .line = describe_worker_end(end) + "; " + what_follows() + " (restart " +
-                                              std::to_string(s_.restarts.size()) + " of " +
+                                      .line = describe_worker_end(end) + "; " + what_follows(end.local_rank) +
+                                              " (restart " + std::to_string(s_.restarts.size()) + " of " +
                                               std::to_string(s_.options.max_restarts) + ")"});
     if (s_.incidents_without_progress == 0) return start(end.local_rank);
     WorkerState& w = worker(end.local_rank);
@@ -706,9 +713,12 @@ class NodeStepper {
     w.deadline = now_ + std::min(kBackoffMax, kBackoffInitial * (1 << (s_.incidents_without_progress - 1)));
   }
 
-  [[nodiscard]] std::string what_follows() const {
+  // `local_rank`: of the worker that has ended.
+  [[nodiscard]] std::string what_follows(int local_rank) {
     if (!s_.assignment) return "starting it again";
+    const bool have_others_outlived = worker(local_rank).outlives && s_.assignment->world_size > s_.options.nproc;
     const bool others_outlive =
+        have_others_outlived ||
         std::any_of(s_.workers.begin(), s_.workers.end(), [](const WorkerState& w) { return w.alive() && w.outlives; });
     if (!s_.options.ranks_keep_state && !others_outlive)
       return "starting all ranks again, from the program's own checkpoint if it has one";

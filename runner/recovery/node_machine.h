@@ -294,7 +294,7 @@ struct NodeState {
   std::optional<GiveUpReason> gave_up;
   // Why the node leaves after rank 0, which was started a last time, has written what the other ranks hold.
   std::optional<GiveUpReason> leaves_because;
-  bool writes_first = false;        // the node ends, and rank 0 here writes what it holds before that
+  bool writes_first = false;        // the node ends, and workers here write what they hold before that
   int64_t incidents = 0;            // so far
   std::vector<TimePoint> restarts;  // incidents inside the window, since the last new checkpoint
   int64_t restarts_total = 0;       // processes started again

@@ -70,6 +70,19 @@ def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_repl
     assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 2], (folder / "output").read_text()
 
 
+@pytest.mark.parametrize(("case", "kills"), [
+    ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]),
+    ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"])])
+def test_what_is_rarer_in_a_program_changes_no_bit_either(own, undisturbed, case, kills):  # noqa: F811
+    assert_equal(result_of(own(case, *kills, program=MORE, max_restarts=len(kills))), undisturbed(case, MORE))
+
+
+def test_an_object_that_does_not_take_its_state_is_named(launch, tmp_path):  # noqa: F811
+    done = launch(MORE, "--folder", tmp_path, "--case", "Unloadable", "--kill", "1:4:reduced", max_restarts=1)
+    assert done.returncode == 1, text(done)
+    assert "odd does not take the state that it is given (RuntimeError: size mismatch for x): make it with the same sizes" in text(done), text(done)
+
+
 def test_a_state_that_does_not_arrive_as_it_was_is_named(launch, tmp_path):  # noqa: F811
     done = launch(MORE, "--folder", tmp_path, "--case", "Casting", "--kill", "1:4:reduced", max_restarts=1)
     assert done.returncode == 1, text(done)
@@ -93,7 +106,7 @@ def test_a_lost_rank_changes_no_bit_with_another_torch(own, case, version):  # n
 
 MOMENTS = ["forward", "backward", "last gradient", "reduced", "optimizer"]
 PROGRAMS = {CASES: ["Transformer", "Pictures", "Several", "AcrossIterations", "Gan", "Collectives", "Unseeded", "Epochs", "SyncFlag"],
-            MORE: ["OwnBuffers", "Rare", "Compiled", "Sampled", "InBlock"]}
+            MORE: ["OwnBuffers", "Rare", "Compiled", "Sampled", "InBlock", "Branching", "Reduced", "Warmup", "Growing"]}
 
 
 @pytest.mark.long

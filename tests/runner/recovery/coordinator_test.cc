@@ -202,6 +202,37 @@ TEST(Coordinator, forgets_what_ranks_held_before_they_were_started_again) {
   EXPECT_TRUE(placed[0].second.plans.empty());
 }
 
+// Nodes 0 and 1 went on without node 2, whose connection was cut, and are to let it in again.
+Outputs let_in_again(Job& job, const StateClaim& claim_of_2) {
+  job.place(3);
+  job.drop(2);
+  for (const int node : {0, 1}) job.send(node, NodeReady{true, job.state.placed, "", {holds(5)}});
+  EXPECT_EQ(count<Assignment>(job.pass(job.state.options.rejoin_timeout)), 2U);
+  job.join(2, Join{.nproc = 1, .ready = true, .terms = "", .claims = {claim_of_2}});
+  job.send(0, NodeReady{true, job.state.placed, "", {holds(6)}});
+  return job.send(1, NodeReady{true, job.state.placed, "", {holds(6)}});
+}
+
+TEST(Coordinator, takes_the_state_of_the_newest_group_and_not_of_a_node_that_went_on_alone) {
+  for (const int64_t step : {5, 6, 9}) {
+    Job job(2, 3);
+    const auto placed = sent<Assignment>(let_in_again(job, holds(step)));
+    ASSERT_EQ(placed.size(), 3U);
+    EXPECT_EQ(placed[0].second.plans.at(0).source, 0);
+    EXPECT_EQ(placed[2].second.plans.at(0).behind, 2) << "it may hold results that the others have made again";
+  }
+}
+
+TEST(Coordinator, lets_a_node_in_as_it_is_that_has_missed_no_group) {
+  Job job(2);
+  job.place(2);
+  job.drop(1);
+  job.send(0, NodeReady{true, job.state.placed, "", {holds(5)}});
+  const auto placed = sent<Assignment>(job.join(1, Join{.nproc = 1, .ready = true, .terms = "", .claims = {holds(5)}}));
+  ASSERT_EQ(placed.size(), 2U);
+  EXPECT_EQ(placed[1].second.plans.at(0).behind, -1);
+}
+
 // A node says what it likes. Its ranks are those that it has joined with.
 TEST(Coordinator, takes_as_many_claims_as_a_node_has_ranks) {
   Job job(2);
@@ -1710,6 +1741,21 @@ TEST(Coordinator, nobody_waits_for_the_lost_after_a_failure) {
   EXPECT_TRUE(may_leave(job.state, job.now + kHeartbeatTimeout));
   job.drop(2);
   EXPECT_TRUE(may_leave(job.state, job.now));
+}
+
+// Ranks of a program end a group in the middle of a step. One sees that another has left before it is told to leave.
+TEST(Coordinator, a_program_s_group_that_leaves_together_has_lost_nobody) {
+  CoordinatorOptions options = options_of(2, 3);
+  options.ranks_keep_state = false;
+  Job job(options);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(options.rejoin_timeout + options.dns_ttl);
+  ASSERT_EQ(job.state.members.size(), 2U);
+  job.join(2, true);
+  EXPECT_EQ(count<CutGroup>(job.send(1, Broken{job.state.placed, -1, "PeerLost", ""})), 0U);
+  job.ready(0);
+  EXPECT_EQ(news<GroupBroke>(job.ready(1)).at(0).cause, "Join");
 }
 
 // ---- groups that come to nothing ----

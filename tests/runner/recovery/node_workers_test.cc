@@ -541,6 +541,29 @@ TEST(NodeWorkers, of_a_program_says_whether_all_start_again_or_the_lost_rank_alo
   EXPECT_THAT(get<RestartDecision>(run.crash_at(4)).line, HasSubstr("starting it again, the others keep their state"));
 }
 
+TEST(NodeWorkers, of_a_program_says_that_the_ranks_of_other_nodes_keep_their_state) {
+  NodeScenario run(1);
+  run.world_size = 3;
+  run.state.options.ranks_keep_state = false;
+  run.begin();
+  run.hello();
+  run.place(1, 3);
+  run.handle(WorkerOutlives{0});
+  EXPECT_THAT(get<RestartDecision>(run.end(0, 137)).line, HasSubstr("the others keep their state"));
+}
+
+TEST(NodeWorkers, of_a_program_write_what_they_hold_before_the_node_gives_up) {
+  NodeScenario run(2, 0);
+  run.state.options.ranks_keep_state = false;
+  run.train();
+  run.handle(WorkerOutlives{0});
+  run.handle(WorkerOutlives{1});
+  const NodeOutputs outputs = run.crash_at(5);
+  EXPECT_EQ(get<SignalWorkers>(outputs).signal, SIGTERM);
+  EXPECT_EQ(find<KillProcess>(outputs), nullptr);
+  EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 139);
+}
+
 TEST(NodeWorkers, starts_nobody_again_with_max_restarts_0) {
   NodeScenario run(1, 0);
   run.begin();

@@ -161,6 +161,118 @@ class Compiled(Small):
         return torch.compile(net, backend="aot_eager")
 
 
+class Between(Small):
+    """A forward without gradients comes between the forward and its backward."""
+
+    def step(self, step, run, at):
+        self.optimizer.zero_grad()
+        out = self.model(self.batch(step, run))
+        with torch.no_grad():
+            target = self.model(0.9 * self.batch(step, run))
+        loss = (out - target - 1).square().mean()
+        loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+
+class Branching(Small):
+    """A branch that only a micro-batch without a reduction uses."""
+
+    class Net(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net, self.branch = net, nn.Linear(8, 4)
+
+        def forward(self, x, is_branching=False):
+            return self.net(x) + self.branch(x) if is_branching else self.net(x)
+
+    def wrap(self, net):
+        self.net = nn.Sequential(*net, self.Net(net))  # all parameters, for the optimizer
+        return self.net[-1]
+
+    def step(self, step, run, at):
+        self.optimizer.zero_grad()
+        with self.model.no_sync():
+            self.model(self.batch(step, run), True).square().mean().backward()
+        loss = self.model(0.9 * self.batch(step, run)).square().mean()
+        loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+
+class Reduced(Small):
+    """Rank 0 alone gets a sum, and decides by it."""
+
+    def step(self, step, run, at):
+        loss = super().step(step, run, at)
+        total = loss.detach().clone()
+        dist.reduce(total, 0)
+        at("metric")
+        dist.broadcast(total, 0)
+        self.optimizer.param_groups[0]["lr"] = 0.01 / (1 + total.item())
+        return loss
+
+
+class Warmup(Small):
+    """Schedules of schedules; the state of one has a Counter."""
+
+    def __init__(self):
+        super().__init__()
+        lr = torch.optim.lr_scheduler
+        warmup, later = lr.LinearLR(self.optimizer, total_iters=5), lr.MultiStepLR(self.optimizer, [2, 4])
+        self.others = {"schedule": lr.SequentialLR(self.optimizer, [warmup, later], milestones=[6])}
+
+    def step(self, step, run, at):
+        loss = super().step(step, run, at)
+        self.others["schedule"].step()
+        return loss
+
+
+class Growing(Small):
+    """A buffer that forward makes larger, and a value of the model's that is in its state_dict alone."""
+
+    class Net(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net, self.temperature = net, 2.0
+            self.register_buffer("offsets", torch.zeros(1), persistent=False)
+
+        def forward(self, x):
+            self.temperature *= 0.9
+            if len(x) > len(self.offsets):
+                self.offsets = torch.arange(len(x)) / 100
+            return self.net(x) / self.temperature + self.offsets[:len(x), None]
+
+        def get_extra_state(self):
+            return {"temperature": self.temperature}
+
+        def set_extra_state(self, state):
+            self.temperature = state["temperature"]
+
+    def wrap(self, net):
+        return self.Net(net)
+
+    def batch(self, step, run):
+        return torch.randn(4 + step // 2, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
+
+
+class Unloadable(Small):
+    """An object that does not take its state."""
+
+    class Odd:
+        def state_dict(self):
+            return {"x": torch.zeros(3)}
+
+        def load_state_dict(self, state):
+            raise RuntimeError("size mismatch for x")
+
+    def __init__(self):
+        super().__init__()
+        self.others = {"odd": self.Odd()}
+
+
 class Evaluating(Small):
     """Rank 1 loads its data, then rank 0 evaluates, and later rank 1, each for longer than any timeout, while the others wait for it."""
     SECONDS = 5
@@ -221,7 +333,8 @@ class Abandoned(Small):
         if self.trouble and step == 3 and run.rank == 1 and self.once("abandoned"):
             exchange().abandoned.add(self.Never(), [torch.empty(10_000)], None)
         if self.trouble and step == 5 and run.rank == 1 and self.once("seen"):
-            while 'lockstep_abandoned_bytes{rank="1"} 40000' not in self.metrics():
+            # Beside what the agent counts for this rank, and not instead of it.
+            while not all(name in self.metrics() for name in ('lockstep_abandoned_bytes{rank="1"} 40000', 'lockstep_steps_total{rank="1"}')):
                 time.sleep(0.1)
         return super().step(step, run, at)
 
