@@ -24,7 +24,7 @@ import torch
 
 from ._errors import LockstepError
 from ._library import Library
-from ._tensors import from_bytes, to_bytes
+from ._tensors import from_bytes, marked, to_bytes, unmarked
 
 MODEL, REST = "model.safetensors", "optimizer.safetensors"
 _MARK = "lockstep: tensor"
@@ -89,7 +89,7 @@ def _take_apart(value: Any, file: str, path: str, found: dict[str, torch.Tensor]
         found[name] = value.detach()
         return (_MARK, name)
     if isinstance(value, dict):
-        return {key: _take_apart(item, file, f"{path}.{key}", found) for key, item in value.items()}
+        return marked(value, {key: _take_apart(item, file, f"{path}.{key}", found) for key, item in value.items()})
     if type(value) in (list, tuple):
         return type(value)(_take_apart(item, file, f"{path}.{i}", found) for i, item in enumerate(value))
     return value
@@ -101,12 +101,12 @@ def _put_together(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: _put_together(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_put_together(item, tensors) for item in value)
+        return unmarked(type(value)(_put_together(item, tensors) for item in value))
     return value
 
 
 def _is_model(state: Any) -> bool:
-    return isinstance(state, dict) and state.keys() == {"parameters", "buffers"}
+    return isinstance(state, dict) and state.keys() == {"parameters", "buffers", "extra"}
 
 
 class Notes(NamedTuple):
@@ -151,9 +151,9 @@ def _named_tensors(state: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]
 
 
 def config_of(state: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be this program's: the objects' names, and the models' tensors."""
+    """What must be the same for a checkpoint to be this program's: the objects' names, and the models' parameters."""
     tensors = [(name, key, str(tensor.dtype), list(tensor.shape)) for name, one in state.items() if _is_model(one)
-               for tensors in one.values() for key, tensor in tensors.items()]
+               for key, tensor in one["parameters"].items()]
     return {"objects": list(state), "models": hashlib.sha256(json.dumps(tensors).encode()).hexdigest()}
 
 

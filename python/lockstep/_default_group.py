@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ._errors import LockstepError
-from ._session import Session
+from ._session import Session, copy_all
 
 BACKEND = "lockstep"
 
@@ -82,7 +82,15 @@ class DefaultGroup(dist.ProcessGroup):
     all_gather_single = _allgather_base  # its name from torch 2.15 on
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> _Complete:  # type: ignore[override]
-        return self._run("reduce", tensors, lambda group, copies: group.reduce(copies, opts or dist.ReduceOptions()))
+        """Every rank gets the sum, because any may have to hand it over, and only the destination shows it."""
+        sums = [tensor.detach().clone() for tensor in tensors]
+        options = dist.AllreduceOptions()
+        if opts is not None:
+            options.reduceOp = opts.reduceOp
+        self._run("reduce", sums, lambda group, copies: group.allreduce(copies, options))
+        if self.rank() == (opts.rootRank if opts is not None else 0):
+            copy_all(tensors, sums)
+        return _Complete(list(tensors))
 
     def barrier(self, opts: Any = None) -> _Complete:
         return self._run("barrier", [], lambda group, copies: group.barrier())

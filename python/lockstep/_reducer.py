@@ -57,7 +57,8 @@ class Reducer:
         self._number = number
         self._label = f"the gradients of model {number}"
         self._bucket_of = {index: number for number, bucket in enumerate(self._buckets) for index in bucket.params}
-        self._is_reduced = False  # set by each forward: whether backwards are reduced from now on
+        self._is_reduced = False  # set by each forward with gradients: whether backwards are reduced from now on
+        self._was_used = [False] * len(params)  # since the last reduction, also in a backward that was not reduced
         self._reset()
         self._hooks = [param.register_post_accumulate_grad_hook(self._hook_of(index)) for index, param in enumerate(params)]
 
@@ -82,11 +83,13 @@ class Reducer:
             self._abandon()
             self._reset()
             self._exchange.rejoin("a backward has failed in this rank")
-        self._is_reduced = is_reduced
+        if is_training:  # one without gradients may come between a forward and its backward
+            self._is_reduced = is_reduced
 
     # ---- in backward ----
 
     def _on_gradient(self, index: int) -> None:
+        self._was_used[index] = True
         if not self._is_reduced:
             return
         task = torch._C._current_graph_task_id()
@@ -167,7 +170,7 @@ class Reducer:
         torch._foreach_copy_(views, gradients)
         flat[:bucket.numel].div_(self._exchange.world)  # before the sum, as torch does
         if number == len(self._buckets) - 1:
-            flat[bucket.numel:].copy_(torch.frombuffer(bytearray(self._is_used), dtype=torch.uint8))
+            flat[bucket.numel:].copy_(torch.frombuffer(bytearray(self._was_used), dtype=torch.uint8))
 
     # ---- at the end of backward ----
 
@@ -207,7 +210,8 @@ class Reducer:
 
     @torch.no_grad()
     def _take(self, flats: list[torch.Tensor]) -> None:
-        """The means become the gradients. A parameter that no rank has used keeps what it has."""
+        """The means become the gradients. A parameter that no rank has used since the last reduction keeps what it has."""
+        self._was_used = [False] * len(self._params)
         if not self._buckets:
             return
         used = flats[len(self._buckets) - 1][self._buckets[-1].numel:].ne(0).tolist()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ._errors import LockstepError
+from ._errors import GroupBroken, LockstepError
 from ._handover import Channel, compare_digests, digests_of
 from ._notes import Notes
 from ._tensors import description_of, empty_as, put_together, take_apart, to_bytes
@@ -99,10 +99,16 @@ class State:
             one.commit()
 
     def load(self, states: dict[str, Any]) -> None:
-        """What states() has said in another process."""
+        """What states() has said in another process. LockstepError where an object does not take its state."""
         self._undo.clear()
         for name, one in self._tracked.items():
-            one.load(states[name])
+            try:
+                one.load(states[name])
+            except (LockstepError, GroupBroken):
+                raise
+            except Exception as error:
+                raise LockstepError(f"{name} does not take the state that it is given ({type(error).__name__}: {error}): make it with the same "
+                                    "sizes and arguments in all ranks and at each start") from error
             one.commit()
         self._models.clear_gradients()
 
@@ -128,12 +134,8 @@ class State:
             raise LockstepError(f"lockstep.restore got {', '.join(self._tracked)} in this rank and {', '.join(state)} in rank {source}: "
                                 "give it the same objects by the same names in all ranks")
         buffers_before = self._notes.own_buffers()
-        self._undo.clear()
-        for name, one in self._tracked.items():
-            one.load(state[name])
-            one.commit()
+        self.load(state)
         compare_digests(digests_of(self.states()), digests, source)
-        self._models.clear_gradients()
         if self._models.keep_buffers:
             note = self._notes.read(position, at_commit, rank)
             if note is None and position > 0:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,20 @@ from ._errors import LockstepError
 
 PIECE_BYTES = 16 << 20
 _MARK = "lockstep: tensor"
+_DICT_MARK = "lockstep: dictionary"
+_DICTS: dict[str, type[dict[Any, Any]]] = {"Counter": Counter, "OrderedDict": OrderedDict}
+
+
+def marked(value: dict[Any, Any], items: dict[Any, Any]) -> Any:
+    """`items` with a mark where `value` is a Counter (as in a MultiStepLR) or an OrderedDict, which are written as dictionaries."""
+    return (_DICT_MARK, type(value).__name__, items) if type(value) in _DICTS.values() else items
+
+
+def unmarked(value: Any) -> Any:
+    """The inverse: the dictionary of its kind."""
+    if type(value) is tuple and len(value) == 3 and value[0] == _DICT_MARK:
+        return _DICTS[value[1]](value[2])
+    return value
 
 
 def take_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -20,7 +35,7 @@ def take_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
         tensors.append(value.detach())
         return (_MARK, len(tensors) - 1)
     if isinstance(value, dict):
-        return {key: take_apart(item, tensors) for key, item in value.items()}
+        return marked(value, {key: take_apart(item, tensors) for key, item in value.items()})
     if type(value) in (list, tuple):
         return type(value)(take_apart(item, tensors) for item in value)
     return value
@@ -33,7 +48,7 @@ def put_together(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: put_together(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(put_together(item, tensors) for item in value)
+        return unmarked(type(value)(put_together(item, tensors) for item in value))
     return value
 
 

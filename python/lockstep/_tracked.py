@@ -50,18 +50,28 @@ class Undo:
         self._copies.clear()
 
 
+def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
 class TrackedModule:
-    """A model: parameters and buffers, also those that state_dict() leaves out."""
+    """A model: parameters and buffers, also those that state_dict() leaves out, and what its parts' get_extra_state() say."""
 
     def __init__(self, name: str, module: torch.nn.Module, undo: Undo) -> None:
         self._name = name
         self._undo = undo
         self._module = module
         self._buffers: dict[str, torch.Tensor] = {}
+        self._with_extra = {name: part for name, part in module.named_modules()
+                            if type(part).get_extra_state is not torch.nn.Module.get_extra_state}
+        self._extra: dict[str, Any] = {}
 
     def commit(self) -> None:
+        self._extra = {name: copy_of(part.get_extra_state()) for name, part in self._with_extra.items()}
         buffers = dict(self._module.named_buffers())
-        if self._buffers.keys() != buffers.keys():
+        kept = self._buffers
+        are_alike = kept.keys() == buffers.keys() and all(_is_alike(kept[name], buffer) for name, buffer in buffers.items())
+        if not are_alike:
             self._buffers = {name: buffer.detach().clone() for name, buffer in buffers.items()}
         elif buffers:
             with torch.no_grad():
@@ -69,7 +79,7 @@ class TrackedModule:
 
     def state(self) -> Any:
         return {"parameters": {name: self._undo.at_commit(param) for name, param in self._module.named_parameters()},
-                "buffers": self._buffers}
+                "buffers": self._buffers, "extra": self._extra}
 
     def load(self, state: Any) -> None:
         with torch.no_grad():
@@ -79,7 +89,14 @@ class TrackedModule:
                     raise LockstepError(f"{self._name} has other {kind} in this rank than in the one that hands its state over: "
                                         f"{', '.join(differ[:5])}: build the same model in all ranks before lockstep.restore")
                 for name, tensor in own.items():
-                    tensor.copy_(state[kind][name])
+                    value = state[kind][name]
+                    if kind == "buffers" and not _is_alike(value, tensor):  # a cache that grows, for example
+                        owner, _, leaf = name.rpartition(".")
+                        self._module.get_submodule(owner)._buffers[leaf] = value.to(tensor.device, copy=True)
+                    else:
+                        tensor.copy_(value)
+        for name, part in self._with_extra.items():
+            part.set_extra_state(copy_of(state["extra"][name]))
 
 
 class TrackedOptimizer:
