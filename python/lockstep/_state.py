@@ -11,7 +11,7 @@ from ._errors import GroupBroken, LockstepError
 from ._handover import Channel, compare_digests, digests_of
 from ._notes import Notes
 from ._tensors import description_of, empty_as, put_together, take_apart, to_bytes
-from ._tracked import Tracked, TrackedOptimizer, Undo, track
+from ._tracked import Tracked, TrackedModule, TrackedOptimizer, TrackedOther, Undo, track
 from ._wrapped import Models
 
 
@@ -26,6 +26,8 @@ class State:
         self._undo = Undo()
         self._tracked: dict[str, Tracked] = {}
         self._optimizers: list[TrackedOptimizer] = []
+        self._scheduled: list[Any] = []  # optimizers whose schedules lockstep.restore got
+        self._may_hold_schedules = False  # it got an object that may have some inside
         self.is_looping = False  # the program goes through run.steps or run.batches
 
     def begin(self, objects: dict[str, Any]) -> None:
@@ -33,6 +35,14 @@ class State:
         self._models.close(objects.values())
         self._tracked = {name: track(name, object_, self._undo) for name, object_ in objects.items()}
         self._optimizers = [one for one in self._tracked.values() if isinstance(one, TrackedOptimizer)]
+        others = [object_ for object_, one in zip(objects.values(), self._tracked.values())
+                  if isinstance(one, TrackedOther) and not type(object_).__module__.startswith(f"{__package__}.")]
+        self._scheduled = [object_.optimizer for object_ in others if hasattr(object_, "optimizer")]
+        self._may_hold_schedules = any(not hasattr(object_, "optimizer") and not isinstance(object_, torch.amp.GradScaler) for object_ in others)
+        stepped = {param for optimizer in self._optimizers for param in optimizer.params()}
+        for one in self._tracked.values():
+            if isinstance(one, TrackedModule):
+                one.leave_to_optimizers(stepped)
         self._notes.keep_buffers(self._models.keep_buffers)
         for object_ in objects.values():
             if isinstance(object_, torch.amp.GradScaler):
@@ -55,6 +65,10 @@ class State:
         if not is_tracked and self._models.are_stepped_by(optimizer):
             raise LockstepError(f"lockstep.restore did not get the {type(optimizer).__name__} that steps parameters of a wrapped model: give it "
                                 "all optimizers")
+        follows_a_schedule = any("initial_lr" in group for group in optimizer.param_groups)  # a schedule puts it there
+        if is_tracked and follows_a_schedule and not self._may_hold_schedules and not any(one is optimizer for one in self._scheduled):
+            raise LockstepError(f"the learning rate of the {type(optimizer).__name__} follows a schedule of torch.optim.lr_scheduler that "
+                                "lockstep.restore did not get, and that a new rank would begin anew: give it the schedule, too")
 
     def _watch_scaler(self, scaler: torch.amp.GradScaler) -> None:
         """A step that it leaves out, because a gradient is not finite, is a decision, too."""
@@ -82,7 +96,7 @@ class State:
 
     def is_whole(self) -> bool:
         """It can be handed over: what has changed since the last commit can be undone."""
-        return all(one.is_whole() for one in self._optimizers)
+        return all(one.is_whole() for one in self._tracked.values())
 
     def is_decided(self) -> bool:  # see Session
         return bool(self._optimizers) and all(one.has_decided for one in self._optimizers)

@@ -4,6 +4,9 @@ Parameters and the optimizer's tensors do not change between a commit and the ne
 else may have been changed since by the forward of the step that is being made (BatchNorm, spectral norm, a schedule that the program
 steps first), so commit() copies it.
 
+A parameter that no optimizer steps but something else changes (an average of the weights, a second network that follows the first one) is
+copied at each commit once it has been seen to change. As long as anything else has changed a parameter, the state is not whole.
+
 A program whose collectives all come before its optimizer steps needs no more: a rank that waits in one has not stepped. Where one comes
 after a step (a GAN, a metric that is reduced, LBFGS), what that step changes is copied just before it (Undo). Whether a program is of
 this kind shows its first iteration, in which everything is copied.
@@ -28,6 +31,9 @@ class Tracked(Protocol):
     def state(self) -> Any:
         """As of the last commit. Its tensors may be the object's own."""
 
+    def is_whole(self) -> bool:
+        """state() is that of the last commit."""
+
     def load(self, state: Any) -> None:
         """Makes the object what state() of the same object in another rank has said, bit for bit."""
 
@@ -37,17 +43,24 @@ class Undo:
 
     def __init__(self) -> None:
         self._copies: dict[torch.Tensor, torch.Tensor] = {}
+        self._versions: dict[torch.Tensor, int] = {}
 
     def keep(self, params: Sequence[torch.Tensor]) -> None:
         for param in params:
             if param not in self._copies:
                 self._copies[param] = param.detach().clone()
+                self._versions[param] = param._version
 
     def at_commit(self, param: torch.Tensor) -> torch.Tensor:
         return self._copies.get(param, param)
 
+    def version(self, param: torch.Tensor) -> int:
+        """Of what at_commit() gives: how often it had been changed (Tensor._version)."""
+        return self._versions.get(param, param._version)
+
     def clear(self) -> None:
         self._copies.clear()
+        self._versions.clear()
 
 
 def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -61,12 +74,27 @@ class TrackedModule:
         self._name = name
         self._undo = undo
         self._module = module
+        self._params = dict(module.named_parameters())
+        self._unstepped = self._params
+        self._versions: dict[str, int] = {}        # of the parameters at the last commit
+        self._copies: dict[str, torch.Tensor] = {}  # of those that no optimizer steps, and that change
         self._buffers: dict[str, torch.Tensor] = {}
         self._with_extra = {name: part for name, part in module.named_modules()
                             if type(part).get_extra_state is not torch.nn.Module.get_extra_state}
         self._extra: dict[str, Any] = {}
 
+    def leave_to_optimizers(self, stepped: set[torch.Tensor]) -> None:
+        """These parameters are stepped by optimizers that lockstep.restore got."""
+        self._unstepped = {name: param for name, param in self._params.items() if param not in stepped}
+
+    def is_whole(self) -> bool:
+        return all(name in self._copies or self._undo.version(param) == self._versions[name] for name, param in self._params.items())
+
     def commit(self) -> None:
+        for name, param in self._unstepped.items():
+            if name in self._copies or param._version != self._versions.get(name, param._version):
+                self._copies[name] = param.detach().clone()
+        self._versions = {name: param._version for name, param in self._params.items()}
         self._extra = {name: copy_of(part.get_extra_state()) for name, part in self._with_extra.items()}
         buffers = dict(self._module.named_buffers())
         kept = self._buffers
@@ -78,12 +106,12 @@ class TrackedModule:
                 torch._foreach_copy_(list(self._buffers.values()), list(buffers.values()))
 
     def state(self) -> Any:
-        return {"parameters": {name: self._undo.at_commit(param) for name, param in self._module.named_parameters()},
+        return {"parameters": {name: self._copies.get(name, self._undo.at_commit(param)) for name, param in self._params.items()},
                 "buffers": self._buffers, "extra": self._extra}
 
     def load(self, state: Any) -> None:
         with torch.no_grad():
-            for kind, own in (("parameters", dict(self._module.named_parameters())), ("buffers", dict(self._module.named_buffers()))):
+            for kind, own in (("parameters", self._params), ("buffers", dict(self._module.named_buffers()))):
                 if own.keys() != state[kind].keys():
                     differ = sorted(own.keys() ^ state[kind].keys())
                     raise LockstepError(f"{self._name} has other {kind} in this rank than in the one that hands its state over: "
@@ -120,9 +148,12 @@ class TrackedOptimizer:
     def decide(self) -> None:
         self.has_decided = True
 
+    def params(self) -> list[torch.Tensor]:
+        return [param for group in self._optimizer.param_groups for param in group["params"]]
+
     def _before_step(self) -> None:
         if self.saves_undo and not self._is_changed:
-            self._undo.keep([param for group in self._optimizer.param_groups for param in group["params"]])
+            self._undo.keep(self.params())
             self._state_before = copy_of(self._optimizer.state_dict()["state"])
         self._is_changed = True
 
@@ -131,7 +162,6 @@ class TrackedOptimizer:
         self._needs_undo = self._needs_undo or self._is_changed
 
     def is_whole(self) -> bool:
-        """state() is that of the last commit."""
         return not self._is_changed or self._state_before is not None
 
     def commit(self) -> None:
@@ -151,7 +181,7 @@ class TrackedOptimizer:
     def load(self, state: Any) -> None:
         self._optimizer.load_state_dict(state)
         # load_state_dict casts floating-point state to the parameter's dtype, which loses bits where the state has more of them.
-        params = [param for group in self._optimizer.param_groups for param in group["params"]]
+        params = self.params()
         numbers = [number for group in state["param_groups"] for number in group["params"]]
         for number, param in zip(numbers, params, strict=True):
             own = self._optimizer.state.get(param, {})
@@ -172,6 +202,9 @@ class TrackedOther:
 
     def state(self) -> Any:
         return self._state
+
+    def is_whole(self) -> bool:
+        return True
 
     def load(self, state: Any) -> None:
         self._object.load_state_dict(copy_of(state))

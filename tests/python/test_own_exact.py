@@ -72,7 +72,8 @@ def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_repl
 
 @pytest.mark.parametrize(("case", "kills"), [
     ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]),
-    ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"])])
+    ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"]),
+    ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"])])
 def test_what_is_rarer_in_a_program_changes_no_bit_either(own, undisturbed, case, kills):  # noqa: F811
     assert_equal(result_of(own(case, *kills, program=MORE, max_restarts=len(kills))), undisturbed(case, MORE))
 
@@ -106,7 +107,7 @@ def test_a_lost_rank_changes_no_bit_with_another_torch(own, case, version):  # n
 
 MOMENTS = ["forward", "backward", "last gradient", "reduced", "optimizer"]
 PROGRAMS = {CASES: ["Transformer", "Pictures", "Several", "AcrossIterations", "Gan", "Collectives", "Unseeded", "Epochs", "SyncFlag"],
-            MORE: ["OwnBuffers", "Rare", "Compiled", "Sampled", "InBlock", "Branching", "Reduced", "Warmup", "Growing"]}
+            MORE: ["OwnBuffers", "Rare", "Compiled", "Sampled", "InBlock", "Branching", "Reduced", "Warmup", "Growing", "Averaged"]}
 
 
 @pytest.mark.long

@@ -44,6 +44,7 @@ AFTER_RESTORE = {
     "wrapped late": "Linear is wrapped in lockstep.DistributedDataParallel after lockstep.restore: wrap all models before",
     "no loop": "an optimizer steps outside of the loop: write `for step in run.steps(total):`",
     "optimizer not given": "lockstep.restore did not get the SGD that steps parameters of a wrapped model: give it all optimizers",
+    "schedule not given": "the learning rate of the SGD follows a schedule of torch.optim.lr_scheduler that lockstep.restore did not get, and",
     "step in backward": "an optimizer steps inside backward, before the gradients are reduced: call step() when backward() has returned",
     "reentrant": REENTRANT,
     "all reentrant": REENTRANT,

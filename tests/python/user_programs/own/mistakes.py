@@ -136,6 +136,10 @@ class Late:
     def make_optimizer_not_given(self):
         self.in_loop("optimizer_not_given")
 
+    def make_schedule_not_given(self):
+        torch.optim.lr_scheduler.StepLR(self.optimizers["schedule_not_given"], 10)
+        self.in_loop("schedule_not_given")
+
     def make_step_in_backward(self):
         name = "step_in_backward"
         self.nets[name][0].bias.register_post_accumulate_grad_hook(lambda _: self.optimizers[name].step())

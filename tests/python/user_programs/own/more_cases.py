@@ -258,6 +258,44 @@ class Growing(Small):
         return torch.randn(4 + step // 2, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
 
 
+class Averaged(Small):
+    """An average of the weights is updated after the optimizer's step, and then a metric is reduced."""
+
+    def __init__(self):
+        super().__init__()
+        average = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        self.others = {"average": torch.optim.swa_utils.AveragedModel(self.net, multi_avg_fn=average)}
+
+    def step(self, step, run, at):
+        loss = super().step(step, run, at)
+        self.others["average"].update_parameters(self.net)
+        total = loss.detach().clone()
+        at("metric")
+        dist.all_reduce(total)
+        return loss
+
+
+class Sharpness(Small):
+    """The gradient is taken at weights that are moved there for it, and moved back."""
+
+    def step(self, step, run, at):
+        self.optimizer.zero_grad()
+        self.model(self.batch(step, run)).square().mean().backward()
+        with torch.no_grad():
+            before = [param.clone() for param in self.net.parameters()]
+            for param in self.net.parameters():
+                param.add_(param.grad, alpha=0.1)
+        self.optimizer.zero_grad()
+        loss = self.model(self.batch(step, run)).square().mean()
+        at("second")
+        loss.backward()
+        with torch.no_grad():
+            for param, value in zip(self.net.parameters(), before):
+                param.copy_(value)
+        self.optimizer.step()
+        return loss
+
+
 class Unloadable(Small):
     """An object that does not take its state."""
 
