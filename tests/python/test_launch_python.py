@@ -377,7 +377,8 @@ for step in run.steps(3):
     (UNCHANGED, "", 0, "it does not use the package lockstep",
      ["train.py:5 has torch.distributed.init_process_group: write lockstep.init_process_group",
       "nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop",
-      "the loop is no run.steps or run.epochs: write for step in run.steps(total), in place of range(total)"]),
+      "the loop is no run.steps or run.epochs: write for step in run.steps(total); over a DataLoader, for epoch in run.epochs(n) and for "
+      "batch in run.batches(loader)"]),
     (CHANGED, "from lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)", 1, "train.py:4 calls lockstep.restore", []),
     (CHANGED, "import torch\nfrom lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)\ndef main():\n    torch.distributed.init_process_group()\n"
      "if __name__ == '__main__':\n    main()", 1, "train.py:4 calls lockstep.restore", []),

@@ -126,7 +126,8 @@ def level_of_program(program):
     if "lockstep.restore" not in places:
         to_change.append("nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop")
     if not any(method in ("steps", "epochs") for source in sources for method in source.methods):
-        to_change.append("the loop is no run.steps or run.epochs: write for step in run.steps(total), in place of range(total)")
+        to_change.append("the loop is no run.steps or run.epochs: write for step in run.steps(total); over a DataLoader, for epoch in "
+                         "run.epochs(n) and for batch in run.batches(loader)")
     if not to_change:
         return {"level": 1, "why_level": "%s calls lockstep.restore" % places["lockstep.restore"], "to_change": []}
     uses = any(name.startswith("lockstep.") and name != "lockstep.report" for name in places)
