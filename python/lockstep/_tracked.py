@@ -123,6 +123,7 @@ class TrackedModule:
                         self._module.get_submodule(owner)._buffers[leaf] = value.to(tensor.device, copy=True)
                     else:
                         tensor.copy_(value)
+        self._versions = {}  # what was loaded has not changed since a commit: a frozen model is not to be copied from now on
         for name, part in self._with_extra.items():
             part.set_extra_state(copy_of(state["extra"][name]))
 

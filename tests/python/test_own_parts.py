@@ -92,6 +92,27 @@ def test_what_a_forward_has_changed_is_handed_over_as_it_was_at_the_commit():
     assert tracked.state()["buffers"]["running_mean"].equal(before) and not model.running_mean.equal(before)
 
 
+def test_parameters_that_no_optimizer_steps_are_copied_once_they_have_been_seen_to_change():
+    model = torch.nn.Linear(2, 2)
+    tracked = _tracked.track("average", model, _tracked.Undo())
+    tracked.commit()
+    tracked.load(tracked.state())  # as in a new rank: that is no change, and a large frozen model is not copied in each step
+    tracked.commit()
+    assert tracked.is_whole() and tracked.state()["parameters"]["weight"] is model.weight
+
+    def change():
+        with torch.no_grad():
+            model.weight.add_(1)
+    change()
+    assert not tracked.is_whole(), "what it was is gone"
+    tracked.commit()
+    before = model.weight.detach().clone()
+    change()
+    assert tracked.is_whole()
+    assert torch.equal(tracked.state()["parameters"]["weight"], before)
+    assert tracked.state()["parameters"]["bias"] is model.bias
+
+
 def test_an_undo_copy_is_made_until_it_is_known_that_none_is_needed():
     param = torch.nn.Parameter(torch.ones(2))
     optimizer, undo = torch.optim.SGD([param], lr=1.0), _tracked.Undo()
