@@ -35,10 +35,7 @@ class State:
         self._models.close(objects.values())
         self._tracked = {name: track(name, object_, self._undo) for name, object_ in objects.items()}
         self._optimizers = [one for one in self._tracked.values() if isinstance(one, TrackedOptimizer)]
-        others = [object_ for object_, one in zip(objects.values(), self._tracked.values())
-                  if isinstance(one, TrackedOther) and not type(object_).__module__.startswith(f"{__package__}.")]
-        self._scheduled = [object_.optimizer for object_ in others if hasattr(object_, "optimizer")]
-        self._may_hold_schedules = any(not hasattr(object_, "optimizer") and not isinstance(object_, torch.amp.GradScaler) for object_ in others)
+        self._note_schedules([object_ for object_, one in zip(objects.values(), self._tracked.values()) if isinstance(one, TrackedOther)])
         stepped = {param for optimizer in self._optimizers for param in optimizer.params()}
         for one in self._tracked.values():
             if isinstance(one, TrackedModule):
@@ -53,6 +50,13 @@ class State:
             to_bytes(take_apart(one.state(), []), name)
         for optimizer in self._optimizers:
             optimizer.saves_undo = self._hands_over
+
+    def _note_schedules(self, others: list[Any]) -> None:
+        """`others`: what is no model and no optimizer."""
+        self._scheduled = [object_.optimizer for object_ in others if hasattr(object_, "optimizer")]
+        self._may_hold_schedules = any(not hasattr(object_, "optimizer") and not isinstance(object_, torch.amp.GradScaler) and
+                                       not type(object_).__module__.startswith(f"{__package__}.")  # ours hold none
+                                       for object_ in others)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """LockstepError where a step would not become part of the state that ranks hand over."""
