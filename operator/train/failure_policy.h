@@ -32,7 +32,7 @@ struct Verdict {
   api::RuleAction action = api::RuleAction::kReplacePod;
   bool is_counted = true;
   bool avoids_node = false;
-  std::string because;                     // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
+  std::string because;                     // "restartPolicy.rules[0] says so", "exit code 5 is never retried"
   bool is_fixable_by_spec_change = false;  // with kFail: the job is suspended until somebody changes the spec
 };
 // Decides about one end, without regard to the budgets. `after_first_commit`: has_committed.

@@ -26,6 +26,7 @@ from ._errors import LockstepError
 from ._library import Library
 from ._tensors import from_bytes, marked, to_bytes, unmarked
 
+LOOP = "the loop of lockstep"  # among the objects: where the program's loop is
 MODEL, REST = "model.safetensors", "optimizer.safetensors"
 _MARK = "lockstep: tensor"
 _PICKLE = f"{REST}/python.pkl"
@@ -106,7 +107,7 @@ def _put_together(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _is_model(state: Any) -> bool:
-    return isinstance(state, dict) and state.keys() == {"parameters", "buffers", "extra"}
+    return isinstance(state, dict) and state.keys() == {"parameters", "buffers", "extra", "with_gradient"}
 
 
 class Notes(NamedTuple):
@@ -144,31 +145,37 @@ def _named_tensors(state: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]
         if name in models:
             prefix = f"{name}." if len(models) > 1 else ""
             rest[name] = {kind: {key: _take_apart(tensor, MODEL, prefix + key, found) for key, tensor in tensors.items()}
-                          for kind, tensors in one.items()}
+                          for kind, tensors in one.items() if kind != "with_gradient"} | {"with_gradient": one["with_gradient"]}
         else:
             rest[name] = _take_apart(one, REST, name, found)
     return rest, found
 
 
-def config_of(state: dict[str, Any]) -> dict[str, Any]:
+def _config_of(state: dict[str, Any]) -> dict[str, Any]:
     """What must be the same for a checkpoint to be this program's: the objects' names, and the models' parameters."""
     tensors = [(name, key, str(tensor.dtype), list(tensor.shape)) for name, one in state.items() if _is_model(one)
                for key, tensor in one["parameters"].items()]
     return {"objects": list(state), "models": hashlib.sha256(json.dumps(tensors).encode()).hexdigest()}
 
 
+def _read_header(data: bytes | bytearray) -> tuple[dict[str, Any], int]:
+    """Of a safetensors file: what is said of each tensor, and where their bytes begin."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return header, 8 + size
+
+
 def _read_tensors(path: str, file: str) -> dict[str, torch.Tensor]:
     """By FILE/NAME, on the CPU. The library has verified the file."""
     with open(os.path.join(path, file), "rb") as opened:
         data = bytearray(opened.read())
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
+    header, start = _read_header(data)
     found = {}
     for name, said in header.items():
         begin, end = said["data_offsets"]
         dtype = _BY_NAME[said["dtype"]]
-        flat = torch.frombuffer(data, dtype=dtype, offset=8 + size + begin, count=(end - begin) // dtype.itemsize) \
+        flat = torch.frombuffer(data, dtype=dtype, offset=start + begin, count=(end - begin) // dtype.itemsize) \
             if end > begin else torch.empty(0, dtype=dtype)
         found[f"{file}/{name}"] = flat.clone().view(said["shape"])
     return found
@@ -211,11 +218,19 @@ def _alone(path: str, is_needed: bool) -> Iterator[None]:
         os.close(file)
 
 
-class CheckpointFolder:
-    """The checkpoints of this program. Of rank 0 alone, until a run ends without it. `config`: see config_of."""
+def _words(layout: tuple[str, list[int]] | None) -> str:
+    return f"{layout[0]} {layout[1]}" if layout else "none"
 
-    def __init__(self, path: str, config: dict[str, Any]) -> None:
+
+class CheckpointFolder:
+    """The checkpoints of this program. Of rank 0 alone, until a run ends without it. `state`: of each object by its name."""
+
+    def __init__(self, path: str, state: dict[str, Any]) -> None:
         self.path = path
+        config = _config_of(state)
+        self._objects = [name for name in state if name != LOOP]
+        self._layout = {name.partition("/")[2]: (_DTYPES.get(tensor.dtype, "U8"), list(tensor.shape))
+                        for name, tensor in _named_tensors(state)[1].items() if name.startswith(f"{MODEL}/")}
         self._library = Library()
         self._common = {"folder": path, "config": config,
                         "environment": {name: value for name, value in os.environ.items() if name.startswith("LOCKSTEP_")}}
@@ -232,7 +247,10 @@ class CheckpointFolder:
     def newest(self, generation: int) -> tuple[str, Content] | None:
         """Path and content of the newest complete one of this program; those that are passed over are named.
         LockstepError: there are only damaged ones, or other programs'."""
-        answer = self._ask(self._library.find_checkpoint, generation=generation)
+        try:
+            answer = self._ask(self._library.find_checkpoint, generation=generation)
+        except LockstepError as error:
+            raise LockstepError(f"{error}{self._what_differs()}") from None
         for one in answer["passed_over"]:
             print(f"lockstep: the checkpoint {one['path']} is passed over: {one['reason']}", file=sys.stderr)
         if not answer["path"]:
@@ -244,6 +262,25 @@ class CheckpointFolder:
         rest = from_bytes(tensors[_PICKLE].numpy().tobytes()) if said["rest"] is None else _from_json(said["rest"])
         notes = {rank: Notes.from_bytes(tensors[f"{REST}/random.{rank}"].numpy().tobytes()) for rank in said["random"]}
         return answer["path"], Content(answer["state"]["step"], _put_together(rest, tensors), notes)
+
+    def _what_differs(self) -> str:
+        """Between the newest checkpoint, which is of other objects or models, and this program; "" where it is not known."""
+        try:
+            newest = max(name for name in os.listdir(self.path) if name.startswith("step-"))
+            with open(os.path.join(self.path, newest, "state.json"), "rb") as opened:
+                objects = [name for name in json.load(opened)["config"]["objects"] if name != LOOP]
+            if objects != self._objects:
+                return f". lockstep.restore got {', '.join(objects)} there, and {', '.join(self._objects)} here"
+            with open(os.path.join(self.path, newest, MODEL), "rb") as opened:
+                said = _read_header(opened.read(8 + int.from_bytes(os.pread(opened.fileno(), 8, 0), "little")))[0]
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+        layout = {name: (one["dtype"], one["shape"]) for name, one in said.items()}
+        for name in {**layout, **self._layout}:
+            there, here = layout.get(name), self._layout.get(name)
+            if there != here:
+                return f". {name} is {_words(there)} there, and {_words(here)} here"
+        return ""
 
     def prepare(self, generation: int) -> None:
         """LockstepError when it cannot be written to."""

@@ -32,52 +32,38 @@ class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
             raise LockstepError(f"the loader has batch_size={found}, and its DistributedSampler {self.batch_size}: give both the same")
 
 
-class _Numbered(list[Any]):
-    """The indices of a batch, and its number in the epoch."""
+class _Batch(list[Any]):
+    """The indices of a batch. A worker process gets them seeded: what it draws for this batch follows from `seed` and the batch's number in
+    the epoch, and not from what it has read before."""
 
-    def __init__(self, indices: list[Any], number: int) -> None:
+    def __init__(self, indices: list[Any], seed: int, number: int) -> None:
         super().__init__(indices)
-        self.number = number
+        self._numbers = (seed, number)
 
-    def __reduce__(self) -> Any:  # to a worker
-        return (_Numbered, (list(self), self.number))
+    def __reduce__(self) -> Any:
+        return (_arrive_in_worker, (list(self), *self._numbers))
 
 
-class _NumberedFrom:
+def _arrive_in_worker(indices: list[Any], seed: int, number: int) -> list[Any]:
+    """A worker takes a batch's indices from its queue just before it reads the items."""
+    _random.seed_all(seed, number, 0)
+    return indices
+
+
+class _BatchesFrom:
     """A batch sampler without its first batches, which are not read."""
 
-    def __init__(self, batches: Any, first: int) -> None:
+    def __init__(self, batches: Any, first: int, seed: int) -> None:
         self._batches = batches
         self._first = first
+        self._seed = seed
 
-    def __iter__(self) -> Iterator[_Numbered]:
+    def __iter__(self) -> Iterator[_Batch]:
         for number, indices in enumerate(itertools.islice(iter(self._batches), self._first, None), self._first):
-            yield _Numbered(indices, number)
+            yield _Batch(indices, self._seed, number)
 
     def __len__(self) -> int:
         return max(0, len(self._batches) - self._first)
-
-
-class _SeededItems:
-    """A map-style data set whose items draw random numbers, in a worker process, that follow from the batch they are for, and not from
-    what this worker has read before."""
-
-    def __init__(self, dataset: Any, seed: int) -> None:
-        self._dataset = dataset
-        self._seed = seed
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._dataset[index]
-
-    def __getitems__(self, indices: Any) -> Any:
-        if torch.utils.data.get_worker_info() is not None:
-            _random.seed_all(self._seed, indices.number, 0)
-        if hasattr(self._dataset, "__getitems__"):
-            return self._dataset.__getitems__(list(indices))
-        return [self._dataset[index] for index in indices]
 
 
 def batches_from(loader: Any, first: int) -> Iterator[Any]:
@@ -90,11 +76,9 @@ def batches_from(loader: Any, first: int) -> Iterator[Any]:
             print(f"lockstep: reading {first} batches again to go on where the epoch was, because the loader's data cannot be indexed",
                   file=sys.stderr)
         return itertools.islice(iter(loader), first, None)
+    seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()) if loader.num_workers > 0 else 0
     part = copy.copy(loader)
     # DataLoader forbids to set these after it was made, because its own iterator may be running. This copy has none.
     part.__dict__["_iterator"] = None
-    part.__dict__["batch_sampler"] = _NumberedFrom(loader.batch_sampler, first)
-    if loader.num_workers > 0:
-        seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
-        part.__dict__["dataset"] = _SeededItems(loader.dataset, seed)
+    part.__dict__["batch_sampler"] = _BatchesFrom(loader.batch_sampler, first, seed)
     return iter(part)

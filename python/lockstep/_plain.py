@@ -81,7 +81,7 @@ class Plain:
         self.generation = self.lineage = int(time.time()) << 32 | 1
         memory = RankMemory(bytearray(MEMORY_BYTES))
         self._notes = Notes(memory)
-        self._state = State(self.models, self._notes, hands_over=False)
+        self.state = State(self.models, self._notes, hands_over=False)
         self.saving = PlainSaving(self, memory)
         atexit.register(self._close)
 
@@ -114,16 +114,16 @@ class Plain:
             dist.broadcast(tensor.detach(), 0)
 
     def begin(self, objects: dict[str, Any]) -> None:
-        self._state.begin(objects)
+        self.state.begin(objects)
         self._groups = [dist.new_group() if self.world > 1 else _Alone() for _ in self.models.layouts]
         self.saving.open()
         self.saving.load()
 
     def states(self) -> dict[str, Any]:
-        return self._state.states()
+        return self.state.states()
 
     def load_states(self, states: dict[str, Any], position: int) -> None:
-        self._state.load(states)
+        self.state.load(states)
         self.position = position
 
     def wait(self, work: Any) -> None:
@@ -154,14 +154,17 @@ class Plain:
             raise RuntimeError(f"{why}, and without `lockstep launch` the group cannot be formed again")
 
     def is_decided(self) -> bool:
-        return self._state.is_decided()
+        return self.state.is_decided()
 
     def commit(self, position: int) -> None:
-        self._state.commit()
+        self.state.commit()
         self.position = position
 
+    def rejoin_if_cut(self) -> None:
+        pass
+
     def leave_notes(self, capture: Callable[[], bytes] | None) -> None:
-        self._state.is_looping = True
+        self.state.is_looping = True
         self._notes.begin(capture, self.position, 0, self.rank)
 
     def leave_commit_note(self) -> None:
@@ -181,4 +184,7 @@ class Plain:
         pass
 
     def await_end(self) -> None:
+        pass
+
+    def say_ended(self) -> None:
         pass

@@ -1,20 +1,23 @@
 """lockstep.restore and what it returns: the steps of a run."""
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from . import _random
+from ._checkpoint import LOOP
 from ._current import exchange
 from ._data import DistributedSampler, batches_from
 from ._errors import Interrupted, LockstepError
 from ._plain import Plain
-from ._saving import LOOP
 from ._session import Session
 
 
@@ -26,17 +29,18 @@ def _number(value: Any) -> float:
 
 
 class _Loop:
-    """Where the loop over epochs is: part of the state."""
+    """Where the program's loop is: part of the state."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.began = 0  # position at the beginning of the epoch
+        self.began = 0     # position at the beginning of the epoch
+        self.left_at = -1  # position at which the program has left steps(), or the batches of the epoch; -1: it has not
 
     def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "began": self.began}
+        return {"epoch": self.epoch, "began": self.began, "left_at": self.left_at}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch, self.began = state["epoch"], state["began"]
+        self.epoch, self.began, self.left_at = state["epoch"], state["began"], state["left_at"]
 
 
 class Run:
@@ -50,10 +54,17 @@ class Run:
         self._seed: int | None = None
         self._logged_at: dict[str, float] = {}  # when a figure was sent, by name
         self._is_interrupted = False
+        self._in_batches_of = -1  # the epoch
+        self._is_in_epoch = False
+        self._is_in_iteration = False
+        self._is_in_loop = False  # a loop has begun, and what belongs to its end is not done yet
+        self._exit_status: Any = None  # what the program has given to sys.exit
         session.begin({**objects, LOOP: self._loop})
         self._iteration = session.position  # iterations that this process has begun or skipped
         self._goes_on = True                # this process has not made one yet
         self._note = session.note_random() if session.position > 0 else None  # of the process before this one
+        self._note_exit_status()
+        atexit.register(self._end_of_process, os.getpid())
 
     @property
     def rank(self) -> int:
@@ -69,6 +80,11 @@ class Run:
         """The number of this iteration, from 0, over all epochs."""
         return self._iteration
 
+    @property
+    def batch(self) -> int:
+        """The number of this batch in its epoch, from 0. (enumerate() would begin at 0 in a process that begins inside an epoch.)"""
+        return self._iteration - self._loop.began
+
     def steps(self, total: int, seed: int | None = None) -> Iterator[int]:
         """For `range(total)`: the numbers of the iterations that are left. An iteration in which every optimizer has stepped is committed
         at its end, and is never made again; when a rank is lost, its successor begins after the newest such iteration, with the random
@@ -77,14 +93,18 @@ class Run:
         seed: random numbers of torch, numpy and Python follow from (seed, iteration, rank), in each iteration: also in another number of
             ranks, and when a node is lost."""
         self._total, self._seed = total, seed
-        self._leave_notes()
+        self._begin_loop()
         self._go_on()
+        if self._loop.left_at == self._iteration:
+            self._say(f"the program has left its loop at step {self._iteration}, so no step is left")
+        elif self._iteration >= total > 0:
+            self._say(f"all {total} steps are made already")
+        yield from self._iterations(self._numbers(total))
+        self._end()
+
+    def _numbers(self, total: int) -> Iterator[int]:
         while self._iteration < total:
-            self._begin_iteration()
             yield self._iteration
-            self._end_iteration()
-        self._saving.finish()
-        self._session.await_end()
 
     def epochs(self, total: int, seed: int | None = None) -> Iterator[int]:
         """For `range(total)` around a loop over `batches`: the numbers of the epochs that are left, the first one perhaps in part. What the
@@ -92,20 +112,32 @@ class Run:
 
         seed: as in steps()."""
         self._seed = seed
-        self._leave_notes()
+        self._begin_loop()
+        if self._loop.epoch >= total > 0:
+            self._say(f"all {total} epochs are made already")
         while self._loop.epoch < total:
+            self._is_in_epoch = True
             yield self._loop.epoch
+            self._leave()  # an iteration whose iterator the program still holds
+            self._is_in_epoch = False
             self._loop.epoch += 1
-            self._loop.began = self._iteration
-        self._saving.finish()
-        self._session.await_end()
+            self._loop.began, self._loop.left_at = self._iteration, -1
+        self._end()
 
     def batches(self, loader: Any) -> Iterator[Any]:
         """For `loader`, inside epochs(): its batches that are left in this epoch, each with a commit at its end as in steps(). Batches that
-        were made before are not read where the data can be indexed. A sampler with set_epoch() gets the epoch.
+        were made before are not read where the data can be indexed. A sampler with set_epoch() gets the epoch. Once in each epoch.
 
-        Random numbers that a DataLoader's worker processes draw follow from the seed that the loader draws for the epoch, and the batch."""
-        epoch, first = self._loop.epoch, self._iteration - self._loop.began
+        Random numbers that a DataLoader's worker processes draw follow from the seed that the loader draws for the epoch, and the batch.
+
+        LockstepError: not inside epochs(), or called again in the same epoch."""
+        epoch, first = self._loop.epoch, self.batch
+        if not self._is_in_epoch:
+            raise LockstepError("run.batches is called outside of run.epochs: write `for batch in run.batches(loader):` inside "
+                                "`for epoch in run.epochs(total):`")
+        if self._in_batches_of == epoch:
+            raise LockstepError(f"run.batches is called again in epoch {epoch}: call it once in each epoch, and go through other data without it")
+        self._in_batches_of = epoch
         sampler: Any = getattr(loader, "sampler", None)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
@@ -121,14 +153,75 @@ class Run:
             self._session.leave_epoch_note(epoch)
         left = batches_from(loader, first)
         self._go_on()
-        while True:
+        yield from self._iterations(left)
+
+    def _iterations(self, items: Iterator[Any]) -> Iterator[Any]:
+        """The items, each with a commit at its end. None, where the process before this one had left the loop."""
+        while self._loop.left_at != self._iteration:
             self._begin_iteration()
             try:
-                batch = next(left)
+                item = next(items)
             except StopIteration:
+                self._is_in_iteration = False
                 return
-            yield batch
+            number = self._iteration
+            try:
+                yield item
+            except GeneratorExit:
+                if number == self._iteration:  # and not later, in another iteration
+                    self._leave()
+                raise
             self._end_iteration()
+
+    def _leave(self) -> None:
+        """The program has left its loop in this iteration, by `break`, `return` or an exception, and perhaps goes on after it. Where not all
+        optimizers have stepped in it, a new rank makes it again, and leaves the loop by itself. Python swallows what is raised here, so
+        nothing waits for others."""
+        if self._is_in_iteration and self._session.is_decided() and not self._is_interrupted:
+            self._iteration += 1
+            self._loop.left_at = self._iteration
+            self._session.commit(self._iteration)
+        self._is_in_iteration = False
+
+    def _end(self) -> None:
+        """The last checkpoint is durable and all ranks are here when it returns."""
+        self._is_in_loop = False
+        self._saving.finish()
+        self._session.await_end()
+
+    def _note_exit_status(self) -> None:
+        """Nothing else tells at the end of a process whether it has failed."""
+        exit_ = sys.exit
+
+        def note_and_exit(status: Any = None, /) -> NoReturn:
+            self._exit_status = status
+            exit_(status)
+        sys.exit = note_and_exit
+
+    def _end_of_process(self, pid: int) -> None:
+        """Python ends. A loop that the program has left ends here, but not where it has failed: then a new rank goes on."""
+        has_failed = getattr(sys, "last_value", None) is not None or self._exit_status not in (None, 0)
+        if has_failed or os.getpid() != pid:
+            return
+        try:
+            if self._is_in_loop:
+                self._leave()
+                self._end()
+            self._session.say_ended()
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        else:
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)  # Python has its exit code already, and takes no other one
+
+    def _say(self, words: str) -> None:
+        if self.rank == 0:
+            print(f"lockstep: {words}", file=sys.stderr)
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -168,10 +261,12 @@ class Run:
             self._session.say_progress(self._iteration + 1, self._total, due)
 
     def _begin_iteration(self) -> None:
+        self._is_in_iteration = True
         if self._seed is not None:
             _random.seed_all(self._seed, self._iteration, self.rank)
 
     def _end_iteration(self) -> None:
+        self._is_in_iteration = False
         if self._is_interrupted:
             self._is_interrupted = False
             self._iteration = self._session.position
@@ -179,9 +274,14 @@ class Run:
         self._iteration += 1
         if self._session.is_decided():
             self._session.commit(self._iteration)
+            self._session.rejoin_if_cut()
             self._saving.after_commit()
+        else:
+            self._session.state.note_iteration_without_commit()
 
-    def _leave_notes(self) -> None:
+    def _begin_loop(self) -> None:
+        self._is_in_loop = True
+        self._saving.begin_loop()
         self._session.leave_notes(_random.capture if self._seed is None else None)
 
     def _go_on(self) -> None:

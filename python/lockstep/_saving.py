@@ -19,14 +19,13 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ._checkpoint import CheckpointFolder, Content, Notes, config_of, folder
+from ._checkpoint import LOOP, CheckpointFolder, Content, Notes, folder
 from ._errors import GroupBroken, LockstepError
 from ._link import Activity, AgentLink, Phase
 from ._memory import RankMemory
 
 NOTES_MS = 10_000  # rank 0 waits so long for those of a rank that may be gone
 STOP_KEY = "lockstep/stop"
-LOOP = "the loop of lockstep"  # among the objects: where the loop over epochs is
 
 
 class StopSignals:
@@ -66,13 +65,15 @@ class Saving:
     def open(self) -> None:
         """Once all objects are there."""
         if (path := folder()) is not None:
-            self._folder = CheckpointFolder(path, config_of(self._session.states()))
+            self._folder = CheckpointFolder(path, self._session.states())
 
     def newest(self) -> tuple[str, Content] | None:
         """On rank 0, at a start of all ranks."""
         found = self._folder.newest(self._session.generation) if self._folder else None
         if found:
             print(f"lockstep: going on from the checkpoint {found[0]}", file=sys.stderr)
+        elif self._folder:
+            print(f"lockstep: no checkpoint in {self._folder.path}, the run begins at step 0", file=sys.stderr)
         return found
 
     def begin(self, every: int, keep: int) -> None:
@@ -86,6 +87,12 @@ class Saving:
         if self._session.rank == 0:
             self._folder.prepare(self._session.generation)
         self._every, self._keep, self._written = every, keep, self._session.position
+
+    def begin_loop(self) -> None:
+        """run.checkpoint should have been called."""
+        if self._folder and not self._every and self._session.rank == 0:
+            print("lockstep: LOCKSTEP_CHECKPOINT_DIR is set, and nothing will be written there, because the program does not call "
+                  "run.checkpoint before its loop", file=sys.stderr)
 
     def after_commit(self) -> None:
         """All ranks, after each commit."""

@@ -31,6 +31,8 @@ from ._tensors import description_of, empty_as
 from ._wrapped import Models
 
 CUT_SECONDS = 5.0  # a collective that has failed is seen at once, and why a moment later
+LOOK_SECONDS = 2.0  # a rank that waits so long for the others asks whether one of them has ended
+ENDED_KEY = "lockstep/ended"
 
 
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
@@ -59,6 +61,7 @@ class Session:
         self.is_first_start = True
         self._is_training = True
         self._is_in_step = False  # in a block of `with run.step()`
+        self._has_met = False     # all ranks were at the end of their loops
         self.position = 0
         self._resumed: dict[str, Any] | None = None  # to be said at the next commit
         self.lineage = 0  # generation in which the state began: as the program does, or from a checkpoint
@@ -311,7 +314,11 @@ class Session:
         group = make_group(name, self.store, handover.rank, handover.size, self._timeout)
 
         def wait(work: Any) -> None:
-            self.wait(work)
+            try:
+                self.wait(work)
+            except GroupBroken:
+                self.abandoned.add(work, (), group)
+                raise
             self._link.beat(Activity.RESTORING, Phase.WAITING)  # each piece is progress
         return Channel(group, 0, wait)
 
@@ -333,10 +340,39 @@ class Session:
 
     def wait(self, work: Any) -> None:
         """GroupBroken when the group ends first."""
+        look_at = time.monotonic() + LOOK_SECONDS
+
         def look() -> bool:
+            nonlocal look_at
             self.saving.look_in_group()
+            if time.monotonic() >= look_at:
+                self._refuse_to_wait_for_ended()
+                look_at = time.monotonic() + LOOK_SECONDS
             return self.is_cut()
         wait_for(work, look)
+
+    def _refuse_to_wait_for_ended(self) -> None:
+        """LockstepError: a rank has ended, or goes no further than the end of its loop, and this collective needs it."""
+        if not self.has_state or not self._link.ask_store(self.generation, "check", [ENDED_KEY])["number"]:
+            return
+        ended = json.loads(self._link.ask_store(self.generation, "get", [ENDED_KEY])["values"][0])
+        if self.results.complete >= ended["complete"] and (ended["is_process"] or not self._has_met):
+            what = "has ended" if ended["is_process"] else "is at the end of its loop"
+            raise LockstepError(f"rank {ended['rank']} {what} after {ended['step']} steps, and rank {self.rank} waits for it in a collective, in "
+                                f"step {self.position}: make the same number of steps in all ranks (drop_last=True, or a DistributedSampler), and "
+                                "the same collectives")
+
+    def _say_ended(self, is_process: bool) -> None:
+        ended = {"rank": self.rank, "step": self.position, "complete": self.results.complete, "is_process": is_process}
+        try:
+            self._link.ask_store(self.generation, "set", [ENDED_KEY], [json.dumps(ended).encode()])
+        except (GroupBroken, LockstepError):  # nobody is left who would wait
+            pass
+
+    def say_ended(self) -> None:
+        """At the end of this process, which may be too early for the others."""
+        if not self.is_cut():
+            self._say_ended(is_process=True)
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
         if number >= len(self._groups):
@@ -435,6 +471,9 @@ class Session:
             self._link.say("resumed", generation=self.generation, step=position, committed_ns=now, **self._resumed)
             self._resumed = None
         self._count_abandoned()
+
+    def rejoin_if_cut(self) -> None:
+        """At a commit, so that this rank is not the one that the others wait for."""
         if self.is_cut():
             self._is_broken = True
             self.rejoin(f"the group was cut ({self._link.cut_cause()})")
@@ -471,5 +510,7 @@ class Session:
     def await_end(self) -> None:
         """Returns when all ranks are here: one that is lost before gets its state from the others."""
         def meet() -> None:
+            self._say_ended(is_process=False)
             self._exchange(f"end/{self.position}", True)
         self.with_group(meet)
+        self._has_met = True

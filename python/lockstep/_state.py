@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ._errors import GroupBroken, LockstepError
@@ -13,6 +14,9 @@ from ._notes import Notes
 from ._tensors import description_of, empty_as, put_together, take_apart, to_bytes
 from ._tracked import Tracked, TrackedModule, TrackedOptimizer, TrackedOther, Undo, track
 from ._wrapped import Models
+
+
+MANY = 100  # steps or iterations without a commit, that a lost rank makes again: more than a program that accumulates has
 
 
 class State:
@@ -29,6 +33,8 @@ class State:
         self._scheduled: list[Any] = []  # optimizers whose schedules lockstep.restore got
         self._may_hold_schedules = False  # it got an object that may have some inside
         self.is_looping = False  # the program goes through run.steps or run.batches
+        self._steps = self._iterations = 0  # since the last commit
+        self._has_advised = False
 
     def begin(self, objects: dict[str, Any]) -> None:
         """LockstepError names an object whose state could not be handed over."""
@@ -74,6 +80,24 @@ class State:
             raise LockstepError(f"the learning rate of the {type(optimizer).__name__} follows a schedule of torch.optim.lr_scheduler that "
                                 "lockstep.restore did not get, and that a new rank would begin anew: give it the schedule, too")
 
+        self._steps += is_tracked
+        if self._steps == MANY * len(self._optimizers):
+            self._advise(f"one iteration of the loop has {self._steps} optimizer steps, and a rank that is lost makes them all again: let run.steps "
+                         "count the optimizer's steps, or write `for batch in run.batches(loader):` inside `for epoch in run.epochs(total):`")
+
+    def note_iteration_without_commit(self) -> None:
+        self._iterations += 1
+        if self._iterations == MANY:
+            waiting = [name for name, one in self._tracked.items() if isinstance(one, TrackedOptimizer) and not one.has_decided]
+            self._advise(f"in {MANY} iterations {', '.join(waiting) or 'no optimizer'} has not stepped, so nothing is committed: a rank that is lost "
+                         "makes them all again, and all ranks keep the gradients of each. Let an iteration of the loop be a step of every "
+                         "optimizer")
+
+    def _advise(self, words: str) -> None:
+        if not self._has_advised and dist.get_rank() == 0:
+            print(f"lockstep: {words}", file=sys.stderr)
+        self._has_advised = True
+
     def _watch_scaler(self, scaler: torch.amp.GradScaler) -> None:
         """A step that it leaves out, because a gradient is not finite, is a decision, too."""
         step = scaler.step
@@ -94,9 +118,10 @@ class State:
             one.note_collective()
 
     def save_undo(self) -> None:
-        """What optimizers change until the next commit can be undone."""
-        for one in self._optimizers:
-            one.saves_undo = True
+        """What changes until the next commit can be undone."""
+        for one in self._tracked.values():
+            if isinstance(one, (TrackedModule, TrackedOptimizer)):
+                one.save_undo()
 
     def is_whole(self) -> bool:
         """It can be handed over: what has changed since the last commit can be undone."""
@@ -106,6 +131,7 @@ class State:
         return bool(self._optimizers) and all(one.has_decided for one in self._optimizers)
 
     def commit(self) -> None:
+        self._steps = self._iterations = 0
         if self._hands_over:
             return self._copy()
         for one in self._optimizers:
@@ -128,7 +154,6 @@ class State:
                 raise LockstepError(f"{name} does not take the state that it is given ({type(error).__name__}: {error}): make it with the same "
                                     "sizes and arguments in all ranks and at each start") from error
             one.commit()
-        self._models.clear_gradients()
 
     # ---- to another rank ----
 

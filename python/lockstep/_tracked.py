@@ -68,7 +68,8 @@ def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class TrackedModule:
-    """A model: parameters and buffers, also those that state_dict() leaves out, and what its parts' get_extra_state() say."""
+    """A model: parameters and buffers, also those that state_dict() leaves out, what its parts' get_extra_state() say, and which parameters
+    have a gradient. The gradients themselves are none of its state: they are made again."""
 
     def __init__(self, name: str, module: torch.nn.Module, undo: Undo) -> None:
         self._name = name
@@ -82,10 +83,15 @@ class TrackedModule:
         self._with_extra = {name: part for name, part in module.named_modules()
                             if type(part).get_extra_state is not torch.nn.Module.get_extra_state}
         self._extra: dict[str, Any] = {}
+        self._with_gradient: list[str] = []
 
     def leave_to_optimizers(self, stepped: set[torch.Tensor]) -> None:
         """These parameters are stepped by optimizers that lockstep.restore got."""
         self._unstepped = {name: param for name, param in self._params.items() if param not in stepped}
+
+    def save_undo(self) -> None:
+        """Whatever changes parameters until the next commit can be undone."""
+        self._undo.keep(list(self._params.values()))
 
     def is_whole(self) -> bool:
         return all(name in self._copies or self._undo.version(param) == self._versions[name] for name, param in self._params.items())
@@ -96,6 +102,7 @@ class TrackedModule:
                 self._copies[name] = param.detach().clone()
         self._versions = {name: param._version for name, param in self._params.items()}
         self._extra = {name: copy_of(part.get_extra_state()) for name, part in self._with_extra.items()}
+        self._with_gradient = [name for name, param in self._params.items() if param.grad is not None]
         buffers = dict(self._module.named_buffers())
         kept = self._buffers
         are_alike = kept.keys() == buffers.keys() and all(_is_alike(kept[name], buffer) for name, buffer in buffers.items())
@@ -107,7 +114,7 @@ class TrackedModule:
 
     def state(self) -> Any:
         return {"parameters": {name: self._copies.get(name, self._undo.at_commit(param)) for name, param in self._params.items()},
-                "buffers": self._buffers, "extra": self._extra}
+                "buffers": self._buffers, "extra": self._extra, "with_gradient": self._with_gradient}
 
     def load(self, state: Any) -> None:
         with torch.no_grad():
@@ -126,6 +133,9 @@ class TrackedModule:
         self._versions = {}  # what was loaded has not changed since a commit: a frozen model is not to be copied from now on
         for name, part in self._with_extra.items():
             part.set_extra_state(copy_of(state["extra"][name]))
+        # An optimizer also steps a parameter that nobody uses any more, if it has a gradient of zeros, by its momentum or weight decay.
+        for name, param in self._params.items():
+            param.grad = torch.zeros_like(param) if name in state["with_gradient"] else None
 
 
 class TrackedOptimizer:
@@ -157,6 +167,10 @@ class TrackedOptimizer:
             self._undo.keep(self.params())
             self._state_before = copy_of(self._optimizer.state_dict()["state"])
         self._is_changed = True
+
+    def save_undo(self) -> None:
+        """What its steps change until the next commit can be undone."""
+        self.saves_undo = True
 
     def note_collective(self) -> None:
         """A collective of this rank has begun."""

@@ -52,10 +52,6 @@ class Models:
     def gradient_bytes(self) -> int:
         return sum(param.nbytes for param in self._params)
 
-    def clear_gradients(self) -> None:
-        for param in self._params:
-            param.grad = None
-
     def digest(self) -> str:
         return hashlib.sha256(json.dumps(self.layouts).encode()).hexdigest()
 

@@ -81,6 +81,7 @@ Result<std::string> describe_program(const std::vector<std::string>& words, cons
     command.environment = environment;
     command.remember_folder = remember_folder(environment);
     TRY_ASSIGN(const Json described, describe_zygote(zygote_command(command, *python, 1)));
+    if (described.contains("unreadable")) return invalid(text_field(described, {"unreadable"}));
     for (const auto& [name, value] : described.items()) found[name] = value;
   }
   const auto visible = environment.find(std::string(env::kCudaVisibleDevices));

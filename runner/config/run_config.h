@@ -1,10 +1,10 @@
 // RunConfig: every effective value of one training run, parsed from the command line and an optional YAML file.
 //
 // Role: the parsed command line of `lockstep run` and `lockstep-worker`. Links no torch, so that the agent refuses a
-// bad command line before it starts a worker. One list of flags (flag_table.cc) declares name, range, help, whether the
-// value changes the maths (config_hash covers those) and whether all ranks must have the same value; the defaults are
-// the initialisers below. args.txt, --help, the start table, the hash and the comparison between ranks all come from
-// that list. Threads: plain values.
+// bad command line before it starts a worker. One list of flags (flag_table.cc, and each
+// model's *_flags.cc) declares name, range, help, whether the value changes the maths (config_hash covers those) and
+// whether all ranks must have the same value; the defaults are the initialisers below. args.txt, --help, the start
+// table, the hash and the comparison between ranks all come from that list. Threads: plain values.
 #pragma once
 
 #include <any>

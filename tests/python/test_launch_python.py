@@ -351,8 +351,11 @@ def test_doctor_says_what_a_program_will_get(lockstep, run, tmp_path):
     found = json.loads(run([lockstep, "doctor", "--json", "--", "sh", "run.sh"], cwd=tmp_path, **variables).stdout)
     assert found["program"] == "sh run.sh" and "only Python" in found["why_no_fork"]
     assert found["level"] == 0 and "is not looked at" in found["why_level"]
-    refused = run([lockstep, "doctor", "--", "torchrun", "train.py"], cwd=tmp_path, **variables)
-    assert refused.returncode == 2 and "starts ranks itself" in refused.stderr
+    (tmp_path / "broken.py").write_text("def")
+    for words, why in ((["torchrun", "train.py"], "starts ranks itself"), (["python3", "none.py"], "none.py cannot be read: "),
+                       (["python3", "broken.py"], "broken.py cannot be read: invalid syntax")):
+        refused = run([lockstep, "doctor", "--", *words], cwd=tmp_path, **variables)
+        assert refused.returncode == 2 and why in refused.stderr, text(refused)
 
 
 UNCHANGED = """
@@ -362,7 +365,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 model = DDP(nn.Linear(1, 1))
 for step in range(3):
-    pass
+    model(0).backward()
 """
 CHANGED = """
 import lockstep, helpers
@@ -371,15 +374,15 @@ run = lockstep.restore(model=helpers.model())
 for step in run.steps(3):
     pass
 """
+MODEL = "from lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)"
 
 
 @pytest.mark.parametrize(("source", "helpers", "level", "why", "to_change"), [
     (UNCHANGED, "", 0, "it does not use the package lockstep",
      ["train.py:5 has torch.distributed.init_process_group: write lockstep.init_process_group",
       "nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop",
-      "the loop is no run.steps or run.epochs: write for step in run.steps(total); over a DataLoader, for epoch in run.epochs(n) and for "
-      "batch in run.batches(loader)"]),
-    (CHANGED, "from lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)", 1, "train.py:4 calls lockstep.restore", []),
+      "the loop at train.py:7: write for step in run.steps(total)"]),
+    (CHANGED, MODEL, 1, "train.py:4 calls lockstep.restore", []),
     (CHANGED, "import torch\nfrom lockstep import DistributedDataParallel\ndef model():\n    return DistributedDataParallel(0)\ndef main():\n    torch.distributed.init_process_group()\n"
      "if __name__ == '__main__':\n    main()", 1, "train.py:4 calls lockstep.restore", []),
     (CHANGED, "import torch\ndef model():\n    return torch.nn.parallel.DistributedDataParallel(0)", 1, "train.py:4 calls lockstep.restore", []),
@@ -388,8 +391,15 @@ for step in run.steps(3):
     (CHANGED, "import torch\ndef model():\n    torch.distributed.new_group()", 0,
      "helpers.py:3 has a group of the program's own, which cannot be recovered when a rank is lost", []),
     ("from transformers import Trainer", "", 0, "transformers' Trainer has a loop and a wrapper of its own, which the package lockstep does not know yet", []),
-    ("def", "", 0, "train.py cannot be read: invalid syntax", []),
-], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a framework", "no Python"])
+    (CHANGED.replace("run.steps(3)", "range(3)") + "    for batch in loader:\n        helpers.loss(batch).backward()\n", MODEL, 0,
+     "it uses the package lockstep in part",
+     ["the loops at train.py:5 and 7: write for epoch in run.epochs(n) and for batch in run.batches(loader)"]),
+    (CHANGED + "    for i, batch in enumerate(run.batches(loader)):\n        helpers.loss(batch).backward()\n", MODEL, 0,
+     "it uses the package lockstep in part",
+     ["train.py:7 has enumerate(run.batches(…)), which counts from 0 in a new rank: write for batch in run.batches(loader), with run.batch as "
+      "its number"]),
+], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a framework",
+        "two loops", "a counter"])
 def test_which_level_a_program_reaches(tmp_path, monkeypatch, source, helpers, level, why, to_change):
     (tmp_path / "train.py").write_text(source)
     (tmp_path / "helpers.py").write_text(helpers)

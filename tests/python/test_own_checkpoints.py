@@ -74,6 +74,7 @@ def test_when_all_ranks_are_killed_they_go_on_from_the_checkpoint(own, undisturb
 def test_a_run_that_is_asked_to_end_writes_a_checkpoint_and_goes_on_later(own, undisturbed, train, tmp_path, case, moment):  # noqa: F811
     stopped = train(tmp_path / "out", "--case", case, "--stop", moment)
     assert stopped.returncode == 143, text(stopped)
+    assert f"lockstep: no checkpoint in {tmp_path}/out/checkpoints, the run begins at step 0" in text(stopped), text(stopped)
     made, = steps_in(tmp_path / "out/checkpoints")[-1:]
     assert made in (5, 6, 7)
     assert (tmp_path / "out/losses-0.txt").read_text().count("\n") == made, "rank 0 has made steps that are not in the checkpoint"
@@ -82,6 +83,7 @@ def test_a_run_that_is_asked_to_end_writes_a_checkpoint_and_goes_on_later(own, u
     assert_equal(result_of(tmp_path / "out"), undisturbed(own, case))
     # A run that is over is not made again.
     again = train(tmp_path / "out", "--case", case)
+    assert f"lockstep: all {'3 epochs' if case == 'Epochs' else '12 steps'} are made already" in text(again), text(again)
     assert again.returncode == 0 and (tmp_path / "out/losses-0.txt").read_text().count("\n") == 12, text(again)
 
 
@@ -113,7 +115,14 @@ def test_a_second_ctrl_c_ends_the_run_at_once(lockstep, tmp_path):
 
 def test_ctrl_c_ends_a_program_without_checkpoints_as_it_ends_any_program(launch, tmp_path):  # noqa: F811
     done = launch(CASES, "--folder", tmp_path, "--stop", "0:4:reduced", "--stop-signal", "SIGINT")
-    assert done.returncode == 130 and "KeyboardInterrupt" in text(done), text(done)
+    assert done.returncode == 130 and "KeyboardInterrupt" in text(done) and "site-packages" not in text(done), text(done)
+
+
+def test_a_folder_that_the_program_does_not_use_is_said(launch, tmp_path):  # noqa: F811
+    done = launch(CASES, "--folder", tmp_path, "--case", "Collectives", LOCKSTEP_CHECKPOINT_DIR=str(tmp_path / "checkpoints"))
+    assert done.returncode == 0 and not (tmp_path / "checkpoints").exists()
+    assert ("lockstep: LOCKSTEP_CHECKPOINT_DIR is set, and nothing will be written there, because the program does not call run.checkpoint before "
+            "its loop") in text(done), text(done)
 
 
 @pytest.mark.parametrize("stop", ["1:5:backward", "0:-2:restore"], ids=["rank 0 is lost after that", "rank 0 is being started again"])
@@ -157,7 +166,7 @@ def test_only_checkpoints_of_another_program_are_refused(train, tmp_path):
     done = train(tmp_path / "out", "--case", "Transformer", flags=["--max_restarts", "0"], checkpoints=tmp_path / "other/checkpoints")
     assert done.returncode == 1
     assert ("is a checkpoint of another run (its models, or the objects given to lockstep.restore, are others); to start anew give another "
-            "folder") in text(done)
+            "folder. lockstep.restore got model, optimizer, average there, and model, optimizer, schedule here") in text(done)
 
 
 @pytest.mark.long

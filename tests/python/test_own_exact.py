@@ -44,6 +44,29 @@ def test_in_a_block_a_collective_may_follow_a_step_in_any_iteration_and_no_step_
     assert any("goodput" in line and line.endswith(", 0 steps redone") for line in output.splitlines()), output
 
 
+def test_in_a_block_weights_may_be_moved_and_no_step_is_redone(own, undisturbed):  # noqa: F811
+    folder = own("SharpnessInBlock", "1:5:second", program=MORE, max_restarts=1)
+    assert_equal(result_of(folder), undisturbed("SharpnessInBlock", MORE))
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 1], (folder / "output").read_text()
+
+
+@pytest.mark.long
+def test_each_rank_that_hangs_is_replaced_with_the_stacks_of_all_and_whoever_has_the_first_port_lives_on(own, undisturbed, free_port):  # noqa: F811
+    folder = own("HangingTwice", program=MORE, flags=["--stall_timeout_seconds", 2, "--master_port", free_port()], max_restarts=2)
+    assert_equal(result_of(folder), undisturbed("Small", MORE))
+    output = (folder / "output").read_text()
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 2], output
+    assert output.count("_reducer.py\", line") >= 4 and output.count("in wait_for") >= 2, output
+
+
+@pytest.mark.parametrize(("case", "steps"), [("Uneven", 11), ("Exiting", 5)])
+def test_a_rank_that_ends_before_the_others_is_named(launch, tmp_path, case, steps):  # noqa: F811
+    done = launch(MORE, "--folder", tmp_path, "--case", case, max_restarts=0)
+    assert done.returncode == 1, text(done)
+    assert re.search(f"rank 1 is at the end of its loop after {steps} steps, and rank [02] waits for it in a collective, in step {steps}: make the same number of steps",
+                     text(done)), text(done)
+
+
 def test_ranks_that_wait_for_one_that_evaluates_are_not_stalled_nor_is_it(own):  # noqa: F811
     own("Evaluating", program=MORE, flags=["--heartbeat_timeout_seconds", 2, "--stall_timeout_seconds", 3], max_restarts=0)
 
@@ -73,7 +96,8 @@ def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_repl
 @pytest.mark.parametrize(("case", "kills"), [
     ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]),
     ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"]),
-    ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"])])
+    ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"]), ("Unused", ["1:6:reduced"]),
+    ("Left", ["1:11:optimizer"]), ("LeftEpochs", ["1:2:optimizer", "0:5:optimizer", "2:8:backward", "1:11:optimizer"])])
 def test_what_is_rarer_in_a_program_changes_no_bit_either(own, undisturbed, case, kills):  # noqa: F811
     assert_equal(result_of(own(case, *kills, program=MORE, max_restarts=len(kills))), undisturbed(case, MORE))
 

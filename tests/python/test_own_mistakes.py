@@ -1,10 +1,12 @@
 """What the package `lockstep` refuses, in words that say what to do. Three ranks."""
 import re
+import subprocess
+import sys
 
 import pytest
 
-from own_runs import OWN, launch  # noqa: F401
-from programs import python_with_torch, text
+from own_runs import OWN, PACKAGE, launch  # noqa: F401
+from programs import clean_environment, python_with_torch, text
 
 NOT_BEGUN = {"not begun": "lockstep.init_process_group has not been called yet: call it first"}
 # Of one run each, because only some of the ranks are at fault.
@@ -52,6 +54,8 @@ AFTER_RESTORE = {
     "part added": f"2.weight {CHANGED}",
     "parameter replaced": f"0.weight {CHANGED}",
     "unfrozen": "1.bias requires a gradient since the model was wrapped: wrap it when all that is ever trained does",
+    "batches alone": "run.batches is called outside of run.epochs: write `for batch in run.batches(loader):` inside `for epoch in",
+    "batches twice": "run.batches is called again in epoch 0: call it once in each epoch, and go through other data without it",
     "batch size": "the loader has batch_size=4, and its DistributedSampler 2: give both the same",
     "forked child": "this process was forked by a rank, and is none itself: train and communicate in the rank's own process",
     "bad collective": "a collective fails although no rank is lost: ",
@@ -64,6 +68,27 @@ def test_mistakes_are_refused_by_name(launch, mistakes):  # noqa: F811
     done = launch(OWN / "mistakes.py", *mistakes, max_restarts=0)
     for what, words in mistakes.items():
         assert re.search(f"{re.escape(what)}: .*{re.escape(words)}", text(done)), text(done)
+
+
+RARELY_COMMITTED = """
+import torch, lockstep
+lockstep.init_process_group()
+net, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, other)]
+run = lockstep.restore(model=lockstep.DistributedDataParallel(net), first=optimizers[0], second=optimizers[1])
+for step in run.steps({total}):
+    {body}
+"""
+
+
+@pytest.mark.parametrize(("total", "body", "words"), [
+    (210, "optimizers[0].step()", "in 100 iterations second has not stepped, so nothing is committed: a rank that is lost makes them all again"),
+    (1, "[optimizer.step() for _ in range(210) for optimizer in optimizers]",
+     "one iteration of the loop has 200 optimizer steps, and a rank that is lost makes them all again: let run.steps count the optimizer's steps")])
+def test_a_loop_that_rarely_commits_is_said_once(total, body, words):
+    done = subprocess.run([sys.executable, "-c", RARELY_COMMITTED.format(total=total, body=body)], capture_output=True, text=True,
+                          env=clean_environment(PYTHONPATH=str(PACKAGE)))
+    assert done.returncode == 0 and done.stderr.count(f"lockstep: {words}") == 1, text(done)
 
 
 DONE = {"all_reduce", "reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_into_tensor", "all_gather_single",

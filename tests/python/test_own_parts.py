@@ -265,7 +265,7 @@ def test_any_state_is_the_same_after_it_was_written_and_read(tmp_path, shape):
                            "groups": [{"lr": float("inf"), "name": "Größe", "big": 2**62, "shape": shape}],
                            "complex": torch.randn(3, dtype=torch.complex64)}}
     notes = {0: _checkpoint.Notes(b"ab", b""), 2: _checkpoint.Notes(b"", b"cde")}
-    folder, written = _checkpoint.CheckpointFolder(str(tmp_path), _checkpoint.config_of(state)), []
+    folder, written = _checkpoint.CheckpointFolder(str(tmp_path), state), []
     folder.start_write(state, lambda: notes, written.append, step=3, generation=7, lineage=7, world_size=3, keep=2)
     folder.wait()
     path, content = folder.newest(8)
@@ -280,10 +280,23 @@ def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
     assert _checkpoint.CheckpointFolder(str(tmp_path / "none"), {}).newest(8) is None
 
 
+def test_what_differs_in_another_programs_checkpoint_is_named(tmp_path):
+    def state(**models):
+        return {name: {"parameters": {"weight": torch.ones(*shape)}, "buffers": {}, "extra": {}, "with_gradient": []}
+                for name, shape in models.items()}
+    folder = _checkpoint.CheckpointFolder(str(tmp_path), state(model=[3]))
+    folder.start_write(state(model=[3]), dict, lambda path: None, step=3, generation=7, lineage=7, world_size=3, keep=2)
+    folder.wait()
+    for other, words in ((state(net=[3]), "lockstep.restore got model there, and net here"),
+                         (state(model=[3, 1]), r"weight is F32 \[3\] there, and F32 \[3, 1\] here")):
+        with pytest.raises(LockstepError, match=f"give another folder. {words}$"):
+            _checkpoint.CheckpointFolder(str(tmp_path), other).newest(8)
+
+
 def test_of_all_ranks_that_write_for_rank_0_one_does(tmp_path, capsys):
     """Each rank has the folder opened for itself. Later states are written, too."""
     state = {"model": {"parameters": {"a": torch.ones(3)}, "buffers": {}}}
-    ranks, written = [_checkpoint.CheckpointFolder(str(tmp_path), _checkpoint.config_of(state)) for _ in range(8)], []
+    ranks, written = [_checkpoint.CheckpointFolder(str(tmp_path), state) for _ in range(8)], []
     for step in (3, 3, 2, 4):
         for folder in ranks:
             folder.start_write(state, dict, written.append, for_rank_0=True, step=step, generation=7, lineage=5, world_size=9, keep=3)
@@ -299,7 +312,7 @@ def test_no_rank_writes_for_rank_0_where_it_cannot_know_that_it_is_alone(tmp_pat
         raise OSError(errno.ENOLCK, "No locks available")
     monkeypatch.setattr(_checkpoint.fcntl, "flock", refuse)
     state, written = {"model": {"parameters": {"a": torch.ones(3)}, "buffers": {}}}, []
-    folder = _checkpoint.CheckpointFolder(str(tmp_path), _checkpoint.config_of(state))
+    folder = _checkpoint.CheckpointFolder(str(tmp_path), state)
     folder.start_write(state, dict, written.append, for_rank_0=True, step=3, generation=7, lineage=5, world_size=9, keep=3)
     folder.wait()
     assert not written and "no checkpoint of step 3" in (said := capsys.readouterr().err) and "No locks available" in said

@@ -33,6 +33,8 @@ class Source:
     def __init__(self, path, is_imported):
         self.path = path
         self.calls, self.methods, self.imports, names = [], [], [], {}
+        self.loops = []       # those around a backward(), from the outermost one in: [[line, …], …]
+        self.enumerated = []  # lines of enumerate(run.batches(…))
         with open(path, "rb") as file:
             tree = ast.parse(file.read(), path)
         if is_imported:
@@ -59,6 +61,39 @@ class Source:
                     self.calls.append((".".join([names.get(name.id, name.id)] + parts), node.lineno))
                 if parts:
                     self.methods.append(parts[-1])
+                first = node.args[0] if node.args else None
+                if name is node.func and getattr(name, "id", "") == "enumerate" and called_method(first) == "batches":
+                    self.enumerated.append(node.lineno)
+        self.find_loops(tree, [])
+
+    def find_loops(self, node, around):
+        """`around`: the lines of the loops that hold this node."""
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            around = []
+        elif isinstance(node, (ast.For, ast.While)):
+            around = around + [node.lineno]
+        elif around and called_method(node) == "backward" and around not in self.loops:
+            self.loops.append(around)
+        for part in ast.iter_child_nodes(node):
+            self.find_loops(part, around)
+
+
+def called_method(node):
+    """"steps" of `run.steps(…)`; "" where it is no such call."""
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+
+
+def loop_to_change(sources):
+    """What to write in place of the loops that train."""
+    for source in sources:
+        for lines in source.loops:
+            name = os.path.basename(source.path)
+            if len(lines) == 1:
+                return "the loop at %s:%d: write for step in run.steps(total)" % (name, lines[0])
+            return ("the loops at %s:%d and %d: write for epoch in run.epochs(n) and for batch in run.batches(loader)" %
+                    (name, lines[-2], lines[-1]))
+    return ("the loop is no run.steps or run.epochs: write for step in run.steps(total); over a DataLoader, for epoch in run.epochs(n) and for "
+            "batch in run.batches(loader)")
 
 
 def script_of(program):
@@ -98,12 +133,12 @@ def sources_of(script, folders):
 
 
 def level_of_program(program):
-    """{"level", "why_level", "to_change": [what to do at which line]}"""
+    """{"level", "why_level", "to_change": [what to do at which line]}, or {"unreadable": why}"""
     script, folders = script_of(program)
     try:
         sources = sources_of(script, folders)
     except (OSError, SyntaxError, ValueError) as error:
-        return {"level": 0, "why_level": "%s cannot be read: %s" % (script, error), "to_change": []}
+        return {"unreadable": "%s cannot be read: %s" % (script, error)}
     places = {}
     for source in sources:
         for name, line in source.calls:
@@ -126,8 +161,9 @@ def level_of_program(program):
     if "lockstep.restore" not in places:
         to_change.append("nothing calls lockstep.restore: write run = lockstep.restore(model=model, optimizer=optimizer) before the loop")
     if not any(method in ("steps", "epochs") for source in sources for method in source.methods):
-        to_change.append("the loop is no run.steps or run.epochs: write for step in run.steps(total); over a DataLoader, for epoch in "
-                         "run.epochs(n) and for batch in run.batches(loader)")
+        to_change.append(loop_to_change(sources))
+    to_change += ["%s:%d has enumerate(run.batches(…)), which counts from 0 in a new rank: write for batch in run.batches(loader), with run.batch "
+                  "as its number" % (os.path.basename(source.path), line) for source in sources for line in source.enumerated]
     if not to_change:
         return {"level": 1, "why_level": "%s calls lockstep.restore" % places["lockstep.restore"], "to_change": []}
     uses = any(name.startswith("lockstep.") and name != "lockstep.report" for name in places)

@@ -74,6 +74,27 @@ def count_steps(rank, on_first_step=lambda: None):
     sys.meta_path.insert(0, Finder)
 
 
+def to_own_line(trace):
+    """A traceback that ends at the last line of the program's own, where the package `lockstep` has raised an error or Ctrl-C came: what is
+    below that line, of packages and of Python, says nothing of the cause."""
+    import sysconfig
+    import types
+    package = sys.modules.get("lockstep")
+    others = [path for path in (sysconfig.get_paths().get(name) for name in ("stdlib", "purelib", "platlib")) if path]
+    others += [os.path.dirname(package.__file__)] if getattr(package, "__file__", None) else []
+    entries, own = [], 0
+    while trace is not None:
+        entries.append(trace)
+        path = trace.tb_frame.f_code.co_filename
+        if not path.startswith("<") and not any(path.startswith(other + os.sep) for other in others):
+            own = len(entries)
+        trace = trace.tb_next
+    shown = None
+    for entry in reversed(entries[:own or len(entries)]):
+        shown = types.TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shown
+
+
 def keep_errors(without_ours=lambda trace: trace):
     """The error that ends this process goes into TORCHELASTIC_ERROR_FILE, in the form of torch's @record, unless that was
     faster. It is printed as before, but that `without_ours` takes frames of ours from its traceback."""
@@ -96,6 +117,8 @@ def keep_errors(without_ours=lambda trace: trace):
 
     def hook(kind, value, trace):
         trace = without_ours(trace)
+        if issubclass(kind, KeyboardInterrupt) or kind.__module__ == "lockstep._errors":
+            trace = to_own_line(trace)
         write(value, trace)
         show(kind, value.with_traceback(trace), trace)
     sys.excepthook = hook

@@ -174,6 +174,14 @@ class Late:
             for _ in self.run.batches(loader):
                 pass
 
+    def make_batches_twice(self):
+        for _ in self.run.epochs(100):
+            for _ in zip(self.run.batches([1, 2]), self.run.batches([3, 4])):
+                pass
+
+    def make_batches_alone(self):
+        next(self.run.batches([1, 2]))
+
     def make_bad_collective(self):
         dist.all_reduce(torch.ones(2, dtype=torch.uint16))
 

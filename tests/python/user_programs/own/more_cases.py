@@ -1,5 +1,6 @@
 """More cases, as in cases.py: what is rarer, or breaks at moments that a kill alone does not hit."""
 import os
+import socket
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 import lockstep
-from cases import Case, Epochs, Pictures, main
+from cases import STEPS, Case, Epochs, Pictures, main
 from lockstep._current import exchange
 from lockstep._errors import GroupBroken
 
@@ -296,6 +297,89 @@ class Sharpness(Small):
         return loss
 
 
+class SharpnessInBlock(InBlock, Sharpness):
+    """As Sharpness."""
+
+
+class Unused(Small):
+    """A part that is used in the first steps only, and then has gradients of zeros, with which its weights decay."""
+
+    class Net(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net, self.part = net, nn.Linear(8, 4)
+
+        def forward(self, x, is_used):
+            return self.net(x) + self.part(x) if is_used else self.net(x)
+
+    def wrap(self, net):
+        self.whole = self.Net(net)
+        return self.whole
+
+    def __init__(self):
+        super().__init__()
+        self.optimizer = self.optimizers["optimizer"] = torch.optim.SGD(self.whole.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+
+    def step(self, step, run, at):
+        self.optimizer.zero_grad(set_to_none=False)
+        loss = self.model(self.batch(step, run), step < 4).square().mean()
+        loss.backward()
+        at("reduced")
+        self.optimizer.step()
+        return loss
+
+
+class Left(Small):
+    """The program leaves its loop by itself."""
+
+    def iterations(self, run):
+        for step in run.steps(100, seed=1):
+            yield step
+            if step + 1 == STEPS:
+                break
+
+
+class LeftEpochs(Epochs):
+    """Of each epoch the last batch is left out, and then the other epochs are."""
+
+    def iterations(self, run):
+        for _ in run.epochs(100):
+            for self.batch in run.batches(self.loader):
+                yield run.iteration
+                if run.batch == 2:
+                    break
+            self.schedule.step()
+            if run.iteration == STEPS:
+                break
+
+
+class HangingTwice(Small):
+    """Rank 0 takes the port of the rendezvous, which the agents do not need any more; rank 1 hangs, and later rank 2."""
+
+    def step(self, step, run, at):
+        if (step, run.rank) == (2, 0):
+            self.taken = socket.create_server(("", int(os.environ["MASTER_PORT"])))
+        if (step, run.rank) in ((3, 1), (7, 2)) and self.once(f"hung-{run.rank}"):
+            threading.Event().wait()
+        return super().step(step, run, at)
+
+
+class Uneven(Small):
+    """Rank 1 makes a step less than the others."""
+
+    def iterations(self, run):
+        return run.steps(STEPS - (run.rank == 1))
+
+
+class Exiting(Small):
+    """Rank 1 ends in the middle of the run."""
+
+    def step(self, step, run, at):
+        if (step, run.rank) == (5, 1):
+            sys.exit()
+        return super().step(step, run, at)
+
+
 class Unloadable(Small):
     """An object that does not take its state."""
 
@@ -357,7 +441,12 @@ class Sampled(Epochs):
         super().__init__()
         data = torch.utils.data.Subset(self.Data(), range(16 * dist.get_world_size()))
         sampler = lockstep.DistributedSampler(data, shuffle=True, seed=5, batch_size=4)
-        self.loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler, num_workers=2, persistent_workers=True)
+        self.loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler, num_workers=2, persistent_workers=True,
+                                                  worker_init_fn=self.begin_worker)
+
+    def begin_worker(self, number):
+        """A worker sees the program's own data set."""
+        assert torch.utils.data.get_worker_info().dataset is self.loader.dataset
 
 
 class Abandoned(Small):
