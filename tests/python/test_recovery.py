@@ -294,7 +294,7 @@ def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, smal
     # By flag, and as a pod has it from its TrainJob.
     by_flag = fault == "stall_data"
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *(["--stall_timeout_seconds", "2"] if by_flag else []),
-              steps=STEPS, faulty=True, **({} if by_flag else {"LOCKSTEP_STALL_TIMEOUT_SECONDS": "2"}))
+              steps=STEPS, faulty=True, **({} if by_flag else {"LOCKSTEP_STALL_TIMEOUT_SECONDS": "6"}))
     job.wait_for_progress(50)
     before = job.all_workers()
     job.inject(3, fault, 600.0)
