@@ -54,8 +54,8 @@ class Run:
         self._seed: int | None = None
         self._logged_at: dict[str, float] = {}  # when a figure was sent, by name
         self._is_interrupted = False
-        self._in_batches_of = -1  # the epoch
         self._is_in_epoch = False
+        self._has_batches = False  # run.batches has been called in this epoch
         self._is_in_iteration = False
         self._is_in_loop = False  # a loop has begun, and what belongs to its end is not done yet
         self._exit_status: Any = None  # what the program has given to sys.exit
@@ -116,7 +116,7 @@ class Run:
         if self._loop.epoch >= total > 0:
             self._say(f"all {total} epochs are made already")
         while self._loop.epoch < total:
-            self._is_in_epoch = True
+            self._is_in_epoch, self._has_batches = True, False
             yield self._loop.epoch
             self._leave()  # an iteration whose iterator the program still holds
             self._is_in_epoch = False
@@ -135,9 +135,9 @@ class Run:
         if not self._is_in_epoch:
             raise LockstepError("run.batches is called outside of run.epochs: write `for batch in run.batches(loader):` inside "
                                 "`for epoch in run.epochs(total):`")
-        if self._in_batches_of == epoch:
+        if self._has_batches:
             raise LockstepError(f"run.batches is called again in epoch {epoch}: call it once in each epoch, and go through other data without it")
-        self._in_batches_of = epoch
+        self._has_batches = True
         sampler: Any = getattr(loader, "sampler", None)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)

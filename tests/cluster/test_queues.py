@@ -79,6 +79,7 @@ def test_crds_come_and_go(control_plane, api, kubelet, operator):
         queues.remove()
 
 
+@pytest.mark.long
 @needs_stand_in
 def test_kueue_is_upgraded_from_v1beta1_to_a_version_that_does_not_serve_it(control_plane, api, kubelet, operator):
     """A job that runs goes on, and what follows is said in v1beta2."""

@@ -93,7 +93,7 @@ def test_ranks_get_the_variables_of_torchrun(run, launch):
     assert ours[0]["TORCHELASTIC_USE_AGENT_STORE"] == "False" and ours[0]["MASTER_PORT"] == ours[1]["MASTER_PORT"]
 
 
-@pytest.mark.parametrize("how", [[], ["--no_zygote"]], ids=["zygote", "exec"])
+@pytest.mark.parametrize("how", [[], pytest.param(["--no_zygote"], marks=pytest.mark.long)], ids=["zygote", "exec"])
 def test_the_losses_are_those_under_torchrun(launch, tmp_path, under_torchrun, how):
     done = launch("--standalone", "--nproc_per_node", 2, *how, PROGRAMS / "ddp.py", "--folder", tmp_path)
     assert done.returncode == 0, text(done)

@@ -100,7 +100,7 @@ def test_what_is_compared_has_several_chains_gaps_alternative_locations_and_inse
 
 # The package takes seconds for a large structure: make e2e compares all.
 @pytest.mark.parametrize("weights,kind,residues_max,count", [
-    ("v_48_020", "vanilla", 400, 12), ("v_48_002", "soluble", 250, 10),
+    ("v_48_020", "vanilla", 400, 12), pytest.param("v_48_002", "soluble", 250, 10, marks=pytest.mark.long),
     pytest.param("v_48_020", "vanilla", None, COMPARED, marks=pytest.mark.long),
     pytest.param("v_48_002", "soluble", None, COMPARED, marks=pytest.mark.long)])
 def test_log_probabilities_of_every_structure(proteins, weights, kind, residues_max, count, tmp_path):

@@ -94,10 +94,10 @@ def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_repl
 
 
 @pytest.mark.parametrize(("case", "kills"), [
-    ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]),
-    ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"]),
-    ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"]), ("Unused", ["1:6:reduced"]),
-    ("Left", ["1:11:optimizer"]), ("LeftEpochs", ["1:2:optimizer", "0:5:optimizer", "2:8:backward", "1:11:optimizer"])])
+    ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]), ("Unused", ["1:6:reduced"]),
+    ("Left", ["1:11:optimizer"]), *(pytest.param(case, kills, marks=pytest.mark.long) for case, kills in [
+        ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"]), ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"])]),
+    ("LeftEpochs", ["1:2:optimizer", "0:5:optimizer", "2:8:backward", "1:11:optimizer"])])
 def test_what_is_rarer_in_a_program_changes_no_bit_either(own, undisturbed, case, kills):  # noqa: F811
     assert_equal(result_of(own(case, *kills, program=MORE, max_restarts=len(kills))), undisturbed(case, MORE))
 

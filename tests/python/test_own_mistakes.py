@@ -62,7 +62,11 @@ AFTER_RESTORE = {
 }
 
 
-@pytest.mark.parametrize("mistakes", [NOT_BEGUN, *({what: words} for what, words in OTHER_MODELS.items()), BEFORE_RESTORE, OF_RESTORE, AFTER_RESTORE],
+OTHERS = [pytest.param({what: words}, marks=[] if what in ("other shape", "other number of models") else pytest.mark.long)
+          for what, words in OTHER_MODELS.items()]
+
+
+@pytest.mark.parametrize("mistakes", [NOT_BEGUN, *OTHERS, BEFORE_RESTORE, OF_RESTORE, AFTER_RESTORE],
                          ids=lambda mistakes: next(iter(mistakes)))
 def test_mistakes_are_refused_by_name(launch, mistakes):  # noqa: F811
     done = launch(OWN / "mistakes.py", *mistakes, max_restarts=0)

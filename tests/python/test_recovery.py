@@ -129,6 +129,7 @@ def test_a_new_checkpoint_clears_the_budget_of_nodes(lockstep, small_dataset, tm
     assert job.end() == 143, job.output()
 
 
+@pytest.mark.long
 def test_a_soft_limit_of_64_open_files_does_not_stop_recoveries(lockstep, small_dataset, tmp_path, undisturbed):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))  # which the job inherits
@@ -151,6 +152,7 @@ def test_a_hard_limit_that_is_too_low_is_named(lockstep, small_dataset, tmp_path
     assert "this process may have 24 files and sockets open" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_two_workers_killed_at_once(lockstep, small_dataset, tmp_path, undisturbed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
     job.wait_for_progress(50)
