@@ -46,7 +46,8 @@ class _Batch(list[Any]):
 
 def _arrive_in_worker(indices: list[Any], seed: int, number: int) -> list[Any]:
     """A worker takes a batch's indices from its queue just before it reads the items."""
-    _random.seed_all(seed, number, 0)
+    if torch.utils.data.get_worker_info() is not None:
+        _random.seed_all(seed, number, 0)
     return indices
 
 

@@ -186,5 +186,3 @@ class Plain:
     def await_end(self) -> None:
         pass
 
-    def say_ended(self) -> None:
-        pass

@@ -1,14 +1,12 @@
 """lockstep.restore and what it returns: the steps of a run."""
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -17,6 +15,7 @@ from ._checkpoint import LOOP
 from ._current import exchange
 from ._data import DistributedSampler, batches_from
 from ._errors import Interrupted, LockstepError
+from ._left import is_by_break
 from ._plain import Plain
 from ._session import Session
 
@@ -34,13 +33,15 @@ class _Loop:
     def __init__(self) -> None:
         self.epoch = 0
         self.began = 0     # position at the beginning of the epoch
-        self.left_at = -1  # position at which the program has left steps(), or the batches of the epoch; -1: it has not
+        self.left_at = -1  # position at which a `break` has ended the batches of the epoch; -1: none has
+        self.left = 0      # a `break` has ended the loop over steps() with this number, from 1; 0: none
+        self.ended = 0     # all ranks have been at the end of the loop with this number
 
     def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "began": self.began, "left_at": self.left_at}
+        return vars(self).copy()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch, self.began, self.left_at = state["epoch"], state["began"], state["left_at"]
+        vars(self).update(state)
 
 
 class Run:
@@ -57,14 +58,12 @@ class Run:
         self._is_in_epoch = False
         self._has_batches = False  # run.batches has been called in this epoch
         self._is_in_iteration = False
-        self._is_in_loop = False  # a loop has begun, and what belongs to its end is not done yet
-        self._exit_status: Any = None  # what the program has given to sys.exit
+        self._loops = 0  # that this process has begun over steps() and epochs()
+        self._pid = os.getpid()
         session.begin({**objects, LOOP: self._loop})
         self._iteration = session.position  # iterations that this process has begun or skipped
         self._goes_on = True                # this process has not made one yet
         self._note = session.note_random() if session.position > 0 else None  # of the process before this one
-        self._note_exit_status()
-        atexit.register(self._end_of_process, os.getpid())
 
     @property
     def rank(self) -> int:
@@ -95,16 +94,22 @@ class Run:
         self._total, self._seed = total, seed
         self._begin_loop()
         self._go_on()
-        if self._loop.left_at == self._iteration:
-            self._say(f"the program has left its loop at step {self._iteration}, so no step is left")
-        elif self._iteration >= total > 0:
+        if self._loops <= self._loop.ended:
+            return
+        if self._iteration >= total > 0:
             self._say(f"all {total} steps are made already")
-        yield from self._iterations(self._numbers(total))
+        while self._iteration < total and self._loops > self._loop.left:
+            self._begin_iteration()
+            try:
+                yield self._iteration
+            except GeneratorExit:
+                if self._is_left(sys._getframe().f_back):
+                    self._loop.left = self._loops
+                    self._commit_decided()
+                    self._end_after_break()
+                raise
+            self._end_iteration()
         self._end()
-
-    def _numbers(self, total: int) -> Iterator[int]:
-        while self._iteration < total:
-            yield self._iteration
 
     def epochs(self, total: int, seed: int | None = None) -> Iterator[int]:
         """For `range(total)` around a loop over `batches`: the numbers of the epochs that are left, the first one perhaps in part. What the
@@ -113,15 +118,23 @@ class Run:
         seed: as in steps()."""
         self._seed = seed
         self._begin_loop()
+        if self._loops <= self._loop.ended:
+            return
         if self._loop.epoch >= total > 0:
             self._say(f"all {total} epochs are made already")
         while self._loop.epoch < total:
             self._is_in_epoch, self._has_batches = True, False
-            yield self._loop.epoch
-            self._leave()  # an iteration whose iterator the program still holds
+            try:
+                yield self._loop.epoch
+            except GeneratorExit:
+                if self._is_left(sys._getframe().f_back):
+                    self._end_after_break()
+                raise
             self._is_in_epoch = False
             self._loop.epoch += 1
-            self._loop.began, self._loop.left_at = self._iteration, -1
+            # In an iteration still: a `break` has ended the batches, and the program has kept their iterator in a variable.
+            self._loop.began, self._loop.left_at = self._iteration + (self._is_in_iteration and self._is_decided()), -1
+            self._commit_decided()
         self._end()
 
     def batches(self, loader: Any) -> Iterator[Any]:
@@ -138,6 +151,8 @@ class Run:
         if self._has_batches:
             raise LockstepError(f"run.batches is called again in epoch {epoch}: call it once in each epoch, and go through other data without it")
         self._has_batches = True
+        if first == 0:
+            self._go_on()
         sampler: Any = getattr(loader, "sampler", None)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
@@ -145,7 +160,7 @@ class Run:
             sampler.check_batch_size(loader.batch_size)
         if self._seed is not None:
             _random.seed_all(self._seed, self._loop.began, self.rank)
-        elif first == 0 and not self._goes_on:
+        elif first == 0:
             self._session.leave_epoch_note(epoch)
         elif (note := self._session.epoch_note(epoch)) is not None:
             _random.apply(note)
@@ -153,71 +168,56 @@ class Run:
             self._session.leave_epoch_note(epoch)
         left = batches_from(loader, first)
         self._go_on()
-        yield from self._iterations(left)
-
-    def _iterations(self, items: Iterator[Any]) -> Iterator[Any]:
-        """The items, each with a commit at its end. None, where the process before this one had left the loop."""
         while self._loop.left_at != self._iteration:
             self._begin_iteration()
             try:
-                item = next(items)
+                batch = next(left)
             except StopIteration:
                 self._is_in_iteration = False
                 return
-            number = self._iteration
             try:
-                yield item
+                yield batch
             except GeneratorExit:
-                if number == self._iteration:  # and not later, in another iteration
-                    self._leave()
+                if self._is_left(sys._getframe().f_back):
+                    self._loop.left_at = self._iteration + 1
+                    self._commit_decided()
                 raise
             self._end_iteration()
 
-    def _leave(self) -> None:
-        """The program has left its loop in this iteration, by `break`, `return` or an exception, and perhaps goes on after it. Where not all
-        optimizers have stepped in it, a new rank makes it again, and leaves the loop by itself. Python swallows what is raised here, so
-        nothing waits for others."""
-        if self._is_in_iteration and self._session.is_decided() and not self._is_interrupted:
+    def _is_left(self, frame: Any) -> bool:
+        """Whether a `break` or `return` of this process has ended the loop in `frame`."""
+        return is_by_break(frame) and os.getpid() == self._pid
+
+    def _commit_decided(self) -> None:
+        """At a `break`. Where not all optimizers have stepped in the iteration, a new rank makes it again, and leaves the loop by itself."""
+        if self._is_in_iteration and self._is_decided():
             self._iteration += 1
-            self._loop.left_at = self._iteration
             self._session.commit(self._iteration)
         self._is_in_iteration = False
 
+    def _is_decided(self) -> bool:
+        return self._session.is_decided() and not self._is_interrupted
+
     def _end(self) -> None:
         """The last checkpoint is durable and all ranks are here when it returns."""
-        self._is_in_loop = False
         self._saving.finish()
         self._session.await_end()
+        self._loop.ended = self._loops
 
-    def _note_exit_status(self) -> None:
-        """Nothing else tells at the end of a process whether it has failed."""
-        exit_ = sys.exit
-
-        def note_and_exit(status: Any = None, /) -> NoReturn:
-            self._exit_status = status
-            exit_(status)
-        sys.exit = note_and_exit
-
-    def _end_of_process(self, pid: int) -> None:
-        """Python ends. A loop that the program has left ends here, but not where it has failed: then a new rank goes on."""
-        has_failed = getattr(sys, "last_value", None) is not None or self._exit_status not in (None, 0)
-        if has_failed or os.getpid() != pid:
-            return
+    def _end_after_break(self) -> None:
+        """While Python closes the iterator, when it swallows what is raised: an error ends the process here."""
         try:
-            if self._is_in_loop:
-                self._leave()
-                self._end()
-            self._session.say_ended()
-        except SystemExit as end:
+            self._end()
+        except SystemExit as end:  # the run was asked to end
             code = end.code
         except BaseException:
-            traceback.print_exc()
+            sys.excepthook(*sys.exc_info())
             code = 1
         else:
             return
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)  # Python has its exit code already, and takes no other one
+        os._exit(code if isinstance(code, int) else 1)
 
     def _say(self, words: str) -> None:
         if self.rank == 0:
@@ -280,7 +280,7 @@ class Run:
             self._session.state.note_iteration_without_commit()
 
     def _begin_loop(self) -> None:
-        self._is_in_loop = True
+        self._loops += 1
         self._saving.begin_loop()
         self._session.leave_notes(_random.capture if self._seed is None else None)
 

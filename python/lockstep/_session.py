@@ -31,8 +31,8 @@ from ._tensors import description_of, empty_as
 from ._wrapped import Models
 
 CUT_SECONDS = 5.0  # a collective that has failed is seen at once, and why a moment later
-LOOK_SECONDS = 2.0  # a rank that waits so long for the others asks whether one of them has ended
-ENDED_KEY = "lockstep/ended"
+LOOK_SECONDS = 2.0  # a rank that waits so long for the others asks whether one of them is at its end
+END_KEY = "lockstep/end"
 
 
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
@@ -61,7 +61,7 @@ class Session:
         self.is_first_start = True
         self._is_training = True
         self._is_in_step = False  # in a block of `with run.step()`
-        self._has_met = False     # all ranks were at the end of their loops
+        self._is_at_end = False   # of its loop, once
         self.position = 0
         self._resumed: dict[str, Any] | None = None  # to be said at the next commit
         self.lineage = 0  # generation in which the state began: as the program does, or from a checkpoint
@@ -315,7 +315,7 @@ class Session:
 
         def wait(work: Any) -> None:
             try:
-                self.wait(work)
+                wait_for(work, self.is_cut)
             except GroupBroken:
                 self.abandoned.add(work, (), group)
                 raise
@@ -339,40 +339,27 @@ class Session:
     # ---- collectives ----
 
     def wait(self, work: Any) -> None:
-        """GroupBroken when the group ends first."""
+        """GroupBroken when the group ends first. LockstepError when a rank that it needs has ended."""
         look_at = time.monotonic() + LOOK_SECONDS
 
         def look() -> bool:
             nonlocal look_at
             self.saving.look_in_group()
             if time.monotonic() >= look_at:
-                self._refuse_to_wait_for_ended()
+                self._refuse_to_wait_for_an_end()
                 look_at = time.monotonic() + LOOK_SECONDS
             return self.is_cut()
         wait_for(work, look)
 
-    def _refuse_to_wait_for_ended(self) -> None:
-        """LockstepError: a rank has ended, or goes no further than the end of its loop, and this collective needs it."""
-        if not self.has_state or not self._link.ask_store(self.generation, "check", [ENDED_KEY])["number"]:
+    def _refuse_to_wait_for_an_end(self) -> None:
+        """LockstepError: a rank is at the end of its loop, and this collective needs it."""
+        if not self.has_state or self._is_at_end or not self._link.ask_store(self.generation, "check", [END_KEY])["number"]:
             return
-        ended = json.loads(self._link.ask_store(self.generation, "get", [ENDED_KEY])["values"][0])
-        if self.results.complete >= ended["complete"] and (ended["is_process"] or not self._has_met):
-            what = "has ended" if ended["is_process"] else "is at the end of its loop"
-            raise LockstepError(f"rank {ended['rank']} {what} after {ended['step']} steps, and rank {self.rank} waits for it in a collective, in "
-                                f"step {self.position}: make the same number of steps in all ranks (drop_last=True, or a DistributedSampler), and "
-                                "the same collectives")
-
-    def _say_ended(self, is_process: bool) -> None:
-        ended = {"rank": self.rank, "step": self.position, "complete": self.results.complete, "is_process": is_process}
-        try:
-            self._link.ask_store(self.generation, "set", [ENDED_KEY], [json.dumps(ended).encode()])
-        except (GroupBroken, LockstepError):  # nobody is left who would wait
-            pass
-
-    def say_ended(self) -> None:
-        """At the end of this process, which may be too early for the others."""
-        if not self.is_cut():
-            self._say_ended(is_process=True)
+        end = json.loads(self._link.ask_store(self.generation, "get", [END_KEY])["values"][0])
+        if self.results.complete >= end["complete"]:
+            raise LockstepError(f"rank {end['rank']} is at the end of its loop after {end['step']} steps, and rank {self.rank} waits for it "
+                                f"in a collective, in step {self.position}: make the same number of steps in all ranks (drop_last=True, or a "
+                                "DistributedSampler), and the same collectives")
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
         if number >= len(self._groups):
@@ -508,9 +495,12 @@ class Session:
         self._link.say_progress(step, total, figures)
 
     def await_end(self) -> None:
-        """Returns when all ranks are here: one that is lost before gets its state from the others."""
-        def meet() -> None:
-            self._say_ended(is_process=False)
-            self._exchange(f"end/{self.position}", True)
-        self.with_group(meet)
-        self._has_met = True
+        """Returns when all ranks are here: one that is lost before gets its state from the others, and one that is lost later does not wait
+        for them here again."""
+        self._is_at_end = True
+        at_end = {"rank": self.rank, "step": self.position, "complete": self.results.complete}
+        try:
+            self._link.ask_store(self.generation, "set", [END_KEY], [json.dumps(at_end).encode()])
+        except GroupBroken:  # then it is formed again below
+            pass
+        self.collective("the end of the loop", [], lambda group, _: group.barrier())

@@ -33,7 +33,8 @@ class State:
         self._scheduled: list[Any] = []  # optimizers whose schedules lockstep.restore got
         self._may_hold_schedules = False  # it got an object that may have some inside
         self.is_looping = False  # the program goes through run.steps or run.batches
-        self._steps = self._iterations = 0  # since the last commit
+        self._steps = 0       # of all optimizers in this iteration
+        self._iterations = 0  # since the last commit
         self._has_advised = False
 
     def begin(self, objects: dict[str, Any]) -> None:
@@ -81,12 +82,13 @@ class State:
                                 "lockstep.restore did not get, and that a new rank would begin anew: give it the schedule, too")
 
         self._steps += is_tracked
-        if self._steps == MANY * len(self._optimizers):
+        if is_tracked and self._steps == MANY * len(self._optimizers):
             self._advise(f"one iteration of the loop has {self._steps} optimizer steps, and a rank that is lost makes them all again: let run.steps "
                          "count the optimizer's steps, or write `for batch in run.batches(loader):` inside `for epoch in run.epochs(total):`")
 
     def note_iteration_without_commit(self) -> None:
         self._iterations += 1
+        self._steps = 0
         if self._iterations == MANY:
             waiting = [name for name, one in self._tracked.items() if isinstance(one, TrackedOptimizer) and not one.has_decided]
             self._advise(f"in {MANY} iterations {', '.join(waiting) or 'no optimizer'} has not stepped, so nothing is committed: a rank that is lost "

@@ -91,7 +91,7 @@ class TrackedModule:
 
     def save_undo(self) -> None:
         """Whatever changes parameters until the next commit can be undone."""
-        self._undo.keep(list(self._params.values()))
+        self._undo.keep([param for name, param in self._params.items() if param.requires_grad and name not in self._copies])
 
     def is_whole(self) -> bool:
         return all(name in self._copies or self._undo.version(param) == self._versions[name] for name, param in self._params.items())

@@ -232,7 +232,10 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
   } else if (const auto* const cut = std::get_if<Cut>(&message)) {
     if (rank.assignment && cut->generation == generation_) {
       if (cut->cause == exit_reason(code_of(ExitCode::kTimeout))) dump_stacks(local_rank, rank.assignment->rank);
-      if (speaks) return rank.link->send(encode(message));
+      if (speaks) {
+        rank.left_as = kLeftCut;  // should it end by itself before it hears of this
+        return rank.link->send(encode(message));
+      }
       end_for_group(local_rank, kLeftCut, kProgramCutGrace);
     }
   } else if (const auto* const leave = std::get_if<LeaveTogether>(&message)) {
@@ -254,6 +257,7 @@ void ProgramRanks::on_assignment(int local_rank, const Assignment& assignment) {
   Rank& rank = at(local_rank);
   rank.assignment = assignment;
   rank.has_printed_stacks = false;
+  rank.left_as = "";
   generation_ = assignment.generation;
   if (rank.outlives && rank.state == State::kRunning) rank.link->send(encode(AgentMessage(assignment)));
   if (local_rank < nproc() - 1) return;  // the agent sends all of them, in order
@@ -574,6 +578,7 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   const bool waits = rank.has_said_hello && waits_for_a_peer(beats.phase, beats.activity);
   if (beats.step == 0 && !waits) beats.changed_ns = monotonic_ns();
   if (!rank.outlives) beats.generation = generation_;
+  if (rank.state == State::kFinished) beats.alive_ns = 0;  // what has ended is not silent, however long the others take
   return beats;
 }
 
@@ -855,6 +860,8 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
     close_link(rank);
     rank.state = State::kFinished;
     rank.page->set_activity(Activity::kStopping, Phase::kWaiting);
+    // The others go on without it, in the next group, in which it is started once more.
+    if (*rank.left_as != '\0') return leave(local_rank);
     const bool all =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.state == State::kFinished; });
     if (!all) return;

@@ -59,12 +59,15 @@ def test_each_rank_that_hangs_is_replaced_with_the_stacks_of_all_and_whoever_has
     assert output.count("_reducer.py\", line") >= 4 and output.count("in wait_for") >= 2, output
 
 
-@pytest.mark.parametrize(("case", "steps"), [("Uneven", 11), ("Exiting", 5)])
-def test_a_rank_that_ends_before_the_others_is_named(launch, tmp_path, case, steps):  # noqa: F811
-    done = launch(MORE, "--folder", tmp_path, "--case", case, max_restarts=0)
+def test_a_rank_that_is_at_its_end_before_the_others_is_named(launch, tmp_path):  # noqa: F811
+    done = launch(MORE, "--folder", tmp_path, "--case", "Uneven", max_restarts=0)
     assert done.returncode == 1, text(done)
-    assert re.search(f"rank 1 is at the end of its loop after {steps} steps, and rank [02] waits for it in a collective, in step {steps}: make the same number of steps",
+    assert re.search("rank 1 is at the end of its loop after 11 steps, and rank [02] waits for it in a collective, in step 11: make the same number of steps",
                      text(done)), text(done)
+
+
+def test_a_rank_that_has_ended_is_not_silent_while_another_saves(own):  # noqa: F811
+    own("Saving", program=MORE, flags=["--heartbeat_timeout_seconds", 2], max_restarts=0)
 
 
 def test_ranks_that_wait_for_one_that_evaluates_are_not_stalled_nor_is_it(own):  # noqa: F811
@@ -95,7 +98,7 @@ def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_repl
 
 @pytest.mark.parametrize(("case", "kills"), [
     ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]), ("Unused", ["1:6:reduced"]),
-    ("Left", ["1:11:optimizer"]), *(pytest.param(case, kills, marks=pytest.mark.long) for case, kills in [
+    ("Left", ["1:4:optimizer", "2:8:reduced", "1:11:optimizer"]), ("Kept", ["1:3:reduced", "0:11:optimizer"]), ("After", ["2:12:after"]), *(pytest.param(case, kills, marks=pytest.mark.long) for case, kills in [
         ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"]), ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"])]),
     ("LeftEpochs", ["1:2:optimizer", "0:5:optimizer", "2:8:backward", "1:11:optimizer"])])
 def test_what_is_rarer_in_a_program_changes_no_bit_either(own, undisturbed, case, kills):  # noqa: F811

@@ -1,4 +1,5 @@
 """The parts of the package `lockstep` that decide and compute, without ranks."""
+import contextlib
 import errno
 import random
 import sys
@@ -13,6 +14,7 @@ sys.path.insert(0, str(bin_folder().parent / "python"))
 from lockstep import DistributedSampler, LockstepError, _buckets, _checkpoint, _random, _tensors, _tracked  # noqa: E402
 from lockstep._gloo import Abandoned  # noqa: E402
 from lockstep._handover import compare_digests, digests_of  # noqa: E402
+from lockstep._left import is_by_break  # noqa: E402
 from lockstep._memory import RankMemory  # noqa: E402
 from lockstep._notes import Notes  # noqa: E402
 from lockstep._results import Results, StartLog  # noqa: E402
@@ -37,6 +39,59 @@ def test_the_first_difference_of_two_models_is_named():
     assert _buckets.difference(ours, theirs, 0) == "parameter 1 is b.weight float32 [4] in this rank and b.weight float32 [5] in rank 0"
     assert _buckets.difference(ours, ours[:1], 2) == "parameter 1 is b.weight float32 [4] in this rank and none in rank 2"
     assert _buckets.difference(ours, ours, 1) == ""
+
+
+# ---- loops ----
+
+@pytest.fixture(params=[iter, enumerate, lambda items: (item for item in items), lambda items: (item for item in enumerate(items))],
+                ids=["alone", "enumerate", "a generator", "several"])
+def items(request):
+    """items() is to be gone through by a loop; items.seen: what it thought of the end of each."""
+    def make():
+        def numbers():
+            try:
+                yield from range(10)
+            except GeneratorExit:
+                make.seen.append(is_by_break(sys._getframe().f_back))
+                raise
+        return request.param(numbers())
+    make.seen = []
+    return make
+
+
+def test_a_loop_that_break_or_return_has_ended_is_known(items):
+    for _ in items():
+        with contextlib.suppress(KeyError):
+            break
+
+    def by_return():
+        for item in items():
+            try:
+                return item
+            finally:
+                pass
+        return None
+    by_return()
+    assert items.seen == [True, True]
+
+
+def test_a_loop_that_an_exception_has_ended_or_whose_iterator_is_kept_is_none(items):
+    with contextlib.suppress(ValueError):
+        for _ in items():
+            int("x")
+    with contextlib.suppress(SystemExit):
+        for _ in items():
+            try:
+                sys.exit()
+            finally:
+                pass
+
+    def keep():
+        kept = items()
+        for _ in kept:
+            break
+    keep()
+    assert items.seen == [False, False, False]
 
 
 # ---- state ----

@@ -163,7 +163,8 @@ def level_of_program(program):
     if not any(method in ("steps", "epochs") for source in sources for method in source.methods):
         to_change.append(loop_to_change(sources))
     to_change += ["%s:%d has enumerate(run.batches(…)), which counts from 0 in a new rank: write for batch in run.batches(loader), with run.batch "
-                  "as its number" % (os.path.basename(source.path), line) for source in sources for line in source.enumerated]
+                  "as its number" % (os.path.basename(source.path), line) for source in sources for line in source.enumerated
+                  if any("epochs" in one.methods for one in sources)]
     if not to_change:
         return {"level": 1, "why_level": "%s calls lockstep.restore" % places["lockstep.restore"], "to_change": []}
     uses = any(name.startswith("lockstep.") and name != "lockstep.report" for name in places)

@@ -430,6 +430,7 @@ def main():
             killer.at(*now)
     at(int(os.environ.get("RANK", "0")), -process, "restore")
     run = lockstep.restore(**case.objects())
+    case.at = lambda where: at(run.rank, STEPS, where)  # after the loop
     if args.checkpoint:
         run.checkpoint(every=args.checkpoint, keep=2)
     step = 0

@@ -330,13 +330,14 @@ class Unused(Small):
 
 
 class Left(Small):
-    """The program leaves its loop by itself."""
+    """The program leaves its loop by itself, and goes on with another one."""
 
     def iterations(self, run):
-        for step in run.steps(100, seed=1):
-            yield step
-            if step + 1 == STEPS:
-                break
+        for end in (5, STEPS):
+            for step in run.steps(100, seed=1):
+                yield step
+                if step + 1 == end:
+                    break
 
 
 class LeftEpochs(Epochs):
@@ -364,6 +365,30 @@ class HangingTwice(Small):
         return super().step(step, run, at)
 
 
+class Kept(LeftEpochs):
+    """The iterator is kept in a variable, as that of a progress bar is."""
+
+    def iterations(self, run):
+        for _ in run.epochs(4):
+            batches = run.batches(self.loader)
+            for self.batch in batches:
+                yield run.iteration
+                if run.batch == 2:
+                    break
+            self.schedule.step()
+
+
+class After(Small):
+    """After the loop a metric is reduced."""
+
+    def iterations(self, run):
+        yield from run.steps(STEPS, seed=1)
+        self.at("after")
+        total = torch.ones(())
+        dist.all_reduce(total)
+        assert total == run.world
+
+
 class Uneven(Small):
     """Rank 1 makes a step less than the others."""
 
@@ -371,13 +396,13 @@ class Uneven(Small):
         return run.steps(STEPS - (run.rank == 1))
 
 
-class Exiting(Small):
-    """Rank 1 ends in the middle of the run."""
+class Saving(Small):
+    """Rank 0 takes its time after the loop, for longer than any timeout, and the others end."""
 
-    def step(self, step, run, at):
-        if (step, run.rank) == (5, 1):
-            sys.exit()
-        return super().step(step, run, at)
+    def iterations(self, run):
+        yield from run.steps(STEPS, seed=1)
+        if run.rank == 0:
+            threading.Event().wait(5)
 
 
 class Unloadable(Small):
