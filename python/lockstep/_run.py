@@ -104,8 +104,7 @@ class Run:
                 yield self._iteration
             except GeneratorExit:
                 if self._is_left(sys._getframe().f_back):
-                    self._loop.left = self._loops
-                    self._commit_decided()
+                    self._commit_decided(left=self._loops)
                     self._end_after_break()
                 raise
             self._end_iteration()
@@ -128,13 +127,13 @@ class Run:
                 yield self._loop.epoch
             except GeneratorExit:
                 if self._is_left(sys._getframe().f_back):
+                    self._commit_decided(left_at=self._iteration + 1)  # as below
                     self._end_after_break()
                 raise
             self._is_in_epoch = False
             self._loop.epoch += 1
-            # In an iteration still: a `break` has ended the batches, and the program has kept their iterator in a variable.
-            self._loop.began, self._loop.left_at = self._iteration + (self._is_in_iteration and self._is_decided()), -1
-            self._commit_decided()
+            self._loop.began, self._loop.left_at = self._iteration, -1
+            self._commit_decided(began=self._iteration + 1)  # a `break` has ended the batches, whose iterator is kept in a variable
         self._end()
 
     def batches(self, loader: Any) -> Iterator[Any]:
@@ -179,8 +178,7 @@ class Run:
                 yield batch
             except GeneratorExit:
                 if self._is_left(sys._getframe().f_back):
-                    self._loop.left_at = self._iteration + 1
-                    self._commit_decided()
+                    self._commit_decided(left_at=self._iteration + 1)
                 raise
             self._end_iteration()
 
@@ -188,15 +186,14 @@ class Run:
         """Whether a `break` or `return` of this process has ended the loop in `frame`."""
         return is_by_break(frame) and os.getpid() == self._pid
 
-    def _commit_decided(self) -> None:
-        """At a `break`. Where not all optimizers have stepped in the iteration, a new rank makes it again, and leaves the loop by itself."""
-        if self._is_in_iteration and self._is_decided():
+    def _commit_decided(self, **loop: int) -> None:
+        """At a `break` in an iteration, with these values of the loop. Where not all optimizers have stepped in it, a new rank makes it again,
+        and leaves the loop by itself."""
+        if self._is_in_iteration and self._session.is_decided() and not self._is_interrupted:
+            self._loop.load_state_dict(loop)
             self._iteration += 1
             self._session.commit(self._iteration)
         self._is_in_iteration = False
-
-    def _is_decided(self) -> bool:
-        return self._session.is_decided() and not self._is_interrupted
 
     def _end(self) -> None:
         """The last checkpoint is durable and all ranks are here when it returns."""

@@ -71,7 +71,7 @@ class Saving:
         """On rank 0, at a start of all ranks."""
         found = self._folder.newest(self._session.generation) if self._folder else None
         if found:
-            found[1].state[LOOP] |= {"left": 0, "ended": 0}  # at another start all ranks are there, and a loop that was left may go on
+            found[1].state[LOOP]["left"] = 0  # at another start the loop may go on, unless all were past its end
             print(f"lockstep: going on from the checkpoint {found[0]}", file=sys.stderr)
         elif self._folder:
             print(f"lockstep: no checkpoint in {self._folder.path}, the run begins at step 0", file=sys.stderr)
