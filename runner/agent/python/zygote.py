@@ -533,10 +533,9 @@ def set_oom_score(text):
         pass
 
 
-def describe(settings, why, seconds):
+def describe(settings, level, why, seconds):
     standard = getattr(sys, "stdlib_module_names", ())
     torch = sys.modules.get("torch")
-    level = level_of_program(settings["program"])  # of program_level.py, which is there then
     if sys.version_info < (3, 10):
         level = {"level": 0, "why_level": "the package lockstep needs Python 3.10 or later", "to_change": []}
     print(json.dumps({
@@ -549,10 +548,14 @@ def describe(settings, why, seconds):
 
 def park():
     settings = json.loads(sys.argv[2])
+    if settings.get("describe"):
+        level = level_of_program(settings["program"])  # of program_level.py, which is there then
+        if "unreadable" in level:
+            return print(json.dumps({"python": sys.version.split()[0], **level}))
     if sys.version_info < (3, 10):
         why = f"this is Python {sys.version.split()[0]}, and only 3.10 and later are forked"
         if settings.get("describe"):
-            return describe(settings, why, 0.0)
+            return describe(settings, level, why, 0.0)
         os.write(int(sys.argv[1]), json.dumps({"ready": True, "why_no_fork": why}).encode())
         return None
     began = time.monotonic()
@@ -568,7 +571,7 @@ def park():
     if gc.get_threshold()[0] == 0:
         gc.set_threshold(*thresholds)
     if settings.get("describe"):
-        return describe(settings, why, time.monotonic() - began)
+        return describe(settings, level, why, time.monotonic() - began)
     sock = socket.socket(fileno=int(sys.argv[1]))
     settings["frees_at_end"] = has_nanobind()
     gc.freeze()  # until the end: a collection in a rank would write into all these objects, and their pages would be shared no more
