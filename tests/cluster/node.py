@@ -201,6 +201,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
                   "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
                   "nodeStatusUpdateFrequency": "2s", "nodeLeaseDurationSeconds": 10,
                   "syncFrequency": "10s", "volumePluginDir": str(self.folder / "volume-plugins"),
+                  # Of its own: a kubelet removes the logs of pods that it does not know, which may be another node's.
+                  "podLogsDir": str(self.folder / "pod-logs"),
                   "registryPullQPS": 0, "eventRecordQPS": 0, "kubeAPIQPS": 100, "kubeAPIBurst": 200}
         write_whole(self.folder / "kubelet.json", json.dumps(config))
 
