@@ -171,11 +171,6 @@ Status check_is_not_newer(const CheckpointState& state, const std::string& path,
                                            std::to_string(stamp.run) +
                                            ": a TrainJob of this name that was created later writes here"};
   }
-  if (identity.job.name.empty() && (state.workload != identity.workload || state.config_hash != identity.config_hash)) {
-    return Error{ErrorCode::kConflict, path +
-                                           " is of another run, which writes to this folder, too, and began after "
-                                           "this one: give each run a folder of its own"};
-  }
   return Error{ErrorCode::kConflict, path + " is of generation " + std::to_string(found.generation) +
                                          ", newer than this one's " + std::to_string(stamp.generation) +
                                          ": another rank 0 of this run has taken over, or the clock was set back"};

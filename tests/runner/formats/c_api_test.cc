@@ -84,14 +84,6 @@ TEST_F(CheckpointCApi, an_older_generation_publishes_nothing) {
               HasSubstr("another rank 0 of this run has taken over"));
 }
 
-TEST_F(CheckpointCApi, a_folder_that_another_program_writes_to_gets_nothing) {
-  Json others = write_request(3, 8);
-  others["config"] = {{"models", "others"}};
-  answer(lockstep_write_checkpoint, others);
-  EXPECT_THAT(answer(lockstep_write_checkpoint, write_request(6, 7)).at("error").get<std::string>(),
-              HasSubstr("is of another run, which writes to this folder, too, and began after this one"));
-}
-
 TEST_F(CheckpointCApi, a_wrong_request_is_an_error_and_no_exception) {
   EXPECT_TRUE(answer(lockstep_write_checkpoint, common()).contains("error"));
   EXPECT_TRUE(answer(lockstep_find_checkpoint, Json::array()).contains("error"));
