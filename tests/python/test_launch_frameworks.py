@@ -25,9 +25,13 @@ def losses_of(folder):
     return [(folder / f"losses-{rank}.txt").read_text().splitlines() for rank in (0, 1)]
 
 
-# They import for 10 s and more, in each rank of torchrun. ddp.py is compared so in test_launch.py.
-@pytest.mark.long
-@pytest.mark.parametrize("program", ["ddp_amp.py", "with_accelerate.py", "with_lightning.py", "with_transformers.py"])
+# Each of the long ones imports for 10 s and more, in each rank of torchrun.
+@pytest.mark.parametrize("program", [
+    "ddp_amp.py",
+    pytest.param("with_accelerate.py", marks=pytest.mark.long),
+    pytest.param("with_lightning.py", marks=pytest.mark.long),
+    pytest.param("with_transformers.py", marks=pytest.mark.long),
+])
 def test_the_losses_of_all_steps_and_ranks_are_those_under_torchrun(launch, tmp_path, program):
     """Also when what the program has imported the last time is there already."""
     folders = {name: tmp_path / name for name in ("torchrun", "first", "second")}
