@@ -394,7 +394,7 @@ MODEL = "from lockstep import DistributedDataParallel\ndef model():\n    return 
     (CHANGED.replace("run.steps(3)", "range(3)") + "    for batch in loader:\n        helpers.loss(batch).backward()\n", MODEL, 0,
      "it uses the package lockstep in part",
      ["the loops at train.py:5 and 7: write for epoch in run.epochs(n) and for batch in run.batches(loader)"]),
-    (CHANGED + "    for i, batch in enumerate(run.batches(loader)):\n        helpers.loss(batch).backward()\n", MODEL, 0,
+    (CHANGED.replace("run.steps(3)", "run.epochs(3)") + "    for i, batch in enumerate(run.batches(loader)):\n        helpers.loss(batch).backward()\n", MODEL, 0,
      "it uses the package lockstep in part",
      ["train.py:7 has enumerate(run.batches(…)), which counts from 0 in a new rank: write for batch in run.batches(loader), with run.batch as "
       "its number"]),
