@@ -860,7 +860,7 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
     close_link(rank);
     rank.state = State::kFinished;
     rank.page->set_activity(Activity::kStopping, Phase::kWaiting);
-    // The others go on without it, in the next group, in which it is started once more.
+    // Its group was cut before it ended, so the others form the next group and need it there: it is started again.
     if (*rank.left_as != '\0') return leave(local_rank);
     const bool all =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.state == State::kFinished; });
