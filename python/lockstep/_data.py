@@ -67,19 +67,40 @@ class _BatchesFrom:
         return max(0, len(self._batches) - self._first)
 
 
-def batches_from(loader: Any, first: int) -> Iterator[Any]:
+def _each_seeded(loader: DataLoader[Any], part: Any, first: int, seed: int) -> Iterator[Any]:
+    """The batches of a loader that reads in this process. What is drawn for a batch follows from `seed` and its number, and changes no
+    random state: so it does not matter how far ahead batches are read. `part`: a copy of the loader, which gets its indices here."""
+    indices: list[Any] = []
+    part.__dict__["batch_sampler"] = iter(indices.pop, None)
+    batches = iter(part)
+    for number, batch_indices in enumerate(itertools.islice(iter(loader.batch_sampler), first, None), first):  # type: ignore[arg-type]
+        indices.append(batch_indices)
+        before = _random.capture()
+        _random.seed_all(seed, number, 0)
+        try:
+            batch = next(batches)
+        finally:
+            _random.apply(before)
+        yield batch
+
+
+def batches_from(loader: Any, first: int, are_seeded: bool = False) -> Iterator[Any]:
     """An iterator over the batches first, first + 1, … of the loader. It draws from torch's generator what the loader itself draws when it
     begins (the order of a shuffle, the seed of its workers), whatever `first` is.
 
-    A loader of a map-style data set skips the batches before; any other iterable is read up to there, which is said."""
+    A loader of a map-style data set skips the batches before; any other iterable is read up to there, which is said.
+
+    are_seeded: also what is drawn for a batch in this process follows from its number, as in workers."""
     if not isinstance(loader, DataLoader) or loader.batch_sampler is None or isinstance(loader.dataset, torch.utils.data.IterableDataset):
         if first > 0:
             print(f"lockstep: reading {first} batches again to go on where the epoch was, because the loader's data cannot be indexed",
                   file=sys.stderr)
         return itertools.islice(iter(loader), first, None)
-    seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()) if loader.num_workers > 0 else 0
+    seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()) if loader.num_workers > 0 or are_seeded else 0
     part = copy.copy(loader)
     # DataLoader forbids to set these after it was made, because its own iterator may be running. This copy has none.
     part.__dict__["_iterator"] = None
+    if loader.num_workers == 0 and are_seeded:
+        return _each_seeded(loader, part, first, seed)
     part.__dict__["batch_sampler"] = _BatchesFrom(loader.batch_sampler, first, seed)
     return iter(part)

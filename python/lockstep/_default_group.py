@@ -99,7 +99,7 @@ class DefaultGroup(dist.ProcessGroup):
 def _refuse(name: str, public: str) -> None:
     def refused(self: DefaultGroup, *args: Any, **kwargs: Any) -> Any:
         raise LockstepError(f"torch.distributed.{public} cannot be recovered when a rank is lost: use all_reduce, broadcast, all_gather, "
-                            "reduce or barrier, or start the program without lockstep.init_process_group")
+                            "reduce or barrier, or start the program without --recover and lockstep.init_process_group")
     setattr(DefaultGroup, name, refused)
 
 
@@ -120,7 +120,7 @@ def install(session: Session) -> None:
     def make(store: Any, rank: int, size: int, timeout: Any) -> DefaultGroup:
         if made:
             raise LockstepError("torch.distributed.new_group cannot be recovered when a rank is lost: use the default group, or start the "
-                                "program without lockstep.init_process_group")
+                                "program without --recover and lockstep.init_process_group")
         made.append(DefaultGroup(session))
         return made[0]
     dist.Backend.register_backend(BACKEND, make, devices=["cpu", "cuda"])

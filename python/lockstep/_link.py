@@ -192,6 +192,13 @@ def _finite(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
+def count_optimizer_steps() -> None:
+    """The page shows the steps of the program's optimizers, as in a program without this package, and not its commits."""
+    rank = getattr(sys, "_lockstep_rank", None)
+    if rank is not None:
+        rank.counts = True
+
+
 def take_link() -> AgentLink | None:
     """The link that `lockstep launch` has given this process; None under torchrun or plain Python. To be called once."""
     rank = getattr(sys, "_lockstep_rank", None)

@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from . import _buckets
 from ._errors import GroupBroken, Interrupted, LockstepError
 from ._gloo import Abandoned, first_line, leak, make_group, wait_for
 from ._handover import Channel
-from ._link import Activity, AgentLink, Phase, Plan, Handover
+from ._link import Activity, AgentLink, Handover, Phase, Plan, count_optimizer_steps
 from ._notes import Notes
 from ._results import Result, Results, StartLog
 from ._saving import AgentSaving
@@ -42,11 +43,14 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
 
 
 class Session:
-    """`version`: the package's. `timeout`: of each collective."""
+    """`version`: the package's. `timeout`: of each collective. `is_asked_for`: the program calls lockstep.init_process_group; else
+    `lockstep launch --recover` does, and a program that says nothing of its state is started again as a whole when a rank is lost."""
 
-    def __init__(self, link: AgentLink, version: str, timeout: datetime.timedelta) -> None:
+    def __init__(self, link: AgentLink, version: str, timeout: datetime.timedelta, is_asked_for: bool = True) -> None:
         self._link = link
         self._timeout = timeout
+        self._is_asked_for = is_asked_for
+        self._is_stateless = False  # see without_state
         self._is_forked = False  # this process is a child of the rank's
         self.notes = Notes(link.memory)
         self.models = Models(self.notes.check_buffers)
@@ -264,11 +268,12 @@ class Session:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
         self._link.beat(Activity.LOADING, Phase.STARTUP)
 
-    def begin(self, objects: dict[str, Any]) -> None:
+    def begin(self, objects: dict[str, Any], has_checkpoints: bool = True) -> None:
         """From now on this rank has a state: its own or the newest checkpoint's at the first start of all ranks, else that of a rank that
-        has one."""
+        has one. `has_checkpoints`: the program's are Lockstep's."""
         self.state.begin(objects)
-        self.saving.open()
+        if has_checkpoints:
+            self.saving.open()
         if self.is_first_start:  # for a rank that wraps more models than this one
             self._link.ask_store(self.generation, "set", [f"lockstep/start/{len(self.models.layouts)}/{self.rank}"], [b"null"])
         try:
@@ -362,9 +367,23 @@ class Session:
                                 "DistributedSampler), and the same collectives")
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
+        if number >= len(self._groups) and not self.has_state and not self._is_asked_for:
+            self._without_state()
         if number >= len(self._groups):
             raise LockstepError("a backward before lockstep.restore: call that first, when all models are wrapped")
         return self._groups[number]
+
+    def _without_state(self) -> None:
+        """The program trains, and nobody has said what its state is. Its gradients are reduced, and when a rank is lost all start again."""
+        if not self._is_stateless and self.rank == 0:
+            print("lockstep: --recover cannot know where this program's loop is, so a lost rank costs a start of all ranks: with run = "
+                  "lockstep.restore(…) and run.steps or run.batches it costs one new rank (docs/keep-state.md)", file=sys.stderr)
+        self._is_stateless = True
+        self._link.watch(self.generation)
+        for number in range(len(self._groups), len(self.models.layouts)):
+            self._groups.append(make_group(f"gradients/{number}", self.store, self.rank, self.world, self._timeout))
+        self._link.formed()
+        count_optimizer_steps()
 
     def collective(self, label: str, targets: Sequence[torch.Tensor], attempt: Callable[[Any, list[torch.Tensor]], Any]) -> None:
         """One of the program's own. `attempt` begins it in a group, on copies of `targets` that hold its result when it is complete: a try
@@ -385,7 +404,7 @@ class Session:
                     raise
                 if self.has_state:
                     self.results.add(label, result)
-                else:
+                elif not self._is_stateless:
                     self._start_log.add(label, result)
             copy_all(targets, result)
 
@@ -416,6 +435,8 @@ class Session:
                 self.rejoin(said)
                 self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
         self._link.beat(Activity.TRAINING)
+        if self._is_stateless:
+            self.results.commit()  # nobody will ask for results
 
     def _is_cut_soon(self) -> bool:
         """The agent, which knows of a lost rank at once, ends the group."""
@@ -433,6 +454,10 @@ class Session:
             self._link.beat(Activity.TRAINING)
         if not is_training:
             self._link.beat(Activity.EVALUATING, Phase.VALIDATION)
+
+    def note_saving(self, is_saving: bool) -> None:
+        """The program writes a checkpoint of its own."""
+        self._link.beat(*((Activity.CHECKPOINTING, Phase.CHECKPOINT_STALL) if is_saving else (Activity.TRAINING,)))
 
     def begin_step(self) -> None:
         """A block of `with run.step()`: what an optimizer changes in it can always be undone."""

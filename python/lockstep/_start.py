@@ -21,6 +21,12 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
                        device_id: Any = None) -> None:
     """For torch.distributed.init_process_group, with its arguments. Under `lockstep launch` rank, size and store are the agent's.
     LockstepError: called twice; a backend that does not recover; a process that a rank has forked."""
+    start(True, backend, init_method, timeout, world_size, rank, store, group_name, pg_options, device_id)
+
+
+def start(is_asked_for: bool, backend: str | None = None, init_method: str | None = None, timeout: datetime.timedelta | None = None,
+          world_size: int = -1, rank: int = -1, store: Any = None, group_name: str = "", pg_options: Any = None, device_id: Any = None) -> None:
+    """`is_asked_for`: see Session."""
     if is_begun():
         raise LockstepError("lockstep.init_process_group is called twice: call it once")
     link = take_link()
@@ -30,7 +36,7 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         return
     if backend not in (None, "gloo", "cpu:gloo"):
         raise LockstepError(f"backend={backend!r}: only gloo recovers, so far: leave backend out")
-    session = Session(link, __version__, timeout or dist.default_pg_timeout)
+    session = Session(link, __version__, timeout or dist.default_pg_timeout, is_asked_for)
     begin(session)
     install(session)
     replace_torchs()

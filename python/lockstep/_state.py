@@ -12,7 +12,7 @@ from ._errors import GroupBroken, LockstepError
 from ._handover import Channel, compare_digests, digests_of
 from ._notes import Notes
 from ._tensors import description_of, empty_as, put_together, take_apart, to_bytes
-from ._tracked import Tracked, TrackedModule, TrackedOptimizer, TrackedOther, Undo, track
+from ._tracked import Tracked, TrackedModule, TrackedOptimizer, TrackedOther, Undo, track, without_wrapper
 from ._wrapped import Models
 
 
@@ -60,7 +60,7 @@ class State:
 
     def _note_schedules(self, others: list[Any]) -> None:
         """`others`: what is no model and no optimizer."""
-        self._scheduled = [object_.optimizer for object_ in others if hasattr(object_, "optimizer")]
+        self._scheduled = [without_wrapper(object_.optimizer) for object_ in others if hasattr(object_, "optimizer")]
         self._may_hold_schedules = any(not hasattr(object_, "optimizer") and not isinstance(object_, torch.amp.GradScaler) and
                                        not type(object_).__module__.startswith(f"{__package__}.")  # ours hold none
                                        for object_ in others)

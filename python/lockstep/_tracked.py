@@ -14,7 +14,7 @@ this kind shows its first iteration, in which everything is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -22,6 +22,7 @@ from ._errors import LockstepError
 from ._tensors import copy_of
 
 
+@runtime_checkable
 class Tracked(Protocol):
     """One object."""
 
@@ -225,8 +226,17 @@ class TrackedOther:
         self._object.load_state_dict(copy_of(state))
 
 
+def without_wrapper(object_: Any) -> Any:
+    """The optimizer that one of Accelerate's holds; anything else as it is."""
+    inner = getattr(object_, "optimizer", None)
+    return inner if isinstance(object_, torch.optim.Optimizer) and isinstance(inner, torch.optim.Optimizer) else object_
+
+
 def track(name: str, object_: Any, undo: Undo) -> Tracked:
     """LockstepError for what has no state_dict and load_state_dict."""
+    if isinstance(object_, Tracked):
+        return object_
+    object_ = without_wrapper(object_)
     if isinstance(object_, torch.nn.parallel.DistributedDataParallel):
         object_ = object_.module
     if isinstance(object_, torch.nn.Module):

@@ -168,6 +168,7 @@ Environment rank_environment(const ProgramCommand& command, const Assignment& as
   set("TORCHELASTIC_RUN_ID", command.run_id);
   set("TORCHELASTIC_SIGNALS_TO_HANDLE", command.signal_names);
   set(env::kTorchUseAgentStore, "False");
+  if (command.recovers) set(env::kRecover, "1");
   variables.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (assignment.local_world_size > 1) variables.try_emplace("OMP_NUM_THREADS", "1");
   return variables;

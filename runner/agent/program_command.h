@@ -36,6 +36,7 @@ struct ProgramCommand {
   std::optional<int> master_port;    // --master_port: rank 0's store listens there; unset: any free port
   std::string checkpoint_folder;     // LOCKSTEP_CHECKPOINT_DIR: a new file there is progress; empty: not known
   std::optional<int> terminal_rank;  // the local rank that has the terminal, for a debugger; it is never forked
+  bool recovers = false;             // --recover: LOCKSTEP_RECOVER of the ranks
   bool uses_zygote = true;
   int spares = 0;               // processes that the zygote forks ahead
   std::string remember_folder;  // what programs import is kept there; empty: it is not kept

@@ -91,6 +91,7 @@ CommandShape launch_shape() {
     if (flag.letter != 0) option.names.push_back(std::string("-") + flag.letter);
     launch.options.push_back(std::move(option));
   }
+  launch.options.push_back({.names = {"--recover"}, .takes_value = false, .takes_dashes = true});
   launch.options.push_back({.names = {"--no_zygote"}, .takes_value = false, .takes_dashes = true});
   launch.options.push_back({.names = {"--spares"}});
   return launch;

@@ -201,6 +201,11 @@ class Parser {
       line_.flags.emplace_back("--no_zygote");
       return {};
     }
+    if (name == "recover") {
+      line_.command.recovers = true;
+      line_.flags.emplace_back("--recover");
+      return {};
+    }
     if (name == "spares") return take_spares(value);
     const TorchrunFlag* const known = find_torchrun_flag(name);
     if (known != nullptr && known->meaning != TorchrunMeaning::kOurFlag) return take_torchrun_flag(*known, value);
@@ -482,6 +487,8 @@ std::string launch_help() {
             (value.empty() ? "" : " [" + value + "]") + "\n";
   }
   text +=
+      "  --recover\n      a lost rank costs one new rank, and the others keep their state: for programs of Hugging Face's Trainer, "
+      "which need no change; what else needs one is said when the program runs\n"
       "  --no_zygote\n      start each rank from the beginning, also where the program is Python\n"
       "  --spares  {a number from 0 to 64}\n      processes forked ahead on each node: a restart takes half of the "
       "time, "

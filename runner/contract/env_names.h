@@ -39,6 +39,10 @@ inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
 // How many GPUs the agent expects its workers to use; 0: they train on the CPU.
 inline constexpr std::string_view kGpus = "LOCKSTEP_GPUS";
 
+// From `lockstep launch --recover` to its ranks: "1" puts the package lockstep in the place of what PyTorch and its
+// frameworks have for data parallelism.
+inline constexpr std::string_view kRecover = "LOCKSTEP_RECOVER";
+
 // From `lockstep run --local_nodes` to its agents: the command that the user gave, which the last lines of a run quote.
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
 // From the same: why this agent was started in place of an earlier one, a RestartDecision as a line

@@ -41,23 +41,17 @@ def step_counter(rank, page, on_first_step):
     return after_step
 
 
-def count_steps(rank, on_first_step=lambda: None):
-    """From now on if torch is there, else from when the program imports it. `rank`: see offer_link."""
-    import mmap
-    page = memoryview(mmap.mmap(rank.page_fd, PAGE_BYTES)).cast("q")
-
-    def install(module):
-        module.register_optimizer_step_post_hook(step_counter(rank, page, on_first_step))
-
-    if OPTIMIZER in sys.modules:
-        return install(sys.modules[OPTIMIZER])
+def after_import(wanted, act):
+    """Calls act(module) when the module of this name has been imported, or now if it is there."""
+    if wanted in sys.modules:
+        return act(sys.modules[wanted])
 
     class Finder:
-        """Sees the import of torch's optimizers."""
+        """Sees the import."""
 
         @staticmethod
         def find_spec(name, path, target=None):
-            if name != OPTIMIZER:
+            if name != wanted:
                 return None
             sys.meta_path.remove(Finder)
             from importlib.machinery import PathFinder
@@ -66,12 +60,44 @@ def count_steps(rank, on_first_step=lambda: None):
                 return spec
             execute = spec.loader.exec_module
 
-            def execute_and_install(module):
+            def execute_and_act(module):
                 execute(module)
-                install(module)
-            spec.loader.exec_module = execute_and_install
+                act(module)
+            spec.loader.exec_module = execute_and_act
             return spec
     sys.meta_path.insert(0, Finder)
+
+
+def count_steps(rank, on_first_step=lambda: None):
+    """From now on if torch is there, else from when the program imports it. `rank`: see offer_link."""
+    import mmap
+    page = memoryview(mmap.mmap(rank.page_fd, PAGE_BYTES)).cast("q")
+    after_import(OPTIMIZER, lambda module: module.register_optimizer_step_post_hook(step_counter(rank, page, on_first_step)))
+
+
+def recover():
+    """`lockstep launch --recover`: what the package has for torch's process group and for the frameworks' loops takes their place, when the
+    program imports them."""
+    if os.environ.get("LOCKSTEP_RECOVER") != "1":
+        return
+
+    def group(module):
+        from lockstep import _recover
+        _recover.replace_init_process_group(is_asked_for=False)
+
+    def trainer(module):
+        from lockstep import hf
+        hf.recover(module.Trainer)
+
+    def where_it_can(act):
+        def try_it(module):
+            try:
+                act(module)
+            except Exception as error:  # without it the program runs as it would without --recover
+                print(f"lockstep: --recover has no effect on {module.__name__}: {error}", file=sys.stderr)
+        return try_it
+    after_import("torch.distributed.distributed_c10d", where_it_can(group))
+    after_import("transformers.trainer", where_it_can(trainer))
 
 
 def to_own_line(trace):

@@ -28,6 +28,7 @@ def start():
     for fd in (page_fd, link_fd):
         os.set_inheritable(int(fd), False)
     count_steps(offer_link(int(link_fd), int(page_fd)))
+    recover()
 
 
 try:

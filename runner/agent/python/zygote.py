@@ -494,6 +494,7 @@ def become(request, environment, fds, all_fds, settings, reads, memory):
         if os.environ.get("LOCAL_RANK") == "0":
             memory.write(imports=names_to_remember())
     count_steps(offer_link(link_fd, page_fd), on_first_step)
+    recover()
     main = types.ModuleType("__main__")
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main

@@ -1,0 +1,48 @@
+"""Programs that do not call lockstep.init_process_group themselves: `lockstep launch --recover`, and those that import lockstep.hf. Imports
+no torch: it may be imported in the middle of torch's own import."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_NAMES = ("torch.distributed.distributed_c10d", "torch.distributed")
+_TRUE = ("1", "true", "yes", "on")  # as Accelerate reads its variables
+
+
+def _sharding() -> str:
+    """What this program uses that keeps a part of the state in each rank alone; empty: nothing that is known."""
+    for variable, name in (("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")):
+        if os.environ.get(variable, "").lower() in _TRUE:
+            return name
+    if "deepspeed" in sys.modules:
+        return "DeepSpeed"
+    main = vars(sys.modules["__main__"])
+    return "FSDP" if any(str(getattr(value, "__module__", "")).startswith("torch.distributed.fsdp") or
+                         getattr(value, "__name__", "") == "torch.distributed.fsdp" for value in list(main.values())) else ""
+
+
+def replace_init_process_group(is_asked_for: bool = True) -> None:
+    """From now on torch.distributed.init_process_group is Lockstep's, where an agent recovers this process. To be called when
+    torch.distributed.distributed_c10d has been imported. `is_asked_for`: see Session."""
+    if getattr(sys, "_lockstep_rank", None) is None:
+        return
+    module: Any = sys.modules[_NAMES[0]]
+    torchs = module.init_process_group
+    if getattr(torchs, "is_lockstep", False):
+        return
+
+    def init_process_group(*args: Any, **named: Any) -> None:
+        from . import _current, _start
+        if _current.is_begun():  # the package's own call
+            return torchs(*args, **named)
+        if sharding := _sharding():
+            if os.environ.get("RANK") == "0":
+                print(f"lockstep: a rank of {sharding} has a part of the state that no other has, so a lost rank costs a start of all ranks, "
+                      "from the program's own checkpoint", file=sys.stderr)
+            return torchs(*args, **named)
+        return _start.start(is_asked_for, *args, **named)
+    init_process_group.is_lockstep = True  # type: ignore[attr-defined]
+    for name in _NAMES:
+        if name in sys.modules and getattr(sys.modules[name], "init_process_group", None) is torchs:
+            setattr(sys.modules[name], "init_process_group", init_process_group)
