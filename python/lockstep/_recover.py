@@ -34,14 +34,14 @@ def replace_init_process_group(is_asked_for: bool = True) -> None:
 
     def init_process_group(*args: Any, **named: Any) -> None:
         from . import _current, _start
-        if _current.is_begun():  # the package's own call
-            return torchs(*args, **named)
-        if sharding := _sharding():
-            if os.environ.get("RANK") == "0":
-                print(f"lockstep: a rank of {sharding} has a part of the state that no other has, so a lost rank costs a start of all ranks, "
-                      "from the program's own checkpoint", file=sys.stderr)
-            return torchs(*args, **named)
-        return _start.start(is_asked_for, *args, **named)
+        sharding = "" if _current.is_begun() else _sharding()  # once begun it is the package's own call
+        if sharding and os.environ.get("RANK") == "0":
+            print(f"lockstep: a rank of {sharding} has a part of the state that no other has, so a lost rank costs a start of all ranks, from "
+                  "the program's own checkpoint", file=sys.stderr)
+        if sharding or _current.is_begun():
+            torchs(*args, **named)
+        else:
+            _start.start(is_asked_for, *args, **named)
     init_process_group.is_lockstep = True  # type: ignore[attr-defined]
     for name in _NAMES:
         if name in sys.modules and getattr(sys.modules[name], "init_process_group", None) is torchs:

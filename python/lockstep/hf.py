@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import transformers
 import transformers.trainer  # noqa: F401
-from accelerate.data_loader import DataLoaderDispatcher
-from accelerate.utils import synchronize_rng_states
+from accelerate.data_loader import DataLoaderDispatcher  # type: ignore[import-untyped]
+from accelerate.utils import synchronize_rng_states  # type: ignore[import-untyped]
 from transformers.trainer_callback import ExportableState, TrainerCallback
 
 from . import _random
@@ -219,15 +219,17 @@ class _Training:
         elif not self._session.is_first_start and epoch == self._natural[0]:
             self._progress.is_waiting = False
             named.update(epochs_trained=epoch, steps_trained_in_current_epoch=self._natural[1])
-        if named["resume_from_checkpoint"] != GOES_ON:
+        args, goes_on = self._trainer.args, named["resume_from_checkpoint"] == GOES_ON
+        if not goes_on:
             self._begin_epoch(loader, epoch)
         self._first = 0
+        ignores_data_skip, args.ignore_data_skip = args.ignore_data_skip, args.ignore_data_skip and not goes_on
         rng_types, loader.rng_types = loader.rng_types, None
         loader.base_dataloader.__iter__ = functools.partial(self._batches, loader.base_dataloader)
         try:
             run(**named)
         finally:
-            loader.rng_types = rng_types
+            args.ignore_data_skip, loader.rng_types = ignores_data_skip, rng_types
             del loader.base_dataloader.__iter__
 
     def _begin_epoch(self, loader: Any, epoch: int) -> None:
@@ -317,7 +319,8 @@ class _Training:
 
 
 def _training_of(trainer: Any) -> _Training | None:
-    return trainer.__dict__.get("_lockstep")
+    training: _Training | None = trainer.__dict__.get("_lockstep")
+    return training
 
 
 def _init_training_state(original: Any, self: Any, *args: Any, **named: Any) -> tuple[int, int]:
@@ -384,9 +387,10 @@ def _skip_first_batches(original: Any, loader: Any, num_batches: int = 0) -> Any
     return training.skip_first_batches(loader, num_batches) if isinstance(training, _Training) else original(loader, num_batches)
 
 
-_AROUND = {"_init_training_state": _init_training_state, "_prepare_for_training": _prepare_for_training, "_run_epoch": _run_epoch,
-           "training_step": _training_step, "_maybe_log_save_evaluate": _maybe_log_save_evaluate, "_evaluate": _evaluate,
-           "_save_checkpoint": _save_checkpoint, "_load_rng_state": _load_rng_state, "_finalize_training": _finalize_training}
+_AROUND: dict[str, Callable[..., Any]] = {
+    "_init_training_state": _init_training_state, "_prepare_for_training": _prepare_for_training, "_run_epoch": _run_epoch,
+    "training_step": _training_step, "_maybe_log_save_evaluate": _maybe_log_save_evaluate, "_evaluate": _evaluate,
+    "_save_checkpoint": _save_checkpoint, "_load_rng_state": _load_rng_state, "_finalize_training": _finalize_training}
 
 
 def _method(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

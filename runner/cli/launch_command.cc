@@ -487,8 +487,8 @@ std::string launch_help() {
             (value.empty() ? "" : " [" + value + "]") + "\n";
   }
   text +=
-      "  --recover\n      a lost rank costs one new rank, and the others keep their state: for programs of Hugging Face's Trainer, "
-      "which need no change; what else needs one is said when the program runs\n"
+      "  --recover\n      a program of Hugging Face's Trainer, unchanged, keeps its state: a lost rank costs one new "
+      "rank\n"
       "  --no_zygote\n      start each rank from the beginning, also where the program is Python\n"
       "  --spares  {a number from 0 to 64}\n      processes forked ahead on each node: a restart takes half of the "
       "time, "

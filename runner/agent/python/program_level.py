@@ -11,7 +11,7 @@ FILES_MAX = 200  # of the program's own that are looked at
 WRAPPERS = ("lockstep.DistributedDataParallel", "torch.nn.parallel.DistributedDataParallel",
             "torch.nn.parallel.distributed.DistributedDataParallel")
 STARTS = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
-FRAMEWORKS = {"transformers": "transformers' Trainer", "lightning": "Lightning's Trainer", "pytorch_lightning": "Lightning's Trainer",
+FRAMEWORKS = {"lightning": "Lightning's Trainer", "pytorch_lightning": "Lightning's Trainer",
               "accelerate": "Accelerate", "deepspeed": "DeepSpeed"}
 REFUSED = {"torch.distributed.new_group": "a group of the program's own", "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "SyncBatchNorm",
            "torch.distributed.fsdp.FullyShardedDataParallel": "FSDP", "torch.distributed.fsdp.fully_shard": "FSDP"}
@@ -143,8 +143,14 @@ def level_of_program(program):
     for source in sources:
         for name, line in source.calls:
             places.setdefault(name, "%s:%d" % (os.path.basename(source.path), line))
-    modules = {module.partition(".")[0] for source in sources for level, module in source.imports if not level}
+    imports = {module for source in sources for level, module in source.imports if not level}
+    modules = {module.partition(".")[0] for module in imports}
     frameworks = [words for name, words in FRAMEWORKS.items() if name in modules]
+    if "lockstep.hf" in imports:
+        return {"level": 1, "why_level": "it uses the Trainer of lockstep.hf", "to_change": []}
+    if "lockstep.restore" not in places and any(module.startswith("transformers.") and module.endswith("Trainer") for module in imports):
+        return {"level": 0, "why_level": "transformers' Trainer is recovered by lockstep launch --recover", "to_change":
+                ["write --recover before the program's name, and it reaches level 1"]}
     if frameworks and "lockstep.restore" not in places:
         return {"level": 0, "why_level": frameworks[0] + " has a loop and a wrapper of its own, which the package lockstep does not know yet",
                 "to_change": []}

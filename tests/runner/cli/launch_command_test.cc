@@ -131,8 +131,9 @@ TEST(LaunchLine, flags_of_the_output_and_of_the_end) {
 }
 
 TEST(LaunchLine, the_agents_of_local_nodes_get_every_flag_that_has_an_effect) {
-  const LaunchLine line = parsed({"--role", "r", "--log_dir", "l", "-t", "3", "--rdzv_id", "7", "--no-zygote", "x.py"});
-  EXPECT_EQ(line.flags, (Words{"--role=r", "--log_dir=l", "--tee=3", "--rdzv_id=7", "--no_zygote"}));
+  const LaunchLine line =
+      parsed({"--role", "r", "--log_dir", "l", "-t", "3", "--rdzv_id", "7", "--recover", "--no-zygote", "x.py"});
+  EXPECT_EQ(line.flags, (Words{"--role=r", "--log_dir=l", "--tee=3", "--rdzv_id=7", "--recover", "--no_zygote"}));
 }
 
 TEST(LaunchLine, what_cannot_be_done_here_is_named_with_what_to_do) {

@@ -82,7 +82,7 @@ arguments = TrainingArguments(
     seed=7, logging_steps=3, use_cpu=True, report_to=[], disable_tqdm=True, load_best_model_at_end=True, save_total_limit=2,
     metric_for_best_model="loss", dataloader_num_workers=2 if options.case == "workers" else 0,
     **({"num_train_epochs": 3, "eval_strategy": "epoch", "save_strategy": "epoch"} if by_epoch else
-       {"max_steps": 10, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 5, "save_steps": 5, "eval_on_start": True}))
+       {"max_steps": 10, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 5, "save_steps": 5, "eval_on_start": True, "ignore_data_skip": True}))
 trainer = Recorded(model=model, args=arguments, train_dataset=rows[:38], eval_dataset=rows[38:], data_collator=collate,
                    callbacks=[EarlyStoppingCallback(3), Moments()])
 trainer.parameters = list(model.parameters())

@@ -1,0 +1,142 @@
+"""Programs of frameworks under `lockstep launch --recover`: a lost rank costs one new rank where the framework knows its place in training, and
+a start of all ranks, which is said, where nobody does."""
+import subprocess
+
+import pytest
+
+from own_runs import CASES, OWN, PACKAGE, VENV, launch, losses_of, own  # noqa: F401
+from programs import clean_environment, text
+from test_launch import PROGRAMS
+
+TRAINER = OWN / "hf_trainer.py"
+# Steps that are logged, evaluated and saved are among them, the first one and the last one of an epoch, and what comes after the last epoch.
+KILLS = {
+    "epochs": ["0:1:forward", "1:2:backward", "2:3:log", "0:4:optimizer_step", "1:5:reduced", "2:7:step_begin", "0:8:prediction_step",
+               "1:12:train_end"],
+    "steps": ["0:0:prediction_step", "1:2:backward", "2:3:log", "0:5:prediction_step", "1:5:optimizer_step", "2:7:reduced", "0:9:step_end"],
+    "workers": ["1:1:backward", "2:3:reduced", "0:4:save", "1:8:epoch_begin", "0:10:forward"],
+}
+
+
+def made_by(folder, ranks=3):
+    """Of each rank: each batch's loss, what it has logged, and a digest of what it holds at the end."""
+    return [(losses_of(folder, rank), set((folder / f"logs-{rank}.txt").read_text().splitlines()), (folder / f"end-{rank}.txt").read_text())
+            for rank in range(ranks)]
+
+
+def assert_same(disturbed, expected):
+    for (losses, logs, end), (all_losses, all_logs, expected_end) in zip(disturbed, expected, strict=True):
+        assert len(all_losses) > 15 and losses.items() <= all_losses.items()
+        assert (logs, end) == (all_logs, expected_end)
+
+
+@pytest.fixture
+def train(own):  # noqa: F811
+    """Runs the program of transformers' Trainer to its end; its folder."""
+    def call(case, *kills, flags=("--recover",), more=(), **how):
+        return own(case, *kills, program=TRAINER, flags=flags, more=more, HF_HUB_OFFLINE="1", **how)
+    return call
+
+
+@pytest.mark.parametrize("case", ["steps", pytest.param("epochs", marks=pytest.mark.long), pytest.param("workers", marks=pytest.mark.long)])
+def test_a_lost_rank_changes_no_bit_of_what_a_trainer_computes(train, case):
+    """Dropout, accumulation, masks that the collator draws, logs, evaluations, checkpoints, the best model at the end: unchanged code."""
+    disturbed = train(case, *KILLS[case])
+    said = (disturbed / "output").read_text()
+    assert said.count("the others keep their state") == len(KILLS[case]) and "starting all ranks again" not in said, said
+    assert_same(made_by(disturbed), made_by(train(case)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["the package's Trainer", "two ranks", "not forked"])
+def test_a_trainer_recovers_in_each_way_to_start_it(train, how):
+    ways = {"the package's Trainer": {"flags": (), "more": ["--package"]}, "two ranks": {"ranks": 2},
+            "not forked": {"flags": ("--recover", "--no_zygote")}}
+    kills = ["0:1:forward", "1:3:reduced", "0:5:prediction_step", "1:7:backward"]
+    folders = [train("steps", *these, **ways[how]) for these in (kills, [])]
+    ranks = ways[how].get("ranks", 3)
+    assert "starting all ranks again" not in (folders[0] / "output").read_text()
+    assert_same(*[made_by(folder, ranks) for folder in folders])
+
+
+@pytest.mark.long
+def test_under_torchrun_the_packages_trainer_is_that_of_transformers(tmp_path):
+    made = []
+    for more in ([], ["--package"]):
+        folder = tmp_path / ("package" if more else "plain")
+        folder.mkdir()
+        subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "2", TRAINER, "--folder", folder, *more], check=True, timeout=300,
+                       env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"))
+        made.append(made_by(folder, ranks=2))
+    assert made[0] == made[1]
+
+
+def test_a_loop_that_says_nothing_of_itself_is_started_again_as_a_whole(launch, tmp_path):  # noqa: F811
+    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    for folder, more in ((undisturbed, []), (disturbed, ["--fail_at", "6"])):
+        folder.mkdir()
+        done = launch("--recover", PROGRAMS / "ddp.py", "--folder", folder, *more, ranks=2)
+        assert done.returncode == 0, text(done)
+        assert text(done).count("--recover cannot know where this program's loop is") == (2 if more else 1), text(done)
+    assert "starting all ranks again" in text(done), text(done)
+    assert set((undisturbed / "losses.txt").read_text().splitlines()) == set((disturbed / "losses.txt").read_text().splitlines())
+
+
+TWICE = """
+import torch
+from transformers import Trainer, TrainingArguments
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(2, 1)
+    def forward(self, x):
+        return {"loss": self.net(x).sum()}
+arguments = TrainingArguments(output_dir="out", max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no")
+trainer = Trainer(model=Model(), args=arguments, train_dataset=[{"x": torch.ones(2)}] * 64)
+trainer.train()
+"""
+STREAM = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([{"x": torch.ones(2)}] * 64)
+trainer.train_dataset = Stream()
+"""
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+print("backend", dist.get_backend(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("source", "words"), [
+    (TWICE + "trainer.train()", "LockstepError: a Trainer trains a second time in one run"),
+    (TWICE.replace("trainer.train()", STREAM + "trainer.args.accelerator_config.dispatch_batches = True\ntrainer.accelerator.dataloader_config.dispatch_batches = True\ntrainer.train()"),
+     "LockstepError: rank 0 reads the data of all ranks here (dispatch_batches of Accelerate)"),
+], ids=["twice", "dispatched"])
+@pytest.mark.long  # ten seconds each
+def test_what_a_trainer_cannot_recover_is_refused_by_name(launch, tmp_path, source, words):  # noqa: F811
+    (tmp_path / "train.py").write_text(source)
+    done = launch("--recover", tmp_path / "train.py", ranks=2, max_restarts=0)
+    assert done.returncode != 0 and words in text(done), text(done)
+
+
+def test_shards_are_left_to_the_program(launch, tmp_path):  # noqa: F811
+    """And to torch's own process group."""
+    (tmp_path / "train.py").write_text(SHARDED)
+    done = launch("--recover", tmp_path / "train.py", ranks=2)
+    assert done.returncode == 0 and done.stdout.count("backend gloo") == 2, text(done)
+    assert text(done).count("a rank of FSDP has a part of the state that no other has, so a lost rank costs a start of all ranks") == 1, text(done)
+
+
+
+def test_a_trainer_that_is_made_of_other_parts_runs_as_without_the_flag(launch, tmp_path):  # noqa: F811
+    """As one of another release of transformers."""
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers/__init__.py").write_text("__version__ = '4.0'\n")
+    (tmp_path / "transformers/trainer.py").write_text("class Trainer:\n    def train(self):\n        print('trained')\n")
+    (tmp_path / "train.py").write_text("from transformers.trainer import Trainer\nTrainer().train()\n")
+    done = launch("--recover", tmp_path / "train.py", ranks=1)
+    assert done.returncode == 0 and "trained" in done.stdout, text(done)
+    assert "lockstep: --recover has no effect on transformers.trainer: " in text(done), text(done)
