@@ -11,7 +11,8 @@ What it holds the code to (docs/decisions.md says why):
   - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model
     or of a variant;
   - the Python package (python/lockstep) imports torch, the standard library and its own modules, numpy where the program may have
-    imported it, and the module that also comes alone (_report.py) the standard library; nothing that is shipped imports the package;
+    imported it, and the module that also comes alone (_report.py) the standard library; nothing that is shipped imports the package, but
+    for what --recover does in a rank;
   - every header starts its code with #pragma once;
   - no test sleeps.
 `rooms_test.py ROOT` checks a tree. Its rules are first tried on small wrong trees made for the purpose: a rule that
@@ -87,6 +88,8 @@ SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
 TOPS = ("runner", "operator", "tests")
 PACKAGE = "python/lockstep"
+OF_A_FRAMEWORK = {"hf.py": ("transformers", "accelerate")}  # a module of the package, and what a program has that imports it
+BRINGS_THE_PACKAGE = "rank_start.py"  # into the user's program, when `lockstep launch --recover` asks for it
 # Folders of Python files that are shipped, or run without the package's libraries.
 WITHOUT_THE_PACKAGE = ("runner", "operator", "scripts", "manifests", "charts", "dashboards")
 CODE = {".h", ".cc", ".cu", ".cuh"}
@@ -221,14 +224,15 @@ def check_package(root):
         for line, module, is_inner in imports_of(path):
             may = module in sys.stdlib_module_names
             if path.name != "_report.py":
-                may = may or module == "torch" or (module == "numpy" and is_inner)
+                may = may or module == "torch" or (module == "numpy" and is_inner) or module in OF_A_FRAMEWORK.get(path.name, ())
             if not may:
                 problems.append(f"{name}:{line}: imports {module}; the package may import torch, the standard library, its own modules "
-                                "(relatively) and, within a function, numpy; _report.py the standard library alone")
+                                "(relatively) and, within a function, numpy; _report.py the standard library alone, and hf.py transformers")
     for top in WITHOUT_THE_PACKAGE:
         for path in sorted((root / top).rglob("*.py")):
             problems += [f"{path.relative_to(root).as_posix()}:{line}: imports the Python package, which belongs to users' programs"
-                         for line, module, _ in imports_of(path) if module == "lockstep"]
+                         for line, module, is_inner in imports_of(path)
+                         if module == "lockstep" and not (is_inner and path.name == BRINGS_THE_PACKAGE)]
     return problems
 
 
@@ -300,6 +304,10 @@ TRIALS = [
     ("python/lockstep/_d.py", "def f():\n    import requests.sessions\n", "imports requests"),
     ("python/lockstep/_e.py", "from lockstep import _f\n", "imports lockstep"),
     ("python/lockstep/_report.py", "import torch\n", "imports torch"),
+    ("python/lockstep/hf.py", "import transformers\nfrom accelerate.utils import a\n", None),
+    ("python/lockstep/_g.py", "import transformers\n", "imports transformers"),
+    ("runner/agent/python/rank_start.py", "def f():\n    from lockstep import hf\n", None),
+    ("runner/agent/python/rank_start.py", "import lockstep\n", "imports the Python package"),
     ("runner/agent/python/a.py", "def f():\n    import lockstep\n", "imports the Python package"),
     ("tests/python/test_b.py", "import lockstep\n", None),
 ]
