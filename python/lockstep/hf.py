@@ -10,11 +10,12 @@ step (a log, an evaluation, its checkpoint), because the others may be in the mi
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import marshal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -121,6 +122,24 @@ class _Callback(TrainerCallback):
             self._session.say_progress(state.global_step, state.max_steps, figures)
 
 
+class _Loader:
+    """A loader whose batches are read by batches_from()."""
+
+    def __init__(self, loader: Any, training: _Training) -> None:
+        self._loader = loader
+        self.lockstep_training = training
+
+    def __iter__(self) -> Iterator[Any]:
+        # Nothing is drawn before the first batch is asked for, as with Accelerate's: at the end of an epoch a new rank asks for none.
+        yield from self.lockstep_training.batches(self._loader)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
 class _Training:
     """One call of trainer.train(). `natural`: epoch and batches in it at which the Trainer itself would begin."""
 
@@ -224,24 +243,39 @@ class _Training:
             self._begin_epoch(loader, epoch)
         self._first = 0
         ignores_data_skip, args.ignore_data_skip = args.ignore_data_skip, args.ignore_data_skip and not goes_on
-        rng_types, loader.rng_types = loader.rng_types, None
-        loader.base_dataloader.__iter__ = functools.partial(self._batches, loader.base_dataloader)
         try:
-            run(**named)
+            with self._reading(loader) as named["train_dataloader"]:
+                run(**named)
         finally:
-            args.ignore_data_skip, loader.rng_types = ignores_data_skip, rng_types
+            args.ignore_data_skip = ignores_data_skip
+
+    @contextlib.contextmanager
+    def _reading(self, loader: Any) -> Iterator[Any]:
+        """The loader, reading by batches_from. One of Accelerate's does more than read, so what it reads from is changed; another one, of a
+        Trainer with a get_train_dataloader() of its own, is wrapped."""
+        if not hasattr(loader, "base_dataloader"):
+            yield _Loader(loader, self)
+            return
+        rng_types, loader.rng_types = loader.rng_types, None
+        loader.base_dataloader.__iter__ = functools.partial(self.batches, loader.base_dataloader)
+        loader.lockstep_training = self
+        try:
+            yield loader
+        finally:
+            loader.rng_types = rng_types
             del loader.base_dataloader.__iter__
 
     def _begin_epoch(self, loader: Any, epoch: int) -> None:
         """Accelerate gives all ranks rank 0's random states at the beginning of each pass through a loader. A rank that goes on inside an
         epoch must not, so it is done here."""
-        if loader.rng_types is not None:
-            synchronize_rng_states(loader.rng_types, loader.synchronized_generator)
-        if loader.synchronized_generator is not None:
-            self._progress.generator = loader.synchronized_generator.get_state()
+        generator = getattr(loader, "synchronized_generator", None)
+        if getattr(loader, "rng_types", None) is not None:
+            synchronize_rng_states(loader.rng_types, generator)
+        if generator is not None:
+            self._progress.generator = generator.get_state()
         self._session.leave_epoch_note(epoch)
 
-    def _batches(self, loader: Any) -> Any:
+    def batches(self, loader: Any) -> Iterator[Any]:
         first, self._first = self._first, 0
         return batches_from(loader, first, are_seeded=True)
 
@@ -266,8 +300,8 @@ class _Training:
             # Nothing is left but the end of the epoch. The Trainer counts its steps from the batches, of which the last step may have fewer.
             named["num_update_steps_per_epoch"] = batches // args.gradient_accumulation_steps
             return
-        if loader.synchronized_generator is not None:
-            loader.synchronized_generator.set_state(self._progress.generator)
+        if (generator := getattr(loader, "synchronized_generator", None)) is not None:
+            generator.set_state(self._progress.generator)
         self._after_first_batches = _random.capture()
         note = self._session.epoch_note(epoch)
         if note is not None:
@@ -382,9 +416,8 @@ def _finalize_training(original: Any, self: Any, *args: Any, **named: Any) -> An
 
 
 def _skip_first_batches(original: Any, loader: Any, num_batches: int = 0) -> Any:
-    iterate = vars(getattr(loader, "base_dataloader", None) or object).get("__iter__")
-    training = getattr(getattr(iterate, "func", None), "__self__", None)
-    return training.skip_first_batches(loader, num_batches) if isinstance(training, _Training) else original(loader, num_batches)
+    training: _Training | None = getattr(loader, "lockstep_training", None)
+    return training.skip_first_batches(loader, num_batches) if training else original(loader, num_batches)
 
 
 _AROUND: dict[str, Callable[..., Any]] = {

@@ -13,6 +13,7 @@ TRAINER = OWN / "hf_trainer.py"
 KILLS = {
     "epochs": ["0:1:forward", "1:2:backward", "2:3:log", "0:4:optimizer_step", "1:5:reduced", "2:7:step_begin", "0:8:prediction_step",
                "1:12:train_end"],
+    "own loader": ["0:1:backward", "1:3:log", "2:6:forward", "0:7:reduced"],
     "steps": ["0:0:prediction_step", "1:2:backward", "2:3:log", "0:5:prediction_step", "1:5:optimizer_step", "2:7:reduced", "0:9:step_end"],
     "workers": ["1:1:backward", "2:3:reduced", "0:4:save", "1:8:epoch_begin", "0:10:forward"],
 }
@@ -38,7 +39,8 @@ def train(own):  # noqa: F811
     return call
 
 
-@pytest.mark.parametrize("case", ["steps", pytest.param("epochs", marks=pytest.mark.long), pytest.param("workers", marks=pytest.mark.long)])
+@pytest.mark.parametrize("case", ["steps", pytest.param("epochs", marks=pytest.mark.long), pytest.param("own loader", marks=pytest.mark.long),
+                                  pytest.param("workers", marks=pytest.mark.long)])
 def test_a_lost_rank_changes_no_bit_of_what_a_trainer_computes(train, case):
     """Dropout, accumulation, masks that the collator draws, logs, evaluations, checkpoints, the best model at the end: unchanged code."""
     disturbed = train(case, *KILLS[case])

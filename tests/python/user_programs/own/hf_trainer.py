@@ -9,13 +9,15 @@ import signal
 
 import torch
 import transformers
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, TrainerCallback, TrainingArguments
 
 from cases import Killer, hash_of, moment
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--folder", type=pathlib.Path, required=True)
-parser.add_argument("--case", default="epochs", choices=["epochs", "steps", "workers"])
+parser.add_argument("--case", default="epochs", choices=["epochs", "steps", "workers", "own loader"])
 parser.add_argument("--kill", action="append", default=[], type=moment)
 parser.add_argument("--package", action="store_true", help="import the Trainer of lockstep.hf")
 options = parser.parse_args()
@@ -38,6 +40,11 @@ class Recorded(Trainer):
             print(self.batch_number(inputs), loss.item().hex(), file=losses)
         killer.at(rank, self.state.global_step, "reduced")
         return loss
+
+    def get_train_dataloader(self):
+        if options.case != "own loader":
+            return super().get_train_dataloader()
+        return DataLoader(self.train_dataset, batch_size=2, sampler=DistributedSampler(self.train_dataset), collate_fn=self.data_collator)
 
     def batch_number(self, inputs):
         """Batches are counted by step and place in it."""
