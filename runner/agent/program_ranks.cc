@@ -574,9 +574,11 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   if (!rank.page) return std::nullopt;
   BeatSnapshot beats = rank.page->read();
   // Before its first step nothing tells whether a program makes progress: it may load, compile or download for hours.
-  // One that waits for its peers, as the package says it, does none of that.
+  // One that waits for its peers, as the package says it, does none of that; and a process that is stopped does
+  // nothing: the package's thread shows that it lives.
   const bool waits = rank.has_said_hello && waits_for_a_peer(beats.phase, beats.activity);
-  if (beats.step == 0 && !waits) beats.changed_ns = monotonic_ns();
+  const bool shows_life = rank.has_said_hello && beats.alive_ns != 0;
+  if (beats.step == 0 && !waits) beats.changed_ns = shows_life ? last_sign_of_life_ns(beats) : monotonic_ns();
   if (!rank.outlives) beats.generation = generation_;
   if (rank.state == State::kFinished) beats.alive_ns = 0;  // what has ended is not silent, however long the others take
   return beats;

@@ -28,6 +28,11 @@ def test_a_rank_that_stops_is_replaced(own, undisturbed):  # noqa: F811
     assert_equal(result_of(own("Transformer", "1:4:backward", more=["--signal", "SIGSTOP"])), undisturbed("Transformer"))
 
 
+def test_a_rank_that_stops_while_it_is_started_again_is_replaced(own, undisturbed):  # noqa: F811
+    """When it has said hello, and has no state yet."""
+    assert_equal(result_of(own("Transformer", "1:4:backward", "1:-2:restore", more=["--signal", "SIGSTOP"])), undisturbed("Transformer"))
+
+
 def test_a_backward_that_fails_and_is_caught_is_made_again_by_all(own, undisturbed):  # noqa: F811
     assert_equal(result_of(own("OutOfMemory", more=["--trouble"])), undisturbed("OutOfMemory"))
 
