@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 from typing import Any
 
 _NAMES = ("torch.distributed.distributed_c10d", "torch.distributed")
@@ -17,9 +18,11 @@ def _sharding() -> str:
             return name
     if "deepspeed" in sys.modules:
         return "DeepSpeed"
-    main = vars(sys.modules["__main__"])
-    return "FSDP" if any(str(getattr(value, "__module__", "")).startswith("torch.distributed.fsdp") or
-                         getattr(value, "__name__", "") == "torch.distributed.fsdp" for value in list(main.values())) else ""
+    # What the program's first file has imported. Other values than these may do anything when they are asked for an attribute.
+    values = list(vars(sys.modules["__main__"]).values())
+    names = [value.__module__ for value in values if issubclass(type(value), (type, types.FunctionType))]
+    names += [value.__name__ for value in values if issubclass(type(value), types.ModuleType)]
+    return "FSDP" if any(str(name).startswith("torch.distributed.fsdp") for name in names) else ""
 
 
 def replace_init_process_group(is_asked_for: bool = True) -> None:

@@ -50,7 +50,7 @@ class Session:
         self._link = link
         self._timeout = timeout
         self._is_asked_for = is_asked_for
-        self._is_stateless = False  # see without_state
+        self._is_stateless = False  # see _without_state
         self._is_forked = False  # this process is a child of the rank's
         self.notes = Notes(link.memory)
         self.models = Models(self.notes.check_buffers)

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer in a run that recovers: the other ranks wait inside trainer.train() when one is lost, and nothing is made again.
+"""Hugging Face's Trainer in a run that recovers: when a rank is lost, the others wait inside trainer.train() and make no step again.
 
     from lockstep.hf import Trainer
 
@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 import transformers
-import transformers.trainer  # noqa: F401
 from accelerate.data_loader import DataLoaderDispatcher  # type: ignore[import-untyped]
 from accelerate.utils import synchronize_rng_states  # type: ignore[import-untyped]
+from transformers.trainer import Trainer as TransformersTrainer
 from transformers.trainer_callback import ExportableState, TrainerCallback
 
 from . import _random
@@ -141,13 +141,13 @@ class _Loader:
 
 
 class _Training:
-    """One call of trainer.train(). `natural`: epoch and batches in it at which the Trainer itself would begin."""
+    """One call of trainer.train()."""
 
     def __init__(self, trainer: Any, session: Session) -> None:
         self._trainer = trainer
         self._session = session
         self._progress = _Progress(trainer)
-        self._natural = (0, 0)
+        self._trainers_beginning = (0, 0)  # epoch and batches in it at which the Trainer itself begins, from a checkpoint of its own
         self._goes_on = False        # in the place of a rank that had committed
         self._note: bytes | None = None  # of the process before this one
         self._first = 0              # batches of this epoch that are not read
@@ -158,10 +158,10 @@ class _Training:
 
     # ---- the beginning ----
 
-    def init_training_state(self, natural: tuple[int, int]) -> tuple[int, int]:
+    def init_training_state(self, beginning: tuple[int, int]) -> tuple[int, int]:
         """A new rank learns where it goes on when it has its objects: until then it begins with the first epoch."""
-        self._natural = natural
-        return natural if self._session.is_first_start else (0, 0)
+        self._trainers_beginning = beginning
+        return beginning if self._session.is_first_start else (0, 0)
 
     def begin(self) -> None:
         """The Trainer's objects exist."""
@@ -233,11 +233,11 @@ class _Training:
             if epoch < max(0, state.global_step - 1) // named["num_update_steps_per_epoch"]:
                 return
             self._go_on(named)
-        elif epoch < self._natural[0]:
+        elif epoch < self._trainers_beginning[0]:
             return
-        elif not self._session.is_first_start and epoch == self._natural[0]:
+        elif not self._session.is_first_start and epoch == self._trainers_beginning[0]:
             self._progress.is_waiting = False
-            named.update(epochs_trained=epoch, steps_trained_in_current_epoch=self._natural[1])
+            named.update(epochs_trained=epoch, steps_trained_in_current_epoch=self._trainers_beginning[1])
         args, goes_on = self._trainer.args, named["resume_from_checkpoint"] == GOES_ON
         if not goes_on:
             self._begin_epoch(loader, epoch)
@@ -359,8 +359,8 @@ def _training_of(trainer: Any) -> _Training | None:
 
 def _init_training_state(original: Any, self: Any, *args: Any, **named: Any) -> tuple[int, int]:
     if not is_begun() or not isinstance(session := exchange(), Session):
-        natural: tuple[int, int] = original(self, *args, **named)
-        return natural
+        beginning: tuple[int, int] = original(self, *args, **named)
+        return beginning
     if session.has_state:
         raise LockstepError("a Trainer trains a second time in one run, whose state belongs to the first one: train once in each start of the "
                             "program, or start it without --recover and lockstep.hf")
@@ -449,7 +449,7 @@ def recover(kind: type) -> None:
         module.skip_first_batches = functools.partial(_skip_first_batches, module.skip_first_batches)
 
 
-class Trainer(sys.modules["transformers.trainer"].Trainer):  # type: ignore[misc]  # transformers' own name for it may not be there yet
+class Trainer(TransformersTrainer):
     """transformers' Trainer, with its arguments. LockstepError when it trains twice in one start of the program."""
 
 

@@ -392,6 +392,8 @@ MODEL = "from lockstep import DistributedDataParallel\ndef model():\n    return 
      "helpers.py:3 has a group of the program's own, which cannot be recovered when a rank is lost", []),
     ("from transformers import Trainer", "", 0, "transformers' Trainer is recovered by lockstep launch --recover",
      ["write --recover before the program's name, and it reaches level 1"]),
+    ("import transformers\nclass Mine(transformers.Trainer):\n    pass", "", 0, "transformers' Trainer is recovered by lockstep launch --recover",
+     ["write --recover before the program's name, and it reaches level 1"]),
     ("from lockstep.hf import Trainer", "", 1, "it uses the Trainer of lockstep.hf", []),
     ("import lightning", "", 0, "Lightning's Trainer has a loop and a wrapper of its own, which the package lockstep does not know yet", []),
     (CHANGED.replace("run.steps(3)", "range(3)") + "    for batch in loader:\n        helpers.loss(batch).backward()\n", MODEL, 0,
@@ -401,7 +403,7 @@ MODEL = "from lockstep import DistributedDataParallel\ndef model():\n    return 
      "it uses the package lockstep in part",
      ["train.py:7 has enumerate(run.batches(…)), which counts from 0 in a new rank: write for batch in run.batches(loader), with run.batch as "
       "its number"]),
-], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a Trainer", "the package's Trainer", "a framework",
+], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a Trainer", "one that derives from it", "the package's Trainer", "a framework",
         "two loops", "a counter"])
 def test_which_level_a_program_reaches(tmp_path, monkeypatch, source, helpers, level, why, to_change):
     (tmp_path / "train.py").write_text(source)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from own_runs import CASES, OWN, PACKAGE, VENV, launch, losses_of, own  # noqa: F401
+from own_runs import OWN, PACKAGE, VENV, launch, losses_of, own  # noqa: F401
 from programs import clean_environment, text
 from test_launch import PROGRAMS
 
@@ -130,7 +130,6 @@ def test_shards_are_left_to_the_program(launch, tmp_path):  # noqa: F811
     done = launch("--recover", tmp_path / "train.py", ranks=2)
     assert done.returncode == 0 and done.stdout.count("backend gloo") == 2, text(done)
     assert text(done).count("a rank of FSDP has a part of the state that no other has, so a lost rank costs a start of all ranks") == 1, text(done)
-
 
 
 def test_a_trainer_that_is_made_of_other_parts_runs_as_without_the_flag(launch, tmp_path):  # noqa: F811

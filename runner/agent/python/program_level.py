@@ -13,6 +13,7 @@ WRAPPERS = ("lockstep.DistributedDataParallel", "torch.nn.parallel.DistributedDa
 STARTS = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
 FRAMEWORKS = {"lightning": "Lightning's Trainer", "pytorch_lightning": "Lightning's Trainer",
               "accelerate": "Accelerate", "deepspeed": "DeepSpeed"}
+TRAINERS = {"transformers", "trl"}  # packages whose Trainer, or one that derives from it, --recover knows
 REFUSED = {"torch.distributed.new_group": "a group of the program's own", "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "SyncBatchNorm",
            "torch.distributed.fsdp.FullyShardedDataParallel": "FSDP", "torch.distributed.fsdp.fully_shard": "FSDP"}
 
@@ -148,7 +149,9 @@ def level_of_program(program):
     frameworks = [words for name, words in FRAMEWORKS.items() if name in modules]
     if "lockstep.hf" in imports:
         return {"level": 1, "why_level": "it uses the Trainer of lockstep.hf", "to_change": []}
-    if "lockstep.restore" not in places and any(module.startswith("transformers.") and module.endswith("Trainer") for module in imports):
+    has_loop = any(source.loops for source in sources)
+    is_named = any(module.partition(".")[0] in TRAINERS and module.endswith("Trainer") for module in imports)
+    if "lockstep.restore" not in places and (is_named or (TRAINERS & modules and not has_loop)):
         return {"level": 0, "why_level": "transformers' Trainer is recovered by lockstep launch --recover", "to_change":
                 ["write --recover before the program's name, and it reaches level 1"]}
     if frameworks and "lockstep.restore" not in places:

@@ -80,6 +80,10 @@ def recover():
     program imports them."""
     if os.environ.get("LOCKSTEP_RECOVER") != "1":
         return
+    if sys.version_info < (3, 10):
+        print("lockstep: --recover has no effect: the package lockstep needs Python 3.10 or later, and this is %s" % sys.version.split()[0],
+              file=sys.stderr)
+        return
 
     def group(module):
         from lockstep import _recover
