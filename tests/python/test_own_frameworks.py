@@ -1,11 +1,12 @@
 """Programs of frameworks under `lockstep launch --recover`: a lost rank costs one new rank where the framework knows its place in training, and
 a start of all ranks, which is said, where nobody does."""
 import subprocess
+import sys
 
 import pytest
 
 from own_runs import OWN, PACKAGE, VENV, launch, losses_of, own  # noqa: F401
-from programs import clean_environment, text
+from programs import ROOT, clean_environment, text
 from test_launch import PROGRAMS
 
 TRAINER = OWN / "hf_trainer.py"
@@ -141,3 +142,14 @@ def test_a_trainer_that_is_made_of_other_parts_runs_as_without_the_flag(launch, 
     done = launch("--recover", tmp_path / "train.py", ranks=1)
     assert done.returncode == 0 and "trained" in done.stdout, text(done)
     assert "lockstep: --recover has no effect on transformers.trainer: " in text(done), text(done)
+
+
+def test_a_python_that_the_package_does_not_know_is_named(monkeypatch, capsys):
+    monkeypatch.setenv("LOCKSTEP_RECOVER", "1")
+    names = {}
+    exec((ROOT / "runner/agent/python/rank_start.py").read_text(), names)
+    monkeypatch.setattr(sys, "version_info", (3, 9, 1))
+    finders = list(sys.meta_path)
+    names["recover"]()
+    assert "lockstep: --recover has no effect: the package lockstep needs Python 3.10 or later" in capsys.readouterr().err
+    assert sys.meta_path == finders
