@@ -62,7 +62,7 @@ def python_with_torch(version):
     venv = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep")) / f"py-torch-{version}"
     if not (venv / "complete").exists():
         subprocess.run([sys._base_executable, "-m", "venv", "--clear", venv], check=True)
-        subprocess.run([venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile", f"torch=={version}", "numpy<3"], check=True)
+        subprocess.run([venv / "bin/python", "-m", "pip", "install", "-q", f"torch=={version}", "numpy<3"], check=True)
         (venv / "complete").touch()
     return venv / "bin/python"
 
