@@ -125,3 +125,6 @@ def install(session: Session) -> None:
         return made[0]
     dist.Backend.register_backend(BACKEND, make, devices=["cpu", "cuda"])
     dist.init_process_group(BACKEND, store=dist.HashStore(), rank=session.rank, world_size=session.world)
+    world: Any = dist.distributed_c10d._world
+    # What torch.distributed.get_backend() says: programs ask it for what Gloo cannot do.
+    world.pg_map[dist.group.WORLD] = ("gloo", world.pg_map[dist.group.WORLD][1])

@@ -41,6 +41,10 @@ class Notes:
                                 f"bytes, and {', '.join(type(module).__name__ for module in modules)} has {nbytes}: leave "
                                 "broadcast_buffers=False out")
 
+    def room(self) -> int:
+        """Bytes that `capture` may come to."""
+        return self._memory.note_bytes_max - sum(buffer.nbytes for buffer in self._buffers())
+
     def _buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self._modules for buffer in module.buffers()]
 

@@ -9,10 +9,13 @@ from typing import Any
 
 _NAMES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _TRUE = ("1", "true", "yes", "on")  # as Accelerate reads its variables
+known_sharding = ""  # said by the adapter of a framework
 
 
 def _sharding() -> str:
     """What this program uses that keeps a part of the state in each rank alone; empty: nothing that is known."""
+    if known_sharding:
+        return known_sharding
     for variable, name in (("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")):
         if os.environ.get(variable, "").lower() in _TRUE:
             return name

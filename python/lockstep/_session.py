@@ -49,7 +49,7 @@ class Session:
     def __init__(self, link: AgentLink, version: str, timeout: datetime.timedelta, is_asked_for: bool = True) -> None:
         self._link = link
         self._timeout = timeout
-        self._is_asked_for = is_asked_for
+        self.is_asked_for = is_asked_for
         self._is_stateless = False  # see _without_state
         self._is_forked = False  # this process is a child of the rank's
         self.notes = Notes(link.memory)
@@ -66,6 +66,7 @@ class Session:
         self._is_training = True
         self._is_in_step = False  # in a block of `with run.step()`
         self._is_at_end = False   # of its loop, once
+        self.alone_in = ""  # a part of the program that only a rank that is started again makes once more: it must not communicate there
         self.position = 0
         self._resumed: dict[str, Any] | None = None  # to be said at the next commit
         self.lineage = 0  # generation in which the state began: as the program does, or from a checkpoint
@@ -367,7 +368,7 @@ class Session:
                                 "DistributedSampler), and the same collectives")
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
-        if number >= len(self._groups) and not self.has_state and not self._is_asked_for:
+        if number >= len(self._groups) and not self.has_state and not self.is_asked_for:
             self._without_state()
         if number >= len(self._groups):
             raise LockstepError("a backward before lockstep.restore: call that first, when all models are wrapped")
@@ -408,6 +409,8 @@ class Session:
                     self._start_log.add(label, result)
             copy_all(targets, result)
 
+        if self.alone_in:
+            raise LockstepError(f"{label} in {self.alone_in}, which a rank that is started again makes once more, alone: communicate elsewhere")
         if not self.has_state and not self.is_first_start:
             copy_all(targets, self._start_log.result(self._start_made, label))
             self._start_made += 1

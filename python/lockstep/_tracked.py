@@ -147,11 +147,12 @@ class TrackedOptimizer:
         self._undo = undo
         self._groups: list[dict[str, Any]] = []
         self._state_before: Any = None  # that of the last commit, where a step has changed it since
-        self._is_changed = False
+        self._has_begun_step = False    # since the last commit
+        self._before_closure: list[int] | None = None  # the parameters' versions, while the step that has begun may be in its closure
         self._needs_undo = False        # a collective has come after a step
         self.saves_undo = True
         self.has_decided = False
-        optimizer.register_step_pre_hook(lambda *_: self._before_step())
+        optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(bool(args or kwargs)))
         optimizer.register_step_post_hook(lambda *_: self.decide())
 
     def owns(self, optimizer: Any) -> bool:
@@ -159,15 +160,25 @@ class TrackedOptimizer:
 
     def decide(self) -> None:
         self.has_decided = True
+        self._before_closure = None
 
     def params(self) -> list[torch.Tensor]:
         return [param for group in self._optimizer.param_groups for param in group["params"]]
 
-    def _before_step(self) -> None:
-        if self.saves_undo and not self._is_changed:
-            self._undo.keep(self.params())
-            self._state_before = copy_of(self._optimizer.state_dict()["state"])
-        self._is_changed = True
+    def _is_changed(self) -> bool:
+        """A step has changed something since the last commit, or is about to. Most optimizers call a closure (forward and backward, with their
+        collectives) before they do."""
+        if self._before_closure is not None and self._before_closure == [param._version for param in self.params()]:
+            return False
+        return self._has_begun_step
+
+    def _before_step(self, may_call_closure: bool) -> None:
+        if not self._is_changed():
+            if self.saves_undo:
+                self._undo.keep(self.params())
+                self._state_before = copy_of(self._optimizer.state_dict()["state"])
+            self._before_closure = [param._version for param in self.params()] if may_call_closure else None
+        self._has_begun_step = True
 
     def save_undo(self) -> None:
         """What its steps change until the next commit can be undone."""
@@ -175,15 +186,16 @@ class TrackedOptimizer:
 
     def note_collective(self) -> None:
         """A collective of this rank has begun."""
-        self._needs_undo = self._needs_undo or self._is_changed
+        self._needs_undo = self._needs_undo or self._is_changed()
 
     def is_whole(self) -> bool:
-        return not self._is_changed or self._state_before is not None
+        return not self._is_changed() or self._state_before is not None
 
     def commit(self) -> None:
-        if self._is_changed:
+        if self._is_changed():
             self.saves_undo = self._needs_undo
-        self._is_changed = self.has_decided = False
+        self._has_begun_step = self.has_decided = False
+        self._before_closure = None
         self._state_before = None
         self._groups = [{key: copy_of(value) for key, value in group.items() if key != "params"} for group in self._optimizer.param_groups]
 

@@ -395,7 +395,11 @@ MODEL = "from lockstep import DistributedDataParallel\ndef model():\n    return 
     ("import transformers\nclass Mine(transformers.Trainer):\n    pass", "", 0, "transformers' Trainer is recovered by lockstep launch --recover",
      ["write --recover before the program's name, and it reaches level 1"]),
     ("from lockstep.hf import Trainer", "", 1, "it uses the Trainer of lockstep.hf", []),
-    ("import lightning", "", 0, "Lightning's Trainer has a loop and a wrapper of its own, which the package lockstep does not know yet", []),
+    ("import lightning, transformers", "", 0, "Lightning's Trainer is recovered by lockstep launch --recover",
+     ["write --recover before the program's name, and it reaches level 1"]),
+    ("from lockstep.lightning import Strategy", "", 1, "it uses the Strategy of lockstep.lightning", []),
+    ("from lightning.fabric import Fabric\nfor batch in loader:\n    fabric.backward(loss)", "", 0,
+     "Lightning Fabric has a loop and a wrapper of its own, which the package lockstep does not know yet", []),
     (CHANGED.replace("run.steps(3)", "range(3)") + "    for batch in loader:\n        helpers.loss(batch).backward()\n", MODEL, 0,
      "it uses the package lockstep in part",
      ["the loops at train.py:5 and 7: write for epoch in run.epochs(n) and for batch in run.batches(loader)"]),
@@ -403,7 +407,8 @@ MODEL = "from lockstep import DistributedDataParallel\ndef model():\n    return 
      "it uses the package lockstep in part",
      ["train.py:7 has enumerate(run.batches(…)), which counts from 0 in a new rank: write for batch in run.batches(loader), with run.batch as "
       "its number"]),
-], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a Trainer", "one that derives from it", "the package's Trainer", "a framework",
+], ids=["unchanged", "changed", "a program as a module", "torch's wrapper", "no wrapper", "refused", "a Trainer", "one that derives from it", "the package's Trainer",
+        "Lightning", "the package's Strategy", "a framework",
         "two loops", "a counter"])
 def test_which_level_a_program_reaches(tmp_path, monkeypatch, source, helpers, level, why, to_change):
     (tmp_path / "train.py").write_text(source)

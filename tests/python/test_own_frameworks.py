@@ -9,7 +9,7 @@ from own_runs import OWN, PACKAGE, VENV, launch, losses_of, own  # noqa: F401
 from programs import ROOT, clean_environment, text
 from test_launch import PROGRAMS
 
-TRAINER = OWN / "hf_trainer.py"
+TRAINER, LIGHTNING = OWN / "hf_trainer.py", OWN / "lightning_trainer.py"
 # Steps that are logged, evaluated and saved are among them, the first one and the last one of an epoch, and what comes after the last epoch.
 KILLS = {
     "epochs": ["0:1:forward", "1:2:backward", "2:3:log", "0:4:optimizer_step", "1:5:reduced", "2:7:step_begin", "0:8:prediction_step",
@@ -17,6 +17,17 @@ KILLS = {
     "own loader": ["0:1:backward", "1:3:log", "2:6:forward", "0:7:reduced"],
     "steps": ["0:0:prediction_step", "1:2:backward", "2:3:log", "0:5:prediction_step", "1:5:optimizer_step", "2:7:reduced", "0:9:step_end"],
     "workers": ["1:1:backward", "2:3:reduced", "0:4:save", "1:8:epoch_begin", "0:10:forward"],
+}
+
+# Batches are counted from 0; 7 are an epoch.
+LIGHTNING_KILLS = {
+    "epochs": ["0:1:forward", "1:3:backward", "2:4:reduced", "0:5:batch end", "1:6:validation", "2:6:epoch end", "0:9:save", "1:13:epoch begin",
+               "0:16:validated", "2:20:train end"],
+    "steps": ["2:0:forward", "1:1:reduced", "0:3:validation", "1:4:backward", "2:5:save", "0:6:batch end", "1:9:forward", "2:12:train end"],
+    "workers": ["1:1:backward", "2:4:reduced", "0:8:forward", "1:13:save", "2:15:batch end"],
+    "manual": ["0:1:forward", "1:2:reduced", "2:4:backward", "0:5:batch end", "1:6:validation", "2:9:forward"],
+    "two loaders": ["0:1:backward", "2:5:reduced", "1:10:forward"],
+    "stream": ["1:1:backward", "0:5:reduced", "2:8:forward"],
 }
 
 
@@ -34,9 +45,9 @@ def assert_same(disturbed, expected):
 
 @pytest.fixture
 def train(own):  # noqa: F811
-    """Runs the program of transformers' Trainer to its end; its folder."""
-    def call(case, *kills, flags=("--recover",), more=(), **how):
-        return own(case, *kills, program=TRAINER, flags=flags, more=more, HF_HUB_OFFLINE="1", **how)
+    """Runs the program of transformers' Trainer, or another, to its end; its folder."""
+    def call(case, *kills, program=TRAINER, flags=("--recover",), more=(), **how):
+        return own(case, *kills, program=program, flags=flags, more=more, HF_HUB_OFFLINE="1", **how)
     return call
 
 
@@ -48,6 +59,15 @@ def test_a_lost_rank_changes_no_bit_of_what_a_trainer_computes(train, case):
     said = (disturbed / "output").read_text()
     assert said.count("the others keep their state") == len(KILLS[case]) and "starting all ranks again" not in said, said
     assert_same(made_by(disturbed), made_by(train(case)))
+
+
+@pytest.mark.parametrize("case", ["steps", *(pytest.param(case, marks=pytest.mark.long) for case in LIGHTNING_KILLS if case != "steps")])
+def test_a_lost_rank_changes_no_bit_of_what_lightning_computes(train, case):
+    """Dropout, BatchNorm, accumulation, sync_dist, torchmetrics, validations in mid-epoch, checkpoints, an average of the weights."""
+    disturbed = train(case, *LIGHTNING_KILLS[case], program=LIGHTNING)
+    said = (disturbed / "output").read_text()
+    assert said.count("the others keep their state") == len(LIGHTNING_KILLS[case]) and "starting all ranks again" not in said, said
+    assert_same(made_by(disturbed), made_by(train(case, program=LIGHTNING)))
 
 
 @pytest.mark.long
@@ -108,7 +128,7 @@ SHARDED = """
 import torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
-print("backend", dist.get_backend(), flush=True)
+print("group", type(dist.group.WORLD).__name__, dist.get_backend(), flush=True)
 dist.destroy_process_group()
 """
 
@@ -129,7 +149,7 @@ def test_shards_are_left_to_the_program(launch, tmp_path):  # noqa: F811
     """And to torch's own process group."""
     (tmp_path / "train.py").write_text(SHARDED)
     done = launch("--recover", tmp_path / "train.py", ranks=2)
-    assert done.returncode == 0 and done.stdout.count("backend gloo") == 2, text(done)
+    assert done.returncode == 0 and done.stdout.count("group ProcessGroup gloo") == 2, text(done)
     assert text(done).count("a rank of FSDP has a part of the state that no other has, so a lost rank costs a start of all ranks") == 1, text(done)
 
 

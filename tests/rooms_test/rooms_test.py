@@ -88,7 +88,8 @@ SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
 TOPS = ("runner", "operator", "tests")
 PACKAGE = "python/lockstep"
-OF_A_FRAMEWORK = {"hf.py": ("transformers", "accelerate")}  # a module of the package, and what a program has that imports it
+# A module of the package, and what a program has that imports it.
+OF_A_FRAMEWORK = {"hf.py": ("transformers", "accelerate"), "lightning.py": ("torchmetrics",)}
 BRINGS_THE_PACKAGE = "rank_start.py"  # into the user's program, when `lockstep launch --recover` asks for it
 # Folders of Python files that are shipped, or run without the package's libraries.
 WITHOUT_THE_PACKAGE = ("runner", "operator", "scripts", "manifests", "charts", "dashboards")
@@ -227,7 +228,7 @@ def check_package(root):
                 may = may or module == "torch" or (module == "numpy" and is_inner) or module in OF_A_FRAMEWORK.get(path.name, ())
             if not may:
                 problems.append(f"{name}:{line}: imports {module}; the package may import torch, the standard library, its own modules "
-                                "(relatively) and, within a function, numpy; _report.py the standard library alone, and hf.py transformers")
+                                "(relatively) and, within a function, numpy; _report.py the standard library alone, hf.py transformers, and lightning.py what Lightning brings")
     for top in WITHOUT_THE_PACKAGE:
         for path in sorted((root / top).rglob("*.py")):
             problems += [f"{path.relative_to(root).as_posix()}:{line}: imports the Python package, which belongs to users' programs"
@@ -305,6 +306,7 @@ TRIALS = [
     ("python/lockstep/_e.py", "from lockstep import _f\n", "imports lockstep"),
     ("python/lockstep/_report.py", "import torch\n", "imports torch"),
     ("python/lockstep/hf.py", "import transformers\nfrom accelerate.utils import a\n", None),
+    ("python/lockstep/lightning.py", "from torchmetrics import Metric\n", None),
     ("python/lockstep/_g.py", "import transformers\n", "imports transformers"),
     ("runner/agent/python/rank_start.py", "def f():\n    from lockstep import hf\n", None),
     ("runner/agent/python/rank_start.py", "import lockstep\n", "imports the Python package"),

@@ -11,9 +11,11 @@ FILES_MAX = 200  # of the program's own that are looked at
 WRAPPERS = ("lockstep.DistributedDataParallel", "torch.nn.parallel.DistributedDataParallel",
             "torch.nn.parallel.distributed.DistributedDataParallel")
 STARTS = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
-FRAMEWORKS = {"lightning": "Lightning's Trainer", "pytorch_lightning": "Lightning's Trainer",
-              "accelerate": "Accelerate", "deepspeed": "DeepSpeed"}
-TRAINERS = {"transformers", "trl"}  # packages whose Trainer, or one that derives from it, --recover knows
+FRAMEWORKS = {"accelerate": "Accelerate", "deepspeed": "DeepSpeed", "lightning": "Lightning Fabric", "pytorch_lightning": "Lightning Fabric"}
+# Packages whose Trainer, or one that derives from it, --recover knows.
+TRAINERS = {"transformers": "transformers' Trainer", "trl": "transformers' Trainer",
+            "lightning": "Lightning's Trainer", "pytorch_lightning": "Lightning's Trainer"}
+OF_THE_PACKAGE = {"lockstep.hf": "the Trainer of lockstep.hf", "lockstep.lightning": "the Strategy of lockstep.lightning"}
 REFUSED = {"torch.distributed.new_group": "a group of the program's own", "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "SyncBatchNorm",
            "torch.distributed.fsdp.FullyShardedDataParallel": "FSDP", "torch.distributed.fsdp.fully_shard": "FSDP"}
 
@@ -147,12 +149,14 @@ def level_of_program(program):
     imports = {module for source in sources for level, module in source.imports if not level}
     modules = {module.partition(".")[0] for module in imports}
     frameworks = [words for name, words in FRAMEWORKS.items() if name in modules]
-    if "lockstep.hf" in imports:
-        return {"level": 1, "why_level": "it uses the Trainer of lockstep.hf", "to_change": []}
+    for module, words in OF_THE_PACKAGE.items():
+        if module in imports:
+            return {"level": 1, "why_level": "it uses " + words, "to_change": []}
     has_loop = any(source.loops for source in sources)
-    is_named = any(module.partition(".")[0] in TRAINERS and module.endswith("Trainer") for module in imports)
-    if "lockstep.restore" not in places and (is_named or (TRAINERS & modules and not has_loop)):
-        return {"level": 0, "why_level": "transformers' Trainer is recovered by lockstep launch --recover", "to_change":
+    named = [module.partition(".")[0] for module in imports if module.endswith("Trainer")]
+    trainers = [TRAINERS[name] for name in (*named, *(() if has_loop else modules)) if name in TRAINERS]
+    if trainers and "lockstep.restore" not in places:
+        return {"level": 0, "why_level": min(trainers) + " is recovered by lockstep launch --recover", "to_change":
                 ["write --recover before the program's name, and it reaches level 1"]}
     if frameworks and "lockstep.restore" not in places:
         return {"level": 0, "why_level": frameworks[0] + " has a loop and a wrapper of its own, which the package lockstep does not know yet",

@@ -93,6 +93,10 @@ def recover():
         from lockstep import hf
         hf.recover(module.Trainer)
 
+    def lightning(module):
+        from lockstep import lightning
+        lightning.recover(module.__name__[:-len(".trainer.trainer")])
+
     def where_it_can(act):
         def try_it(module):
             try:
@@ -102,6 +106,8 @@ def recover():
         return try_it
     after_import("torch.distributed.distributed_c10d", where_it_can(group))
     after_import("transformers.trainer", where_it_can(trainer))
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        after_import(name + ".trainer.trainer", where_it_can(lightning))
 
 
 def to_own_line(trace):

@@ -33,6 +33,7 @@ TRIES_MAX = 4  # processes that this one may start in its own place, one for eac
 # Variables that libraries written in C read when they are loaded; those that Python code reads are seen (EnvironmentReads).
 READ_BY_LIBRARIES = {"OMP_": ("torch", "numpy"), "GOMP_": ("torch",), "KMP_": ("torch",), "MKL_": ("torch", "numpy"),
                      "OPENBLAS_": ("numpy",), "GOTO_": ("numpy",), "TORCH_": ("torch",), "PYTORCH_": ("torch",)}
+READ_WHEN_NEEDED = ("TORCH_NCCL_", "PYTORCH_NVML_BASED_CUDA_CHECK")  # the last one is set by Lightning
 
 
 def package_of(name):
@@ -139,7 +140,7 @@ class EnvironmentReads:
     def of(self, name):
         found = set(self.readers.get(name, ()))
         for prefix, packages in READ_BY_LIBRARIES.items():
-            if name.startswith(prefix) and not name.startswith("TORCH_NCCL_"):
+            if name.startswith(prefix) and not name.startswith(READ_WHEN_NEEDED):
                 found.update(packages)
         return {package for package in found if package in sys.modules}
 

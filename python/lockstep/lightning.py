@@ -1,0 +1,507 @@
+"""Lightning's Trainer in a run that recovers: when a rank is lost, the others wait inside trainer.fit() and make no step again.
+
+    from lockstep.lightning import Strategy
+    trainer = lightning.Trainer(strategy=Strategy(), ...)
+
+`lockstep launch --recover` does the same for a program with strategy="ddp" or a DDPStrategy. Under torchrun and alone it is Lightning's DDPStrategy.
+
+What a new rank gets: model, optimizers, schedules, GradScaler, the modules that callbacks hold (averages of the weights), what the loops have
+counted, and callbacks' state_dict(); of its own, from the process before: random states, what has been logged since the epoch began, the
+states of torchmetrics. It begins after the newest optimizer step, and makes again what the Trainer does after that step (on_train_batch_end, a
+checkpoint, a validation, the end of the epoch), because the others may be in the middle of it: they have kept its collectives' results.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import math
+import operator
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torchmetrics import Metric
+
+from . import _random, _recover
+from ._current import exchange, is_begun
+from ._data import batches_from
+from ._ddp import DistributedDataParallel
+from ._errors import LockstepError
+from ._session import Session
+from ._tensors import as_bytes, copy_of, description_of, empty_as, fill_from_bytes, put_together, take_apart
+
+__all__ = ["Strategy"]
+
+_NAMES = ("lightning.pytorch", "pytorch_lightning")
+_OUTPUT_BYTES_MAX = 64 << 10  # of what a training_step returns; of more only the loss is kept for on_train_batch_end
+_VERSIONS_BYTES = 1024        # of the versions of all loggers
+_NOT_RECOVERED = ("StochasticWeightAveraging", "LearningRateFinder", "BatchSizeFinder")  # callbacks that change or repeat the training
+_METRIC_PARTS = ("_update_count", "_computed", "_forward_cache")
+
+
+def _name_of_package() -> str:
+    """Lightning has two names; the program's is the one that it has imported."""
+    for name in _NAMES:
+        if name in sys.modules:
+            return name
+    return next((name for name in _NAMES if importlib.util.find_spec(name.split(".")[0])), _NAMES[0])
+
+
+def _counters(loop: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(loop).items() if type(value).__module__.endswith("loops.progress")}
+
+
+def _step_back(progress: Any, *names: str) -> None:
+    for part in (progress.total, progress.current):
+        for name in names:
+            setattr(part, name, getattr(part, name) - 1)
+
+
+def _pack(value: Any) -> bytes:
+    tensors: list[torch.Tensor] = []
+    rest = take_apart(value, tensors)
+    return pickle.dumps((rest, description_of(tensors), b"".join(as_bytes(tensor).numpy().tobytes() for tensor in tensors)))
+
+
+def _unpack(data: bytes) -> Any:
+    rest, description, content = pickle.loads(data)
+    tensors = empty_as(description)
+    fill_from_bytes(tensors, content)
+    return put_together(rest, tensors)
+
+
+class _Progress:
+    """What a Trainer holds beside model, optimizers and schedules, as of the last commit (_tracked.Tracked)."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._kept: dict[str, Any] = {}
+        self.commits = 0
+        self.unread = 0  # batches of this epoch that a checkpoint of the Trainer's own has counted, and nobody has read
+
+    def _loops(self) -> dict[str, Any]:
+        epoch = self._trainer.fit_loop.epoch_loop
+        return {"fit": self._trainer.fit_loop, "epoch": epoch, "automatic": epoch.automatic_optimization, "manual": epoch.manual_optimization,
+                "validation": epoch.val_loop}
+
+    def commit(self) -> None:
+        trainer = self._trainer
+        self._kept = copy_of({
+            "counters": {name: {field: value.state_dict() for field, value in _counters(loop).items()} for name, loop in self._loops().items()},
+            "steps": trainer.fit_loop.epoch_loop._batches_that_stepped, "should_stop": trainer.should_stop, "commits": self.commits,
+            "unread": self.unread, "callbacks": callback_states(trainer)})
+
+    def state(self) -> Any:
+        return self._kept
+
+    def is_whole(self) -> bool:
+        return True
+
+    def load(self, state: Any) -> None:
+        self._kept = copy_of(state)
+        self.commits, self.unread = self._kept["commits"], self._kept["unread"]
+        for name, loop in self._loops().items():
+            for field, value in _counters(loop).items():
+                value.load_state_dict(self._kept["counters"][name][field])
+        self._trainer.fit_loop.epoch_loop._batches_that_stepped = self._kept["steps"]
+        load_callback_states(self._trainer, self._kept["callbacks"])
+
+    def should_stop(self) -> bool:
+        should_stop: bool = self._kept["should_stop"]
+        return should_stop
+
+
+def callback_states(trainer: Any) -> dict[str, Any]:
+    states = {callback.state_key: callback.state_dict() for callback in trainer.callbacks}
+    return {key: state for key, state in states.items() if state}
+
+
+def load_callback_states(trainer: Any, states: dict[str, Any]) -> None:
+    for callback in trainer.callbacks:
+        if callback.state_key in states:
+            callback.load_state_dict(copy_of(states[callback.state_key]))
+
+
+class _BatchesFrom:
+    """A loader without its first batches."""
+
+    def __init__(self, loader: Any, first: int) -> None:
+        self._loader = loader
+        self._first = first
+
+    def __iter__(self) -> Iterator[Any]:
+        return batches_from(self._loader, self._first, are_seeded=True)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+class _Training:
+    """One call of trainer.fit()."""
+
+    def __init__(self, trainer: Any, session: Session) -> None:
+        self._trainer = trainer
+        self._session = session
+        self._progress = _Progress(trainer)
+        self._fit = trainer.fit_loop
+        self._epoch = trainer.fit_loop.epoch_loop
+        self._has_begun = self._is_off = False
+        self._goes_on = False        # in the place of a rank that had committed
+        self._max_steps = -1
+        self._note: bytes | None = None  # of the process before this one
+        self._output: Any = None     # of the training_step of this batch
+        self._has_said_too_large = False
+        self._around(self._fit, "on_advance_start", self._begin_epoch)
+        self._around(self._fit, "on_run_end", self._end)
+        self._around(self._epoch, "run", self._run_epoch)
+        self._around(self._epoch, "on_run_start", self._begin_reading)
+        self._around(self._epoch.automatic_optimization, "_training_step", self._training_step)
+        self._around(trainer.strategy, "save_checkpoint", self._save)
+        self._around(trainer._logger_connector, "log_metrics", self._log)
+        trainer.callbacks.insert(0, self._callback())
+
+    @staticmethod
+    def _around(object_: Any, name: str, around: Callable[..., Any]) -> None:
+        setattr(object_, name, functools.partial(around, getattr(object_, name)))
+
+    def _part(self, name: str) -> Any:
+        """A module of the Lightning whose Trainer this is."""
+        return importlib.import_module(f"{type(self._fit).__module__.removesuffix('.loops.fit_loop')}.{name}")
+
+    def _callback(self) -> Any:
+        training, session = self, self._session
+
+        class Recovery(self._part("callbacks").Callback):  # type: ignore[misc]
+            """Called before the callbacks of the program."""
+
+            def on_train_batch_end(self, *_: Any) -> None:
+                training.end_step()
+
+            def on_validation_batch_end(self, *_: Any) -> None:
+                session.note_forward(is_training=False)
+        return Recovery()
+
+    # ---- the beginning ----
+
+    def _what_does_not_recover(self) -> str:
+        trainer = self._trainer
+        if trainer.reload_dataloaders_every_n_epochs:
+            return f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}"
+        if getattr(trainer.strategy, "_ddp_comm_state", None) is not None or getattr(trainer.strategy, "_ddp_comm_hook", None) is not None:
+            return "a hook of the strategy for communication"
+        if type(self._fit._data_fetcher).__name__ == "_DataLoaderIterDataFetcher":
+            return "a training_step that reads the loader itself (dataloader_iter)"
+        return next((type(one).__name__ for one in trainer.callbacks if type(one).__name__ in _NOT_RECOVERED), "")
+
+    def _begin(self) -> None:
+        """The Trainer's objects exist, and on_train_start is over."""
+        trainer, session = self._trainer, self._session
+        self._has_begun = True
+        if what := self._what_does_not_recover():
+            if session.is_asked_for:
+                raise LockstepError(f"{what} cannot be recovered when a rank is lost: leave it out, or use Lightning's own strategy without --recover")
+            if session.rank == 0:
+                print(f"lockstep: {what} cannot be recovered when a rank is lost", file=sys.stderr)
+            self._is_off = True
+            return
+        objects: dict[str, Any] = {"model": trainer.strategy.model, "trainer": self._progress}
+        objects |= {f"optimizer {number}": one for number, one in enumerate(trainer.optimizers)}
+        objects |= {f"schedule {number}": config.scheduler for number, config in enumerate(trainer.lr_scheduler_configs)}
+        for number, callback in enumerate(trainer.callbacks):
+            objects |= {f"{type(callback).__name__} {number}.{name}": value for name, value in vars(callback).items()
+                        if isinstance(value, torch.nn.Module) and value is not trainer.lightning_module}
+        if (scaler := getattr(trainer.precision_plugin, "scaler", None)) is not None:
+            objects["scaler"] = scaler
+        if session.is_first_start:
+            session.position = self._epoch._batches_that_stepped
+        session.begin(objects, has_checkpoints=False)
+        self._goes_on = self._progress.commits > 0
+        self._note = None if session.is_first_start else session.note_random()
+        session.leave_notes(self._capture)
+
+    # ---- what this rank alone holds ----
+
+    def _metrics(self) -> dict[str, Any]:
+        return {name: part for name, part in self._trainer.lightning_module.named_modules() if isinstance(part, Metric)}
+
+    def _capture(self) -> bytes:
+        """Random states; what is logged of this epoch; the states of metrics and callbacks; the output of the training_step, for
+        on_train_batch_end."""
+        connector, results = self._trainer._logger_connector, self._epoch._results
+        own = {
+            "results": [(key, self._arguments_of(one.meta), self._state_of(one) | {"has_reset": one.has_reset}, one.is_tensor)
+                        for key, one in results.items()],
+            "metrics": {name: self._state_of(one) for name, one in self._metrics().items()},
+            "said": {name: getattr(connector, name) for name in ("_first_loop_iter", "_current_fx", "_callback_metrics", "_logged_metrics",
+                                                                 "_progress_bar_metrics")},
+            "callbacks": callback_states(self._trainer)}
+        packed = _pack(own)
+        if len(packed) + _OUTPUT_BYTES_MAX + 2 * _random_bytes() > self._session.notes.room():
+            if not self._has_said_too_large:
+                print(f"lockstep: what the metrics of rank {self._session.rank} hold ({len(packed)} bytes) is too large to be kept for the process "
+                      "that takes its place, which would begin with none", file=sys.stderr)
+            self._has_said_too_large, packed = True, b""
+        return pickle.dumps((_random.capture(), packed, self._packed_output()))
+
+    def _packed_output(self) -> bytes:
+        if self._output is None:
+            return b""
+        with contextlib.suppress(Exception):  # whatever a training_step returns
+            if len(packed := _pack(self._output)) <= _OUTPUT_BYTES_MAX:
+                return packed
+        return _pack({name: value for name, value in self._output.items() if name == "loss"})
+
+    @staticmethod
+    def _arguments_of(meta: Any) -> tuple[dict[str, Any], bool, bool]:
+        fields = {field.name: getattr(meta, field.name) for field in dataclasses.fields(meta) if field.init and field.name != "_sync"}
+        return fields, meta.sync.should, meta.sync.rank_zero_only
+
+    @staticmethod
+    def _state_of(metric: Any) -> dict[str, Any]:
+        return {name: getattr(metric, name) for name in (*metric._defaults, *_METRIC_PARTS)}
+
+    def _take_note(self) -> Any:
+        """Its output."""
+        trainer = self._trainer
+        if self._note is None:
+            _random.seed_all(0, self._session.position, self._session.rank)
+            print(f"lockstep: the random states of rank {self._session.rank} are lost with its node: it goes on with others, seeded by the step, "
+                  "and what it has logged and measured in this epoch is left out", file=sys.stderr)
+            return {"loss": torch.tensor(math.nan)}
+        random, packed, output = pickle.loads(self._note)
+        if packed:
+            own = _unpack(packed)
+            self._put_results(own["results"])
+            for name, metric in self._metrics().items():
+                vars(metric).update(own["metrics"].get(name, {}))
+            vars(trainer._logger_connector).update(own["said"])
+            load_callback_states(trainer, own["callbacks"])
+        _random.apply(random)
+        return _unpack(output) if output else {}
+
+    def _put_results(self, kept: list[Any]) -> None:
+        parts, results = self._part("trainer.connectors.logger_connector.result"), self._epoch._results
+        results.clear()
+        for key, (fields, should, rank_zero_only), state, is_tensor in kept:
+            meta = parts._Metadata(**fields)
+            meta.sync = parts._Sync(_should=should, fn=self._trainer.strategy.reduce, rank_zero_only=rank_zero_only)
+            results[key] = metric = parts._ResultMetric(meta, is_tensor)
+            if not is_tensor:
+                metric.value = operator.attrgetter(meta.metric_attribute)(self._trainer.lightning_module)
+            for name, value in state.items():
+                setattr(metric, name, value)
+
+    # ---- an epoch ----
+
+    def _begin_epoch(self, original: Callable[[], None]) -> None:
+        """In the place of a rank, the Trainer begins the epoch of the newest commit: its hooks are called, and must not communicate, because
+        the others have done so before that commit."""
+        if not self._has_begun:
+            self._begin()
+        if not self._goes_on:
+            return original()
+        _step_back(self._fit.epoch_progress, "ready", "started")
+        self._session.alone_in = "on_train_epoch_start or on_train_batch_start"
+        original()
+
+    def _run_epoch(self, original: Callable[[Any], None], fetcher: Any) -> None:
+        """The first batch of a rank that goes on is that of the newest commit, without its training_step."""
+        if self._goes_on:
+            loop, progress = self._epoch, self._epoch.batch_progress
+            _step_back(progress, "ready", "started", "processed")
+            progress.is_last_batch = False
+            self._max_steps, loop.max_steps = loop.max_steps, -1  # they may have been made
+            nothing = lambda *_, **__: None  # noqa: E731
+            loop.reset = loop._broadcast_sigterm_tensor = loop.update_lr_schedulers = nothing
+            for optimization in (loop.automatic_optimization, loop.manual_optimization):
+                optimization.run = self._after_training_step
+        original(fetcher)
+
+    def _begin_reading(self, original: Callable[[Any], None], fetcher: Any) -> None:
+        loop, session = self._epoch, self._session
+        if self._is_off:
+            return original(fetcher)
+        epoch, first = self._trainer.current_epoch, 0
+        if self._goes_on:
+            first = loop.batch_progress.current.ready - self._progress.unread
+            if note := session.epoch_note(epoch):
+                _random.apply(pickle.loads(note)[0])
+        else:
+            if not session.is_first_start and self._note is not None and self._progress.commits == 0:
+                _random.apply(pickle.loads(self._note)[0])
+                self._note = None
+            self._progress.unread = loop.batch_progress.current.ready
+            session.leave_epoch_note(epoch)
+        self._open(fetcher, first)
+        loop._restarting, is_restarting = True, loop._restarting  # the loader's iterator has been made
+        original(fetcher)
+        loop._restarting = is_restarting
+
+    def _open(self, fetcher: Any, first: int) -> None:
+        """Begins to read, at batch `first`."""
+        combined = fetcher.combined_loader
+        loaders = combined.flattened
+        if len(loaders) == 1:
+            combined.flattened = [_BatchesFrom(loaders[0], first)]
+            iter(fetcher)
+            combined.flattened = loaders
+            return
+        iter(fetcher)
+        if first > 0:
+            print(f"lockstep: reading {first} batches again to go on where the epoch was, because the Trainer reads {len(loaders)} loaders",
+                  file=sys.stderr)
+        for _ in range(first):
+            next(fetcher)
+        fetcher.fetched -= first
+
+    # ---- a batch ----
+
+    def _training_step(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        result = original(*args, **named)
+        self._output = result.asdict()
+        return result
+
+    def _after_training_step(self, *_: Any) -> Any:
+        """In the place of a training_step and an optimizer step that the process before this one has made."""
+        for name in ("reset", "_broadcast_sigterm_tensor"):
+            vars(self._epoch).pop(name)
+        for optimization in (self._epoch.automatic_optimization, self._epoch.manual_optimization):
+            vars(optimization).pop("run")
+        self._session.alone_in = ""
+        self._goes_on = False
+        self._epoch.max_steps = self._max_steps
+        self._trainer.should_stop = self._progress.should_stop()
+        return self._take_note()
+
+    def end_step(self) -> None:
+        """The optimizers and schedules have stepped."""
+        session = self._session
+        vars(self._epoch).pop("update_lr_schedulers", None)
+        if self._is_off or not session.is_decided():
+            return
+        self._progress.commits += 1
+        session.commit(self._epoch._batches_that_stepped + 1)
+        session.rejoin_if_cut()
+
+    def _save(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        self._session.note_saving(True)
+        result = original(*args, **named)
+        self._session.note_saving(False)
+        return result
+
+    def _log(self, original: Callable[..., Any], metrics: dict[str, Any], step: int | None = None) -> None:
+        figures = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float)) or
+                   (isinstance(value, torch.Tensor) and value.numel() == 1)}
+        if self._session.rank == 0 and figures:
+            figures.pop("step", None)
+            self._session.say_progress(self._epoch._batches_that_stepped, max(0, self._epoch.max_steps), figures)
+        original(metrics, step)
+
+    def _end(self, original: Callable[[], None]) -> None:
+        original()
+        if not self._is_off and self._has_begun:
+            self._session.await_end()
+
+
+@functools.cache
+def _random_bytes() -> int:
+    return len(_random.capture())
+
+
+# ---- Lightning's strategy ----
+
+
+def _session() -> Session | None:
+    session = exchange() if is_begun() else None
+    return session if isinstance(session, Session) else None
+
+
+def _setup_environment(original: Any, self: Any) -> None:
+    """Loggers choose a version by the folders that they find. A rank 0 that is started again writes into those of the one before it."""
+    original(self)
+    session, trainer = _session(), getattr(self.lightning_module, "_trainer", None)
+    if session is None or session.has_state or trainer is None:
+        return
+    loggers = [one for one in trainer.loggers if hasattr(one, "_version")]
+    said = json.dumps([one.version for one in loggers]) if session.rank == 0 else ""
+    if len(said) > _VERSIONS_BYTES:
+        return
+    versions = torch.tensor(list(said.ljust(_VERSIONS_BYTES).encode()), dtype=torch.uint8)
+    dist.broadcast(versions, 0)
+    for logger, version in zip(loggers, json.loads(bytes(versions.tolist()))):
+        logger._version = version
+        if not session.is_first_start and (writer := getattr(sys.modules[type(logger).__module__], "ExperimentWriter", None)) is not None:
+            writer._check_log_dir_exists = lambda _: None  # it would delete the lines of the rank 0 before this one
+
+
+def _setup(original: Any, self: Any, trainer: Any) -> None:
+    session = _session()
+    is_fitting = str(getattr(trainer.state.fn, "value", "")) == "fit"
+    if session is not None and is_fitting and session.models.layouts:
+        raise LockstepError("a Trainer fits a second time in one run, whose state belongs to the first one: fit once in each start of the program, "
+                            "or start it without --recover and lockstep.lightning")
+    original(self, trainer)
+    if session is not None and is_fitting:
+        _Training(trainer, session)
+
+
+def _backward(original: Any, self: Any, *args: Any, **named: Any) -> None:
+    """What torch's reducer needs before and after a backward that the program itself calls."""
+    if not isinstance(self.model, DistributedDataParallel):
+        original(self, *args, **named)
+
+
+def _teardown(original: Any, self: Any) -> None:
+    if isinstance(self.model, DistributedDataParallel):
+        self.model = self.lightning_module  # Lightning would ask the wrapper for advice
+    original(self)
+
+
+_AROUND: dict[str, Callable[..., Any]] = {
+    "setup_environment": _setup_environment, "setup": _setup, "pre_backward": _backward, "post_backward": _backward, "teardown": _teardown}
+
+
+def _method(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return around(original, self, *args, **named)
+    return method
+
+
+def recover(package: str) -> None:
+    """Strategies of Lightning under this name ("lightning.pytorch") recover from now on. LockstepError for a release that is made of other
+    parts."""
+    strategies = importlib.import_module(f"{package}.strategies")
+    kind = strategies.DDPStrategy
+    if getattr(kind, "_lockstep_recovers", False):
+        return
+    loop = importlib.import_module(f"{package}.loops.training_epoch_loop")._TrainingEpochLoop
+    if missing := [name for name in _AROUND if not hasattr(kind, name)] + [name for name in ("on_run_start", "update_lr_schedulers")
+                                                                           if not hasattr(loop, name)]:
+        raise LockstepError(f"Lightning under the name {package} has no {missing[0]}, on which lockstep.lightning builds: it was made for 2.6")
+    for name in _AROUND:
+        setattr(kind, name, _method(_AROUND[name], getattr(kind, name)))
+    kind._lockstep_recovers = True
+    for name, what in (("FSDPStrategy", "FSDP"), ("ModelParallelStrategy", "a ModelParallelStrategy"), ("DeepSpeedStrategy", "DeepSpeed")):
+        if (sharded := getattr(strategies, name, None)) is not None:
+            sharded.setup_environment = _method(functools.partial(_note_sharding, what), sharded.setup_environment)
+
+
+def _note_sharding(what: str, original: Any, self: Any) -> None:
+    _recover.known_sharding = what
+    original(self)
+
+
+_recover.replace_init_process_group()
+recover(_name_of_package())
+
+
+class Strategy(importlib.import_module(f"{_name_of_package()}.strategies").DDPStrategy):  # type: ignore[misc]
+    """Lightning's DDPStrategy, with its arguments. LockstepError when its Trainer fits twice in one start of the program, or with something that
+    cannot be recovered, by name."""
