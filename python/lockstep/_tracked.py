@@ -55,6 +55,9 @@ class Undo:
     def at_commit(self, param: torch.Tensor) -> torch.Tensor:
         return self._copies.get(param, param)
 
+    def has(self, param: torch.Tensor) -> bool:
+        return param in self._copies
+
     def version(self, param: torch.Tensor) -> int:
         """Of what at_commit() gives: how often it had been changed (Tensor._version)."""
         return self._versions.get(param, param._version)
@@ -62,6 +65,47 @@ class Undo:
     def clear(self) -> None:
         self._copies.clear()
         self._versions.clear()
+
+
+class Samples:
+    """One number from the middle of each parameter: by it a change shows that a version does not count, through .data (weights that are
+    swapped with their averages for an evaluation)."""
+
+    def __init__(self, params: Sequence[torch.Tensor]) -> None:
+        self._params = [param for param in params if param.numel() > 0 and param.layout is torch.strided]
+        self._addresses: list[int] = []
+        self._views: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+        self._members: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+        self._taken: list[torch.Tensor] = []
+
+    @staticmethod
+    def _middle(param: torch.Tensor) -> torch.Tensor:
+        data = param.detach()
+        at, left = data.storage_offset(), data.numel() // 2
+        for size, stride in zip(reversed(data.shape), reversed(data.stride())):
+            at, left = at + left % size * stride, left // size
+        return data.as_strided((1,), (1,), at)
+
+    def _look(self) -> list[torch.Tensor]:
+        return [torch.cat(views).view(torch.uint8) for views in self._views.values()]
+
+    def take(self) -> None:
+        addresses = [param.data_ptr() for param in self._params]
+        if addresses != self._addresses:
+            self._addresses, self._views, self._members = addresses, {}, {}
+            for param in self._params:
+                self._views.setdefault((param.dtype, param.device), []).append(self._middle(param))
+                self._members.setdefault((param.dtype, param.device), []).append(param)
+        self._taken = self._look()
+
+    def changed(self) -> list[torch.Tensor]:
+        """The parameters that are not what they were when take() was called."""
+        found = [param for param, address in zip(self._params, self._addresses) if param.data_ptr() != address]
+        for members, before, now in zip(self._members.values(), self._taken, self._look()):
+            if not torch.equal(before, now):
+                differ = (before != now).view(len(members), -1).any(1).tolist()
+                found += [param for param, differs in zip(members, differ) if differs]
+        return found
 
 
 def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -79,6 +123,7 @@ class TrackedModule:
         self._params = dict(module.named_parameters())
         self._unstepped = self._params
         self._versions: dict[str, int] = {}        # of the parameters at the last commit
+        self._samples = Samples(list(self._params.values()))
         self._copies: dict[str, torch.Tensor] = {}  # of those that no optimizer steps, and that change
         self._buffers: dict[str, torch.Tensor] = {}
         self._with_extra = {name: part for name, part in module.named_modules()
@@ -95,13 +140,16 @@ class TrackedModule:
         self._undo.keep([param for name, param in self._params.items() if param.requires_grad and name not in self._copies])
 
     def is_whole(self) -> bool:
-        return all(name in self._copies or self._undo.version(param) == self._versions[name] for name, param in self._params.items())
+        copied = {self._params[name] for name in self._copies}
+        return (all(name in self._copies or self._undo.version(param) == self._versions[name] for name, param in self._params.items()) and
+                all(param in copied or self._undo.has(param) for param in self._samples.changed()))
 
     def commit(self) -> None:
         for name, param in self._unstepped.items():
             if name in self._copies or param._version != self._versions.get(name, param._version):
                 self._copies[name] = param.detach().clone()
         self._versions = {name: param._version for name, param in self._params.items()}
+        self._samples.take()
         self._extra = {name: copy_of(part.get_extra_state()) for name, part in self._with_extra.items()}
         self._with_gradient = [name for name, param in self._params.items() if param.grad is not None]
         buffers = dict(self._module.named_buffers())
@@ -152,7 +200,9 @@ class TrackedOptimizer:
         self._needs_undo = False        # a collective has come after a step
         self.saves_undo = True
         self.has_decided = False
-        optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(bool(args or kwargs)))
+        # Others may change parameters through .data before they call it, which no version counts.
+        is_torchs = type(optimizer).__module__.startswith("torch.optim.")
+        optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(is_torchs and bool(args or kwargs)))
         optimizer.register_step_post_hook(lambda *_: self.decide())
 
     def owns(self, optimizer: Any) -> bool:

@@ -6,13 +6,14 @@
 `lockstep launch --recover` does the same for a program with strategy="ddp" or a DDPStrategy. Under torchrun and alone it is Lightning's DDPStrategy.
 
 What a new rank gets: model, optimizers, schedules, GradScaler, the modules that callbacks hold (averages of the weights), what the loops have
-counted, and callbacks' state_dict(); of its own, from the process before: random states, what has been logged since the epoch began, the
-states of torchmetrics. It begins after the newest optimizer step, and makes again what the Trainer does after that step (on_train_batch_end, a
+counted; of its own, from the process before: random states, what has been logged since the epoch began, the states of torchmetrics, callbacks'
+state_dict(), and the numbers and texts that callbacks and the module have as attributes. It begins after the newest optimizer step, and makes again what the Trainer does after that step (on_train_batch_end, a
 checkpoint, a validation, the end of the epoch), because the others may be in the middle of it: they have kept its collectives' results.
 """
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import functools
 import importlib
@@ -21,6 +22,7 @@ import math
 import operator
 import pickle
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +44,7 @@ _NAMES = ("lightning.pytorch", "pytorch_lightning")
 _OUTPUT_BYTES_MAX = 64 << 10  # of what a training_step returns; of more only the loss is kept for on_train_batch_end
 _VERSIONS_BYTES = 1024        # of the versions of all loggers
 _NOT_RECOVERED = ("StochasticWeightAveraging", "LearningRateFinder", "BatchSizeFinder")  # callbacks that change or repeat the training
+_PLAIN = (bool, int, float, str, type(None))
 _METRIC_PARTS = ("_update_count", "_computed", "_forward_cache")
 
 
@@ -82,6 +85,7 @@ class _Progress:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._kept: dict[str, Any] = {}
+        self.is_waiting = False  # what another rank has handed over waits until the Trainer is where that rank was
         self.commits = 0
         self.unread = 0  # batches of this epoch that a checkpoint of the Trainer's own has counted, and nobody has read
 
@@ -91,11 +95,13 @@ class _Progress:
                 "validation": epoch.val_loop}
 
     def commit(self) -> None:
+        if self.is_waiting:
+            return
         trainer = self._trainer
         self._kept = copy_of({
             "counters": {name: {field: value.state_dict() for field, value in _counters(loop).items()} for name, loop in self._loops().items()},
             "steps": trainer.fit_loop.epoch_loop._batches_that_stepped, "should_stop": trainer.should_stop, "commits": self.commits,
-            "unread": self.unread, "callbacks": callback_states(trainer)})
+            "unread": self.unread, "own": _own_states(trainer)})
 
     def state(self) -> Any:
         return self._kept
@@ -105,27 +111,44 @@ class _Progress:
 
     def load(self, state: Any) -> None:
         self._kept = copy_of(state)
+        self.is_waiting = True
         self.commits, self.unread = self._kept["commits"], self._kept["unread"]
         for name, loop in self._loops().items():
             for field, value in _counters(loop).items():
                 value.load_state_dict(self._kept["counters"][name][field])
         self._trainer.fit_loop.epoch_loop._batches_that_stepped = self._kept["steps"]
-        load_callback_states(self._trainer, self._kept["callbacks"])
+        _load_own_states(self._trainer, self._kept["own"])
 
-    def should_stop(self) -> bool:
-        should_stop: bool = self._kept["should_stop"]
-        return should_stop
+    def apply(self) -> None:
+        """The Trainer is where the rank was that handed this over."""
+        self.is_waiting = False
+        self._trainer.should_stop = self._kept["should_stop"]
+        _load_own_states(self._trainer, self._kept["own"])
 
 
-def callback_states(trainer: Any) -> dict[str, Any]:
+def _plain_attributes(object_: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(object_).items()
+            if type(value) in _PLAIN or (isinstance(value, torch.Tensor) and value.numel() == 1 and not value.requires_grad)}
+
+
+def _parts_with_attributes(trainer: Any) -> dict[str, Any]:
+    """The module and the callbacks, by name: what they have counted decides what they do next, and much of it is not in their state_dict()."""
+    return {"module": trainer.lightning_module} | {callback.state_key: callback for callback in trainer.callbacks}
+
+
+def _own_states(trainer: Any) -> dict[str, Any]:
     states = {callback.state_key: callback.state_dict() for callback in trainer.callbacks}
-    return {key: state for key, state in states.items() if state}
+    return {"states": {key: state for key, state in states.items() if state},
+            "attributes": {key: _plain_attributes(part) for key, part in _parts_with_attributes(trainer).items()}}
 
 
-def load_callback_states(trainer: Any, states: dict[str, Any]) -> None:
+def _load_own_states(trainer: Any, kept: dict[str, Any]) -> None:
+    kept = copy_of(kept)
     for callback in trainer.callbacks:
-        if callback.state_key in states:
-            callback.load_state_dict(copy_of(states[callback.state_key]))
+        if callback.state_key in kept["states"]:
+            callback.load_state_dict(kept["states"][callback.state_key])
+    for key, part in _parts_with_attributes(trainer).items():
+        vars(part).update(kept["attributes"].get(key, {}))
 
 
 class _BatchesFrom:
@@ -157,6 +180,7 @@ class _Training:
         self._note: bytes | None = None  # of the process before this one
         self._output: Any = None     # of the training_step of this batch
         self._has_said_too_large = False
+        self._has_averages = False   # a callback holds a module
         self._around(self._fit, "on_advance_start", self._begin_epoch)
         self._around(self._fit, "on_run_end", self._end)
         self._around(self._epoch, "run", self._run_epoch)
@@ -182,6 +206,9 @@ class _Training:
 
             def on_train_batch_end(self, *_: Any) -> None:
                 training.end_step()
+
+            def on_validation_start(self, *_: Any) -> None:
+                training.begin_validation()
 
             def on_validation_batch_end(self, *_: Any) -> None:
                 session.note_forward(is_training=False)
@@ -213,15 +240,18 @@ class _Training:
         objects: dict[str, Any] = {"model": trainer.strategy.model, "trainer": self._progress}
         objects |= {f"optimizer {number}": one for number, one in enumerate(trainer.optimizers)}
         objects |= {f"schedule {number}": config.scheduler for number, config in enumerate(trainer.lr_scheduler_configs)}
-        for number, callback in enumerate(trainer.callbacks):
-            objects |= {f"{type(callback).__name__} {number}.{name}": value for name, value in vars(callback).items()
-                        if isinstance(value, torch.nn.Module) and value is not trainer.lightning_module}
+        averages = {f"{type(callback).__name__} {number}.{name}": value for number, callback in enumerate(trainer.callbacks)
+                    for name, value in vars(callback).items() if isinstance(value, torch.nn.Module) and value is not trainer.lightning_module}
+        self._has_averages = len(averages) > 0
+        # No optimizer steps them, and they change after the commit: so they are copied at each.
+        objects |= {name: types.SimpleNamespace(state_dict=module.state_dict, load_state_dict=module.load_state_dict)
+                    for name, module in averages.items()}
         if (scaler := getattr(trainer.precision_plugin, "scaler", None)) is not None:
             objects["scaler"] = scaler
         if session.is_first_start:
             session.position = self._epoch._batches_that_stepped
         session.begin(objects, has_checkpoints=False)
-        self._goes_on = self._progress.commits > 0
+        self._goes_on = self._progress.is_waiting = self._progress.commits > 0
         self._note = None if session.is_first_start else session.note_random()
         session.leave_notes(self._capture)
 
@@ -240,7 +270,7 @@ class _Training:
             "metrics": {name: self._state_of(one) for name, one in self._metrics().items()},
             "said": {name: getattr(connector, name) for name in ("_first_loop_iter", "_current_fx", "_callback_metrics", "_logged_metrics",
                                                                  "_progress_bar_metrics")},
-            "callbacks": callback_states(self._trainer)}
+            "own": _own_states(self._trainer)}
         packed = _pack(own)
         if len(packed) + _OUTPUT_BYTES_MAX + 2 * _random_bytes() > self._session.notes.room():
             if not self._has_said_too_large:
@@ -281,7 +311,7 @@ class _Training:
             for name, metric in self._metrics().items():
                 vars(metric).update(own["metrics"].get(name, {}))
             vars(trainer._logger_connector).update(own["said"])
-            load_callback_states(trainer, own["callbacks"])
+            _load_own_states(trainer, own["own"])
         _random.apply(random)
         return _unpack(output) if output else {}
 
@@ -376,7 +406,7 @@ class _Training:
         self._session.alone_in = ""
         self._goes_on = False
         self._epoch.max_steps = self._max_steps
-        self._trainer.should_stop = self._progress.should_stop()
+        self._progress.apply()
         return self._take_note()
 
     def end_step(self) -> None:
@@ -388,6 +418,11 @@ class _Training:
         self._progress.commits += 1
         session.commit(self._epoch._batches_that_stepped + 1)
         session.rejoin_if_cut()
+
+    def begin_validation(self) -> None:
+        """Averages may take the place of the weights for it."""
+        if self._has_averages and self._session.has_state:
+            self._session.state.save_undo()
 
     def _save(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
         self._session.note_saving(True)
@@ -437,7 +472,13 @@ def _setup_environment(original: Any, self: Any) -> None:
     for logger, version in zip(loggers, json.loads(bytes(versions.tolist()))):
         logger._version = version
         if not session.is_first_start and (writer := getattr(sys.modules[type(logger).__module__], "ExperimentWriter", None)) is not None:
-            writer._check_log_dir_exists = lambda _: None  # it would delete the lines of the rank 0 before this one
+            writer._check_log_dir_exists = _go_on_with_lines  # in the place of what deletes them
+
+
+def _go_on_with_lines(writer: Any) -> None:
+    """A CSVLogger's, behind the lines of the rank 0 before this one."""
+    with contextlib.suppress(OSError), open(writer.metrics_file_path, encoding="utf-8", newline="") as file:
+        writer.metrics_keys = next(csv.reader(file), [])
 
 
 def _setup(original: Any, self: Any, trainer: Any) -> None:

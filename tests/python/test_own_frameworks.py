@@ -21,8 +21,8 @@ KILLS = {
 
 # Batches are counted from 0; 7 are an epoch.
 LIGHTNING_KILLS = {
-    "epochs": ["0:1:forward", "1:3:backward", "2:4:reduced", "0:5:batch end", "1:6:validation", "2:6:epoch end", "0:9:save", "1:13:epoch begin",
-               "0:16:validated", "2:20:train end"],
+    "epochs": ["0:1:forward", "1:3:backward", "2:5:reduced", "0:5:batch end", "1:6:validation", "2:6:epoch end", "0:13:save", "1:13:epoch begin",
+               "0:20:validated", "2:20:train end"],
     "steps": ["2:0:forward", "1:1:reduced", "0:3:validation", "1:4:backward", "2:5:save", "0:6:batch end", "1:9:forward", "2:12:train end"],
     "workers": ["1:1:backward", "2:4:reduced", "0:8:forward", "1:13:save", "2:15:batch end"],
     "manual": ["0:1:forward", "1:2:reduced", "2:4:backward", "0:5:batch end", "1:6:validation", "2:9:forward"],
