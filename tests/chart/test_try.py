@@ -75,6 +75,7 @@ def test_a_job_that_is_complete_is_told_and_deleted(release, operator, start):
     assert not release.exists(TRAIN_JOBS, NAMESPACE, JOB)
 
 
+@pytest.mark.long
 def test_a_job_that_fails_is_told_with_its_reason_and_stays(release, operator, start):
     code, _, err = end(start(2))  # usage: never tried again
     assert code == 1

@@ -78,6 +78,7 @@ def test_a_kind_that_comes_goes_and_comes_again(api, jobs, restricted_operator, 
     assert list(groups(api, resource)) == [name]
 
 
+@pytest.mark.long
 def test_a_kind_in_a_version_that_is_not_known(api, jobs, restricted_operator, crds):
     """Kubernetes itself goes on to other versions, and so may the plugins."""
     crds.install(COSCHEDULING, versions=["v9"])

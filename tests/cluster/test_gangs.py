@@ -370,7 +370,7 @@ class GangRun(ScenarioRun):
         self.jobs.wait_for_absence(lambda: self.jobs.pods() == {}, "end of the gang's pods")
 
 
-@pytest.mark.parametrize("scenario", [gang_restarts, gang_is_suspended, gang_grows, gang_grows_while_suspended,
-                                      gang_is_preempted], ids=lambda s: s.__name__)
+@pytest.mark.parametrize("scenario", [gang_restarts, *(pytest.param(one, marks=pytest.mark.long) for one in (
+    gang_is_suspended, gang_grows, gang_grows_while_suspended, gang_is_preempted))], ids=lambda s: s.__name__)
 def test_the_end_is_the_same_wherever_the_operator_died(scenario, try_each_death):
     try_each_death(scenario, GangRun)

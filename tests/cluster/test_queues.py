@@ -834,9 +834,10 @@ def queue_dispatch_and_finish(s):
 
 
 @pytest.mark.parametrize("scenario", [
-    queue_evict_and_finish, queue_suspend_and_delete, queue_grow_and_shrink, queue_edit_while_it_waits_and_finish,
-    queue_admit_in_part_and_finish, queue_wait_for_a_check_and_finish, queue_preempt_and_finish,
-    queue_adopt_suspend_and_finish, queue_dispatch_and_finish],
+    queue_evict_and_finish, queue_adopt_suspend_and_finish,
+    *(pytest.param(one, marks=pytest.mark.long) for one in (
+        queue_suspend_and_delete, queue_grow_and_shrink, queue_edit_while_it_waits_and_finish, queue_admit_in_part_and_finish,
+        queue_wait_for_a_check_and_finish, queue_preempt_and_finish, queue_dispatch_and_finish))],
     ids=lambda s: s.__name__)
 def test_the_end_is_the_same_wherever_the_operator_died(scenario, kueue, try_each_death):
     try_each_death(scenario, functools.partial(QueueRun, kueue))

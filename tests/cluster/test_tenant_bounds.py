@@ -74,6 +74,7 @@ def wait_for_refusal(jobs, name, words):
     assert not jobs.pods(name)
 
 
+@pytest.mark.long
 def test_agents_that_answer_with_a_mebibyte_of_tiny_values(api, kubelet, bounded):
     operator = bounded()
     honest = Honest(api, kubelet)
@@ -129,6 +130,7 @@ def deep_recursion():
     sys.setrecursionlimit(before)
 
 
+@pytest.mark.long
 def test_a_pod_template_of_nearly_ten_thousand_levels(api, kubelet, bounded):
     operator = bounded()
     honest = Honest(api, kubelet)

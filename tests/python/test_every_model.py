@@ -85,7 +85,7 @@ def test_every_steps_loss_and_the_evaluations_are_the_same_for_every_world_size(
         assert_near(evaluations(folder), evaluations(alone), 1e-5 if model.startswith("mpnn") else 1e-4)
 
 
-@pytest.mark.parametrize("model", EACH)
+@pytest.mark.parametrize("model", [*EACH[:1], *(pytest.param(name, marks=pytest.mark.long) for name in list(MODELS)[1:])])
 def test_a_resume_and_killed_workers_cost_no_step(train, tmp_path, model):
     train(model, "undisturbed", 120, 2)
     train(model, "run", 10, 2)

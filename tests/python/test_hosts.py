@@ -179,6 +179,7 @@ def test_fewer_nodes_go_on_and_a_joiner_is_let_in_at_a_step_boundary(run, lockst
     assert_close_after(found, reference(run, lockstep, dataset, tmp_path / "reference", 3, max(found)), changes)
 
 
+@pytest.mark.long
 def test_a_job_that_grows_keeps_the_curve_that_it_had(lockstep, hosts, agents, dataset, tmp_path):
     # By its address: nobody is waited for because a name may still lead elsewhere.
     coordinator = f"{hosts.address(0)}:29400"
@@ -265,6 +266,7 @@ def tell(agent, path, body, token="secret"):
         assert answer.status == 202
 
 
+@pytest.mark.long
 def test_the_operators_word_is_enough_while_the_name_leads_nowhere(run, lockstep, hosts, agents, dataset, tmp_path):
     nodes = [start(agents, lockstep, hosts, n, n, dataset, tmp_path / "run", tmp_path, steps=ENDLESS) for n in range(2)]
     nodes[1].wait_for(lambda: "looking for the coordinator at job-0.job:29400" in nodes[1].output(), "word of its search")

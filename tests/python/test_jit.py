@@ -229,6 +229,7 @@ def test_the_base_rate_is_scaled_by_the_batch(run, lockstep, tmp_path):
     assert records(tmp_path / "ranks")[0]["lr"] == pytest.approx(0.064 * 12 * 2 * 3 / 256)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
     """What was ready is kept, and images and losses are those of an undisturbed run. Pictures of 9 megapixels take their time."""
     Image.linear_gradient("L").resize((3000, 3000)).convert("RGB").save(tmp_path / "large.png")

@@ -252,6 +252,7 @@ def test_spares_become_ranks_and_a_killed_one_is_no_loss(lockstep, tmp_path):
     assert job.end() == 0, job.output()
 
 
+@pytest.mark.long
 def test_a_variable_that_is_set_before_the_import_that_reads_it_counts(launch, tmp_path):  # noqa: F811
     (tmp_path / "train.py").write_text("""
 import os
@@ -270,6 +271,7 @@ print("threads", torch.get_num_threads())
     assert edited.stdout.count("edited") == 2 and "lockstep:" not in edited.stderr.replace("lockstep: goodput", ""), text(edited)
 
 
+@pytest.mark.long
 def test_a_package_that_starts_a_thread_is_left_out_from_then_on(launch, tmp_path):  # noqa: F811
     packages = tmp_path / "site-packages"
     packages.mkdir()

@@ -129,7 +129,7 @@ def test_a_folder_that_the_program_does_not_use_is_said(launch, tmp_path):  # no
             "its loop") in text(done), text(done)
 
 
-@pytest.mark.parametrize("stop", ["1:5:backward", "0:-2:restore"], ids=["rank 0 is lost after that", "rank 0 is being started again"])
+@pytest.mark.parametrize("stop", ["1:5:backward", pytest.param("0:-2:restore", marks=pytest.mark.long)], ids=["rank 0 is lost after that", "rank 0 is being started again"])
 def test_a_run_that_is_asked_to_end_without_rank_0_writes_what_the_others_hold(own, undisturbed, train, tmp_path, stop):  # noqa: F811
     stopped = train(tmp_path / "out", "--case", "Transformer", "--kill", "0:5:last gradient", "--stop", stop)
     assert stopped.returncode == 143, text(stopped)
@@ -214,7 +214,7 @@ def test_a_mistake_is_refused_by_name(tmp_path, environment, arguments, words):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("case", "every", "killed_at"), [("Unseeded", 3, 7), ("AcrossIterations", 4, 8)])
+@pytest.mark.parametrize(("case", "every", "killed_at"), [("Unseeded", 3, 7), pytest.param("AcrossIterations", 4, 8, marks=pytest.mark.long)])
 def test_without_lockstep_the_same_checkpoints_are_written_and_read(own, undisturbed, train, tmp_path, case, every, killed_at):  # noqa: F811
     """Under torchrun. Of AcrossIterations in no iteration that only accumulates: the gradients are in no checkpoint."""
     def torchrun(*words):

@@ -44,6 +44,7 @@ def test_in_a_block_a_collective_may_follow_a_step_in_any_iteration_and_no_step_
     assert any("goodput" in line and line.endswith(", 0 steps redone") for line in output.splitlines()), output
 
 
+@pytest.mark.long
 def test_in_a_block_weights_may_be_moved_and_no_step_is_redone(own, undisturbed):  # noqa: F811
     folder = own("SharpnessInBlock", "1:5:second", program=MORE, max_restarts=1)
     assert_equal(result_of(folder), undisturbed("SharpnessInBlock", MORE))
@@ -66,14 +67,17 @@ def test_a_rank_that_is_at_its_end_before_the_others_is_named(launch, tmp_path):
                      text(done)), text(done)
 
 
+@pytest.mark.long
 def test_a_rank_that_has_ended_is_not_silent_while_another_saves(own):  # noqa: F811
     own("Saving", program=MORE, flags=["--heartbeat_timeout_seconds", 2], max_restarts=0)
 
 
+@pytest.mark.long
 def test_ranks_that_wait_for_one_that_evaluates_are_not_stalled_nor_is_it(own):  # noqa: F811
     own("Evaluating", program=MORE, flags=["--heartbeat_timeout_seconds", 2, "--stall_timeout_seconds", 3], max_restarts=0)
 
 
+@pytest.mark.long
 def test_ranks_that_all_wait_before_the_first_step_are_stalled(launch, tmp_path):  # noqa: F811
     done = launch("--stall_timeout_seconds", 2, MORE, "--folder", tmp_path, "--case", "WithoutTheOthers", max_restarts=0)
     assert done.returncode == 11, text(done)
@@ -89,6 +93,7 @@ def test_a_rank_whose_volume_hangs_is_stalled_and_replaced(own, undisturbed, tmp
     assert {path.name for path in (tmp_path / "checkpoints").glob("step-*")} == {"step-00000009", "step-00000012"}
 
 
+@pytest.mark.long
 def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_replaced(own, undisturbed, free_port):  # noqa: F811
     port = free_port()
     folder = own("Abandoned", "2:6:reduced", program=MORE, more=["--trouble"], max_restarts=1, status_port=port, STATUS_PORT=str(port))
@@ -97,8 +102,9 @@ def test_a_rank_whose_abandoned_collectives_hold_more_than_its_gradients_is_repl
 
 
 @pytest.mark.parametrize(("case", "kills"), [
-    ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]), ("Unused", ["1:6:reduced"]),
-    ("Left", ["1:4:optimizer", "2:8:reduced", "1:11:optimizer"]), ("Kept", ["1:3:reduced", "0:11:optimizer"]), ("After", ["2:12:after"]), *(pytest.param(case, kills, marks=pytest.mark.long) for case, kills in [
+    *(pytest.param(case, kills, marks=pytest.mark.long) for case, kills in [
+        ("Between", ["1:4:reduced"]), ("Branching", ["0:4:reduced"]), ("Reduced", ["0:3:metric", "1:6:reduced"]), ("Unused", ["1:6:reduced"]),
+        ("Left", ["1:4:optimizer", "2:8:reduced", "1:11:optimizer"]), ("Kept", ["1:3:reduced", "0:11:optimizer"]), ("After", ["2:12:after"]),
         ("Warmup", ["1:2:reduced"]), ("Growing", ["0:4:reduced", "2:7:backward"]), ("Averaged", ["1:5:metric"]), ("Sharpness", ["1:5:second"])]),
     ("LeftEpochs", ["1:2:optimizer", "0:5:optimizer", "2:8:backward", "1:11:optimizer"])])
 def test_what_is_rarer_in_a_program_changes_no_bit_either(own, undisturbed, case, kills):  # noqa: F811

@@ -10,7 +10,7 @@ from programs import clean_environment
 
 
 # test_own_exact.py has every case with other kills (long).
-@pytest.mark.parametrize("case", ["Pictures", "AcrossIterations", "Gan", "Collectives", "Epochs"])
+@pytest.mark.parametrize("case", ["Gan", "Epochs", *(pytest.param(case, marks=pytest.mark.long) for case in ("Pictures", "AcrossIterations", "Collectives"))])
 def test_a_lost_rank_changes_no_bit_of_any_loss_or_state(own, undisturbed, case):  # noqa: F811
     assert_equal(result_of(own(case, *KILLS)), undisturbed(case))
 
@@ -58,6 +58,7 @@ for step in lockstep.restore(model=model, optimizer=optimizer).steps(2):
 """
 
 
+@pytest.mark.long
 def test_under_torchrun_no_thread_of_a_group_is_left_for_pythons_end(tmp_path):
     """One that then gives a tensor up may abort the process."""
     (tmp_path / "train.py").write_text(COUNT_AT_END)

@@ -144,6 +144,7 @@ def test_a_file_is_written_whole_to_out(task, ubiquitin, tmp_path):
 # --- several chains, several structures
 
 
+@pytest.mark.long
 def test_scores_of_a_chain_beside_another_are_those_of_the_public_package(task, two_chains):
     path, protein = two_chains
     line = json.loads(task("score", "--pdb_path", path, "--design_chains", "A", "--num_orders", 48).stdout)
@@ -233,6 +234,7 @@ def test_structures_of_a_folder_share_batches_and_each_gets_what_it_gets_alone(t
     assert bool(shared) == any(is_shared for _, is_shared in said), done.stderr
 
 
+@pytest.mark.long
 def test_more_structures_than_are_read_ahead_come_in_their_order(task):
     together, alone = [task("score", "--pdb_path", "generated:300:8", "--batch_tokens", tokens) for tokens in (10000, 1)]
     assert len(said_of_structures(together)) == 300 and all(is_shared for _, is_shared in said_of_structures(together))

@@ -100,6 +100,7 @@ def test_a_killed_agent_comes_back_and_its_workers_take_the_state_from_the_other
     assert len(re.findall(r"starting (?:it|node \d) again", job.output())) == 1
 
 
+@pytest.mark.long
 def test_all_agents_but_one_are_killed(lockstep, small_dataset, tmp_path):
     reference = run_undisturbed(tmp_path / "reference", STEPS, "--batch_size", "12")
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "100000", nodes=4, nproc=1,
@@ -331,6 +332,7 @@ def begin_a_long_evaluation(job):
     return max_step(job.wait_for_status(only_it_evaluates, "a long evaluation"))
 
 
+@pytest.mark.long
 def test_a_long_evaluation_is_left_at_once_when_a_rank_is_lost_and_made_again(lockstep, small_dataset, tmp_path,
                                                                               undisturbed_evaluating):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, steps=STEPS, faulty=True)

@@ -136,6 +136,7 @@ def test_rank_0_is_killed_while_it_writes_an_output(lockstep, toy, tmp_path, und
     assert texts(job.folder).keys() == texts(undisturbed).keys()
 
 
+@pytest.mark.long
 def test_a_rank_that_is_killed_while_it_prepares_goes_on_where_it_was(lockstep, toy, tmp_path, undisturbed):
     """Eight seconds, longer than the deadlines of a stall, of silence, of a worker's hello and of a first group (3 s, to which
     the coordinator adds the 2 s of silence): parts that are finished are a sign of life."""
