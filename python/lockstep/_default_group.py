@@ -114,17 +114,16 @@ for _name, _public in (("allgather_coalesced", "all_gather_coalesced"), ("allred
 
 
 def install(session: Session) -> None:
-    """Makes it torch's default group. Another group (torch.distributed.new_group) is refused."""
-    made: list[DefaultGroup] = []
-
+    """Makes it torch's default group. Another group (torch.distributed.new_group) is refused, of whatever backend."""
     def make(store: Any, rank: int, size: int, timeout: Any) -> DefaultGroup:
-        if made:
-            raise LockstepError("torch.distributed.new_group cannot be recovered when a rank is lost: use the default group, or start the "
-                                "program without --recover and lockstep.init_process_group")
-        made.append(DefaultGroup(session))
-        return made[0]
+        return DefaultGroup(session)
     dist.Backend.register_backend(BACKEND, make, devices=["cpu", "cuda"])
     dist.init_process_group(BACKEND, store=dist.HashStore(), rank=session.rank, world_size=session.world)
-    world: Any = dist.distributed_c10d._world
-    # What torch.distributed.get_backend() says: programs ask it for what Gloo cannot do.
-    world.pg_map[dist.group.WORLD] = ("gloo", world.pg_map[dist.group.WORLD][1])
+    module: Any = dist.distributed_c10d
+    # Programs ask it for what Gloo cannot do. Torch itself does not ask this name.
+    dist.get_backend = lambda group=None: "gloo"  # type: ignore[assignment, misc]
+
+    def refuse(*args: Any, **named: Any) -> Any:
+        raise LockstepError("torch.distributed.new_group cannot be recovered when a rank is lost: use the default group, or start the "
+                            "program without --recover and lockstep.init_process_group")
+    module._new_process_group_helper = refuse  # by which every group is made

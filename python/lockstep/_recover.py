@@ -40,11 +40,17 @@ def replace_init_process_group(is_asked_for: bool = True) -> None:
 
     def init_process_group(*args: Any, **named: Any) -> None:
         from . import _current, _start
-        sharding = "" if _current.is_begun() else _sharding()  # once begun it is the package's own call
-        if sharding and os.environ.get("RANK") == "0":
-            print(f"lockstep: a rank of {sharding} has a part of the state that no other has, so a lost rank costs a start of all ranks, from "
-                  "the program's own checkpoint", file=sys.stderr)
-        if sharding or _current.is_begun():
+        if _current.is_begun():  # the package's own call
+            return torchs(*args, **named)
+        backend = named.get("backend", args[0] if args else None)
+        words = ""
+        if sharding := _sharding():
+            words = f"a rank of {sharding} has a part of the state that no other has, so"
+        elif not is_asked_for and "nccl" in str(backend):
+            words = "groups over NCCL are not recovered yet, so"
+        if words and os.environ.get("RANK") == "0":
+            print(f"lockstep: {words} a lost rank costs a start of all ranks, from the program's own checkpoint", file=sys.stderr)
+        if words:
             torchs(*args, **named)
         else:
             _start.start(is_asked_for, *args, **named)

@@ -72,6 +72,7 @@ class Session:
         self.lineage = 0  # generation in which the state began: as the program does, or from a checkpoint
         self.saving = AgentSaving(self, link)
         self._start_log = StartLog()
+        self.is_start_logged = True  # else collectives before lockstep.restore are not made by a rank that is started again
         self._start_made = 0
         atexit.register(self._close)
         os.register_at_fork(after_in_child=self._note_fork)
@@ -405,15 +406,16 @@ class Session:
                     raise
                 if self.has_state:
                     self.results.add(label, result)
-                elif not self._is_stateless:
+                elif self.is_start_logged and not self._is_stateless:
                     self._start_log.add(label, result)
             copy_all(targets, result)
 
         if self.alone_in:
             raise LockstepError(f"{label} in {self.alone_in}, which a rank that is started again makes once more, alone: communicate elsewhere")
         if not self.has_state and not self.is_first_start:
-            copy_all(targets, self._start_log.result(self._start_made, label))
-            self._start_made += 1
+            if self.is_start_logged:
+                copy_all(targets, self._start_log.result(self._start_made, label))
+                self._start_made += 1
         else:
             self.with_group(make)
 

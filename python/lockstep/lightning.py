@@ -23,7 +23,7 @@ import operator
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -36,14 +36,16 @@ from ._data import batches_from
 from ._ddp import DistributedDataParallel
 from ._errors import LockstepError
 from ._session import Session
-from ._tensors import as_bytes, copy_of, description_of, empty_as, fill_from_bytes, put_together, take_apart
+from ._tensors import as_bytes, copy_of, description_of, empty_as, fill_from_bytes, put_together, take_apart, to_bytes
 
 __all__ = ["Strategy"]
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 _OUTPUT_BYTES_MAX = 64 << 10  # of what a training_step returns; of more only the loss is kept for on_train_batch_end
+_ROOM_FOR_NAMES = 1 << 10     # of the parts of a metric
 _VERSIONS_BYTES = 1024        # of the versions of all loggers
-_NOT_RECOVERED = ("StochasticWeightAveraging", "LearningRateFinder", "BatchSizeFinder")  # callbacks that change or repeat the training
+# Callbacks that change or repeat the training, or end it by a clock.
+_NOT_RECOVERED = ("StochasticWeightAveraging", "LearningRateFinder", "BatchSizeFinder", "Timer")
 _PLAIN = (bool, int, float, str, type(None))
 _METRIC_PARTS = ("_update_count", "_computed", "_forward_cache")
 
@@ -86,6 +88,7 @@ class _Progress:
         self._trainer = trainer
         self._kept: dict[str, Any] = {}
         self.is_waiting = False  # what another rank has handed over waits until the Trainer is where that rank was
+        self.callbacks = [one for one in trainer.callbacks if _is_handed_over(one)]
         self.commits = 0
         self.unread = 0  # batches of this epoch that a checkpoint of the Trainer's own has counted, and nobody has read
 
@@ -101,7 +104,8 @@ class _Progress:
         self._kept = copy_of({
             "counters": {name: {field: value.state_dict() for field, value in _counters(loop).items()} for name, loop in self._loops().items()},
             "steps": trainer.fit_loop.epoch_loop._batches_that_stepped, "should_stop": trainer.should_stop, "commits": self.commits,
-            "unread": self.unread, "own": _own_states(trainer)})
+            "unread": self.unread, "is_restarting": trainer.fit_loop._restarting, "attributes": _attributes_of(trainer),
+            "validated": dict(trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader), "callbacks": _states_of(self.callbacks)})
 
     def state(self) -> Any:
         return self._kept
@@ -117,13 +121,29 @@ class _Progress:
             for field, value in _counters(loop).items():
                 value.load_state_dict(self._kept["counters"][name][field])
         self._trainer.fit_loop.epoch_loop._batches_that_stepped = self._kept["steps"]
-        _load_own_states(self._trainer, self._kept["own"])
+        self._trainer.fit_loop._restarting = self._kept["is_restarting"]
+        self._trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader.update(self._kept["validated"])
+        _load_states(self.callbacks, self._kept["callbacks"])
 
     def apply(self) -> None:
         """The Trainer is where the rank was that handed this over."""
         self.is_waiting = False
         self._trainer.should_stop = self._kept["should_stop"]
-        _load_own_states(self._trainer, self._kept["own"])
+
+    def apply_attributes(self) -> None:
+        """Those of another rank: for one that has none of its own any more."""
+        _set_attributes(self._trainer, copy_of(self._kept["attributes"]))
+
+
+def _is_handed_over(callback: Any) -> bool:
+    """Its state may hold what another rank cannot read."""
+    try:
+        to_bytes(take_apart(callback.state_dict(), []), type(callback).__name__)
+    except LockstepError as error:
+        if dist.get_rank() == 0:
+            print(f"lockstep: a rank that is started again begins without the state of this callback: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _plain_attributes(object_: Any) -> dict[str, Any]:
@@ -132,23 +152,33 @@ def _plain_attributes(object_: Any) -> dict[str, Any]:
 
 
 def _parts_with_attributes(trainer: Any) -> dict[str, Any]:
-    """The module and the callbacks, by name: what they have counted decides what they do next, and much of it is not in their state_dict()."""
-    return {"module": trainer.lightning_module} | {callback.state_key: callback for callback in trainer.callbacks}
+    """Module, data module and callbacks, by name: what they have counted decides what they do next, and much of it is in no state_dict()."""
+    parts = {"module": trainer.lightning_module, "datamodule": trainer.datamodule}
+    parts |= {f"callback {number}": one for number, one in enumerate(trainer.callbacks) if one is not trainer.progress_bar_callback}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
-def _own_states(trainer: Any) -> dict[str, Any]:
-    states = {callback.state_key: callback.state_dict() for callback in trainer.callbacks}
-    return {"states": {key: state for key, state in states.items() if state},
-            "attributes": {key: _plain_attributes(part) for key, part in _parts_with_attributes(trainer).items()}}
+def _attributes_of(trainer: Any) -> dict[str, Any]:
+    return {name: _plain_attributes(part) for name, part in _parts_with_attributes(trainer).items()}
 
 
-def _load_own_states(trainer: Any, kept: dict[str, Any]) -> None:
-    kept = copy_of(kept)
-    for callback in trainer.callbacks:
-        if callback.state_key in kept["states"]:
-            callback.load_state_dict(kept["states"][callback.state_key])
-    for key, part in _parts_with_attributes(trainer).items():
-        vars(part).update(kept["attributes"].get(key, {}))
+def _set_attributes(trainer: Any, kept: dict[str, Any]) -> None:
+    """Not in the place of an object that this process has there (a file that rank 0 has open)."""
+    for name, part in _parts_with_attributes(trainer).items():
+        own = vars(part)
+        own.update({key: value for key, value in kept.get(name, {}).items()
+                    if key not in own or type(own[key]) in _PLAIN or isinstance(own[key], torch.Tensor)})
+
+
+def _states_of(callbacks: Iterable[Any]) -> dict[str, Any]:
+    states = {callback.state_key: callback.state_dict() for callback in callbacks}
+    return {key: state for key, state in states.items() if state}
+
+
+def _load_states(callbacks: Iterable[Any], kept: dict[str, Any]) -> None:
+    for callback in callbacks:
+        if callback.state_key in kept:
+            callback.load_state_dict(copy_of(kept[callback.state_key]))
 
 
 class _BatchesFrom:
@@ -177,15 +207,23 @@ class _Training:
         self._has_begun = self._is_off = False
         self._goes_on = False        # in the place of a rank that had committed
         self._max_steps = -1
+        self._total_steps = 0        # unknown
         self._note: bytes | None = None  # of the process before this one
         self._output: Any = None     # of the training_step of this batch
         self._has_said_too_large = False
+        self._has_said_large_output = False
         self._has_averages = False   # a callback holds a module
+        # Lightning's, whose states are small, and differ where what they monitor does. Others are the same in all ranks, or should be.
+        self._own_callbacks = [one for one in self._progress.callbacks if type(one).__module__.startswith(type(self._fit).__module__.split(".")[0])]
+        self._around(trainer, "_run_sanity_check", self._check_sanity)
+        self._around(self._epoch.val_loop, "setup_data", self._set_up_validation)
+        self._around(self._fit, "run", self._run)
         self._around(self._fit, "on_advance_start", self._begin_epoch)
         self._around(self._fit, "on_run_end", self._end)
         self._around(self._epoch, "run", self._run_epoch)
         self._around(self._epoch, "on_run_start", self._begin_reading)
         self._around(self._epoch.automatic_optimization, "_training_step", self._training_step)
+        self._around(self._epoch.manual_optimization, "run", self._run_manually)
         self._around(trainer.strategy, "save_checkpoint", self._save)
         self._around(trainer._logger_connector, "log_metrics", self._log)
         trainer.callbacks.insert(0, self._callback())
@@ -216,12 +254,44 @@ class _Training:
 
     # ---- the beginning ----
 
+    def _without_log(self, original: Callable[[], None]) -> None:
+        """Its collectives are made by the ranks that start first, and not by one that is started again: what they come to is of no use."""
+        if self._session.has_state:
+            return original()
+        self._session.is_start_logged = False
+        try:
+            original()
+        finally:
+            self._session.is_start_logged = True
+
+    def _check_sanity(self, original: Callable[[], None]) -> None:
+        if self._session.is_first_start:
+            self._without_log(original)
+
+    def _set_up_validation(self, original: Callable[[], None]) -> None:
+        if not self._session.is_start_logged:  # within the check of sanity
+            return original()
+        self._without_log(original)
+
+    def _run(self, original: Callable[[], None]) -> None:
+        """A checkpoint of the Trainer's own may be that of the end. A rank that is started again has not read it."""
+        fit = self._fit
+        is_over = (0 <= fit.max_epochs <= fit.epoch_progress.current.processed) or (0 <= fit.max_steps <= self._epoch.global_step)
+        said = torch.tensor([int(is_over)])
+        dist.broadcast(said, 0)
+        if said.item() == 0:
+            original()
+
     def _what_does_not_recover(self) -> str:
         trainer = self._trainer
         if trainer.reload_dataloaders_every_n_epochs:
             return f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}"
         if getattr(trainer.strategy, "_ddp_comm_state", None) is not None or getattr(trainer.strategy, "_ddp_comm_hook", None) is not None:
             return "a hook of the strategy for communication"
+        if trainer._val_check_time_interval is not None or any(getattr(one, "_train_time_interval", None) is not None for one in trainer.callbacks):
+            return "a clock that says when to validate or to write a checkpoint (val_check_interval, train_time_interval)"
+        if any(hasattr(loader, "state_dict") for loader in self._fit._combined_loader.flattened):
+            return "a loader that has a state of its own"
         if type(self._fit._data_fetcher).__name__ == "_DataLoaderIterDataFetcher":
             return "a training_step that reads the loader itself (dataloader_iter)"
         return next((type(one).__name__ for one in trainer.callbacks if type(one).__name__ in _NOT_RECOVERED), "")
@@ -248,6 +318,10 @@ class _Training:
                     for name, module in averages.items()}
         if (scaler := getattr(trainer.precision_plugin, "scaler", None)) is not None:
             objects["scaler"] = scaler
+        if self._epoch.max_steps > 0:
+            self._total_steps = self._epoch.max_steps
+        elif self._fit.max_epochs > 0 and math.isfinite(self._fit.max_batches):
+            self._total_steps = self._fit.max_epochs * math.ceil(self._fit.max_batches / trainer.accumulate_grad_batches)
         if session.is_first_start:
             session.position = self._epoch._batches_that_stepped
         session.begin(objects, has_checkpoints=False)
@@ -267,17 +341,19 @@ class _Training:
         own = {
             "results": [(key, self._arguments_of(one.meta), self._state_of(one) | {"has_reset": one.has_reset}, one.is_tensor)
                         for key, one in results.items()],
-            "metrics": {name: self._state_of(one) for name, one in self._metrics().items()},
             "said": {name: getattr(connector, name) for name in ("_first_loop_iter", "_current_fx", "_callback_metrics", "_logged_metrics",
                                                                  "_progress_bar_metrics")},
-            "own": _own_states(self._trainer)}
-        packed = _pack(own)
-        if len(packed) + _OUTPUT_BYTES_MAX + 2 * _random_bytes() > self._session.notes.room():
+            "attributes": _attributes_of(self._trainer), "callbacks": _states_of(self._own_callbacks)}
+        metrics = {name: self._state_of(one) for name, one in self._metrics().items()}
+        parts = [_random.capture(), _pack(own), self._packed_output()]
+        nbytes = sum(one.nbytes for state in metrics.values() for values in state.values() for one in (values if isinstance(values, list) else [values])
+                     if isinstance(one, torch.Tensor))
+        if nbytes > self._session.notes.room() - sum(map(len, parts)) - _ROOM_FOR_NAMES * (1 + len(metrics)):
             if not self._has_said_too_large:
-                print(f"lockstep: what the metrics of rank {self._session.rank} hold ({len(packed)} bytes) is too large to be kept for the process "
-                      "that takes its place, which would begin with none", file=sys.stderr)
-            self._has_said_too_large, packed = True, b""
-        return pickle.dumps((_random.capture(), packed, self._packed_output()))
+                print(f"lockstep: what the metrics of rank {self._session.rank} hold ({nbytes} bytes) is too large to be kept for the process that "
+                      "takes its place, which would begin with none", file=sys.stderr)
+            self._has_said_too_large, metrics = True, {}
+        return pickle.dumps((*parts, _pack(metrics)))
 
     def _packed_output(self) -> bytes:
         if self._output is None:
@@ -285,6 +361,10 @@ class _Training:
         with contextlib.suppress(Exception):  # whatever a training_step returns
             if len(packed := _pack(self._output)) <= _OUTPUT_BYTES_MAX:
                 return packed
+        if not self._has_said_large_output and self._session.rank == 0:
+            print("lockstep: what training_step returns is too large to be kept, or cannot be: in a rank that is started again on_train_batch_end gets "
+                  "the loss alone, once", file=sys.stderr)
+        self._has_said_large_output = True
         return _pack({name: value for name, value in self._output.items() if name == "loss"})
 
     @staticmethod
@@ -300,20 +380,21 @@ class _Training:
         """Its output."""
         trainer = self._trainer
         if self._note is None:
+            self._progress.apply_attributes()
             _random.seed_all(0, self._session.position, self._session.rank)
             print(f"lockstep: the random states of rank {self._session.rank} are lost with its node: it goes on with others, seeded by the step, "
                   "and what it has logged and measured in this epoch is left out", file=sys.stderr)
             return {"loss": torch.tensor(math.nan)}
-        random, packed, output = pickle.loads(self._note)
-        if packed:
-            own = _unpack(packed)
-            self._put_results(own["results"])
-            for name, metric in self._metrics().items():
-                vars(metric).update(own["metrics"].get(name, {}))
-            vars(trainer._logger_connector).update(own["said"])
-            _load_own_states(trainer, own["own"])
+        random, packed, output, metrics = pickle.loads(self._note)
+        own = _unpack(packed)
+        self._put_results(own["results"])
+        vars(trainer._logger_connector).update(own["said"])
+        _set_attributes(trainer, own["attributes"])
+        _load_states(self._own_callbacks, own["callbacks"])
+        for name, state in _unpack(metrics).items():
+            vars(self._metrics()[name]).update(state)
         _random.apply(random)
-        return _unpack(output) if output else {}
+        return _unpack(output) if output else {"loss": torch.tensor(math.nan)}
 
     def _put_results(self, kept: list[Any]) -> None:
         parts, results = self._part("trainer.connectors.logger_connector.result"), self._epoch._results
@@ -349,8 +430,9 @@ class _Training:
             self._max_steps, loop.max_steps = loop.max_steps, -1  # they may have been made
             nothing = lambda *_, **__: None  # noqa: E731
             loop.reset = loop._broadcast_sigterm_tensor = loop.update_lr_schedulers = nothing
-            for optimization in (loop.automatic_optimization, loop.manual_optimization):
-                optimization.run = self._after_training_step
+            self._optimization = loop.automatic_optimization if self._trainer.lightning_module.automatic_optimization else loop.manual_optimization
+            self._run_of_optimization = self._optimization.run
+            self._optimization.run = self._after_training_step
         original(fetcher)
 
     def _begin_reading(self, original: Callable[[Any], None], fetcher: Any) -> None:
@@ -397,12 +479,16 @@ class _Training:
         self._output = result.asdict()
         return result
 
+    def _run_manually(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        self._output = None
+        self._output = result = original(*args, **named)
+        return result
+
     def _after_training_step(self, *_: Any) -> Any:
         """In the place of a training_step and an optimizer step that the process before this one has made."""
         for name in ("reset", "_broadcast_sigterm_tensor"):
             vars(self._epoch).pop(name)
-        for optimization in (self._epoch.automatic_optimization, self._epoch.manual_optimization):
-            vars(optimization).pop("run")
+        self._optimization.run = self._run_of_optimization
         self._session.alone_in = ""
         self._goes_on = False
         self._epoch.max_steps = self._max_steps
@@ -417,6 +503,7 @@ class _Training:
             return
         self._progress.commits += 1
         session.commit(self._epoch._batches_that_stepped + 1)
+        self._output = None
         session.rejoin_if_cut()
 
     def begin_validation(self) -> None:
@@ -435,18 +522,15 @@ class _Training:
                    (isinstance(value, torch.Tensor) and value.numel() == 1)}
         if self._session.rank == 0 and figures:
             figures.pop("step", None)
-            self._session.say_progress(self._epoch._batches_that_stepped, max(0, self._epoch.max_steps), figures)
+            self._session.say_progress(self._epoch._batches_that_stepped, self._total_steps, figures)
         original(metrics, step)
 
     def _end(self, original: Callable[[], None]) -> None:
+        if not self._is_off and self._has_begun:
+            self._session.state.save_undo()  # a test that follows may read other weights
         original()
         if not self._is_off and self._has_begun:
             self._session.await_end()
-
-
-@functools.cache
-def _random_bytes() -> int:
-    return len(_random.capture())
 
 
 # ---- Lightning's strategy ----
@@ -457,12 +541,19 @@ def _session() -> Session | None:
     return session if isinstance(session, Session) else None
 
 
+def _is_fitting(trainer: Any) -> bool:
+    return str(getattr(trainer.state.fn, "value", "")) == "fit"
+
+
 def _setup_environment(original: Any, self: Any) -> None:
     """Loggers choose a version by the folders that they find. A rank 0 that is started again writes into those of the one before it."""
     original(self)
     session, trainer = _session(), getattr(self.lightning_module, "_trainer", None)
     if session is None or session.has_state or trainer is None:
         return
+    if not session.is_first_start and _is_fitting(trainer):
+        # It gets its state from the others; and the newest checkpoint is not the one, or none, from which they began.
+        trainer._checkpoint_connector.resume_start = lambda *_, **__: None
     loggers = [one for one in trainer.loggers if hasattr(one, "_version")]
     said = json.dumps([one.version for one in loggers]) if session.rank == 0 else ""
     if len(said) > _VERSIONS_BYTES:
@@ -483,11 +574,16 @@ def _go_on_with_lines(writer: Any) -> None:
 
 def _setup(original: Any, self: Any, trainer: Any) -> None:
     session = _session()
-    is_fitting = str(getattr(trainer.state.fn, "value", "")) == "fit"
+    is_fitting = _is_fitting(trainer)
     if session is not None and is_fitting and session.models.layouts:
         raise LockstepError("a Trainer fits a second time in one run, whose state belongs to the first one: fit once in each start of the program, "
                             "or start it without --recover and lockstep.lightning")
-    original(self, trainer)
+    if session is None or session.has_state or is_fitting:
+        original(self, trainer)
+    else:  # a validation before the training: all ranks get rank 0's weights
+        session.is_start_logged = False
+        original(self, trainer)
+        session.is_start_logged = True
     if session is not None and is_fitting:
         _Training(trainer, session)
 
@@ -529,9 +625,23 @@ def recover(package: str) -> None:
     for name in _AROUND:
         setattr(kind, name, _method(_AROUND[name], getattr(kind, name)))
     kind._lockstep_recovers = True
+    barrier = importlib.import_module(f"{package}.utilities.rank_zero".replace(f"{package}.utilities.rank_zero", _fabric_of(package))).        _InfiniteBarrier
+    barrier.__enter__ = _method(_enter_barrier, barrier.__enter__)
     for name, what in (("FSDPStrategy", "FSDP"), ("ModelParallelStrategy", "a ModelParallelStrategy"), ("DeepSpeedStrategy", "DeepSpeed")):
         if (sharded := getattr(strategies, name, None)) is not None:
             sharded.setup_environment = _method(functools.partial(_note_sharding, what), sharded.setup_environment)
+
+
+def _fabric_of(package: str) -> str:
+    return ("lightning.fabric" if package.startswith("lightning.") else "lightning_fabric") + ".utilities.distributed"
+
+
+def _enter_barrier(original: Any, self: Any) -> Any:
+    """Around a prepare_data that one rank makes: it would make a group of its own."""
+    if _session() is None:
+        return original(self)
+    self.barrier = dist.barrier
+    return self
 
 
 def _note_sharding(what: str, original: Any, self: Any) -> None:

@@ -186,6 +186,46 @@ def test_an_undo_copy_is_made_until_it_is_known_that_none_is_needed():
     assert tracked.is_whole()
 
 
+@pytest.mark.parametrize(("kind", "is_needed"), [(torch.optim.Adam, False), (torch.optim.LBFGS, True)])
+def test_a_collective_in_an_optimizers_closure_comes_before_its_step_unless_it_is_called_again(kind, is_needed):
+    param = torch.nn.Parameter(torch.ones(2))
+    optimizer, undo = kind([param], lr=0.1), _tracked.Undo()
+    tracked = _tracked.track("optimizer", optimizer, undo)
+
+    def closure():
+        optimizer.zero_grad()
+        (loss := (param ** 2).sum()).backward()
+        tracked.note_collective()  # the reduction
+        assert tracked.is_whole()
+        return loss
+    tracked.commit()
+    optimizer.step(closure)
+    before = undo.at_commit(param).clone()
+    undo.clear()
+    tracked.commit()
+    optimizer.step(closure)
+    assert undo.has(param) == is_needed
+    assert before.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("change", [lambda param: param.data.add_(1), lambda param: setattr(param, "data", param + 1)], ids=["in place", "in its place"])
+def test_weights_that_are_swapped_without_a_word_are_noticed_and_may_be_undone(change):
+    model, undo = torch.nn.Linear(3, 2, bias=False).requires_grad_(), _tracked.Undo()
+    model.odd = torch.nn.Parameter(torch.full((4, 3), torch.nan).t())  # not contiguous, and unlike itself
+    tracked = _tracked.track("model", model, undo)
+    tracked.leave_to_optimizers(set(model.parameters()))
+    tracked.commit()
+    assert tracked.is_whole()
+    change(model.weight)
+    assert not tracked.is_whole()
+    tracked.commit()
+    assert tracked.is_whole()
+    at_commit = model.weight.detach().clone()
+    tracked.save_undo()
+    change(model.weight)
+    assert tracked.is_whole() and tracked.state()["parameters"]["weight"].equal(at_commit)
+
+
 def test_digests_name_each_tensor_and_see_its_dtype():
     state = {"optimizer": {"state": {0: {"exp_avg": torch.arange(3.0)}}, "groups": [{"lr": 0.1, "scale": torch.tensor(2.0)}]}}
     digests = digests_of(state)

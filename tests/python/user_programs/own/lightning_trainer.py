@@ -3,15 +3,13 @@ of the weights. It knows nothing of Lockstep, unless --package says so. Each ran
 losses-RANK.txt (each batch), logs-RANK.txt (each log) and end-RANK.txt of --folder."""
 import argparse
 import hashlib
+import importlib
 import os
 import pathlib
 import signal
 
-import lightning
 import torch
 import torchmetrics
-from lightning.pytorch.callbacks import Callback, EarlyStopping, EMAWeightAveraging, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from cases import Killer, hash_of, moment
@@ -21,7 +19,9 @@ parser.add_argument("--folder", type=pathlib.Path, required=True)
 parser.add_argument("--case", default="epochs", choices=["epochs", "steps", "workers", "manual", "two loaders", "stream"])
 parser.add_argument("--kill", action="append", default=[], type=moment)
 parser.add_argument("--package", action="store_true", help="use the Strategy of lockstep.lightning")
+parser.add_argument("--name", default="lightning.pytorch", help="of Lightning")
 options = parser.parse_args()
+lightning, loggers, callbacks = [importlib.import_module(options.name + part) for part in ("", ".loggers", ".callbacks")]
 torch.set_num_threads(1)
 killer = Killer(options.folder, options.kill, signal.SIGKILL, os.getpid())
 rank = int(os.environ.get("RANK", "0"))
@@ -86,14 +86,14 @@ class Classifier(lightning.LightningModule):
                 if options.case == "epochs" else {"scheduler": torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9), "interval": "step"}}
 
 
-class Moments(Callback):
+class Moments(callbacks.Callback):
     def on_train_epoch_start(self, trainer, module):
         self.outputs = []
         at(trainer, "epoch begin")
 
     def on_train_batch_end(self, trainer, module, outputs, batch, number):
         at(trainer, "batch end")
-        self.outputs.append(float(outputs["loss"]) if not is_manual else 0.0)
+        self.outputs.append(float(outputs["loss"]))
         assert outputs.get("number", number) == number
         self.record(trainer, "step")
 
@@ -126,21 +126,38 @@ draw = torch.Generator().manual_seed(5)
 data = TensorDataset(torch.randn(88, 16, generator=draw), torch.randint(4, (88,), generator=draw))
 more = DataLoader(TensorDataset(*data[:24]), batch_size=4)
 by_step = options.case == "steps"
-checkpoint = ModelCheckpoint(monitor="val", save_top_k=2, save_last=True, **({"every_n_train_steps": 3} if by_step else {}))
+checkpoint = callbacks.ModelCheckpoint(monitor="val", save_top_k=2, save_last=True, **({"every_n_train_steps": 3} if by_step else {}))
 trainer = lightning.Trainer(
     accelerator="cpu", strategy=__import__("lockstep.lightning").lightning.Strategy() if options.package else "ddp",
-    devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")), logger=CSVLogger(options.folder), default_root_dir=options.folder, enable_progress_bar=False,
-    log_every_n_steps=2, callbacks=[checkpoint, EarlyStopping("val", patience=9), Moments(), *([EMAWeightAveraging()] if by_step else [])],
+    devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")), logger=loggers.CSVLogger(options.folder), default_root_dir=options.folder, enable_progress_bar=False,
+    log_every_n_steps=2, callbacks=[checkpoint, callbacks.EarlyStopping("val", patience=9), Moments(), *([callbacks.EMAWeightAveraging()] if by_step else [])],
     **({} if is_manual else {"gradient_clip_val": 1.0, "accumulate_grad_batches": 2}),
     **({"max_steps": 7, "val_check_interval": 2} if by_step else {"max_epochs": 3}), use_distributed_sampler=options.case != "stream")
 loader = DataLoader(Stream() if options.case == "stream" else data, batch_size=4, shuffle=options.case != "stream", drop_last=True,
                     num_workers=2 if options.case == "workers" else 0)
+
+
+class Data(lightning.LightningDataModule):
+    def prepare_data(self):
+        (options.folder / "prepared").touch()
+
+    def train_dataloader(self):
+        return {"some": loader, "other": DataLoader(data, batch_size=8)} if options.case == "two loaders" else loader
+
+    def val_dataloader(self):
+        return more
+
+
 model = Classifier()
-trainer.fit(model, {"some": loader, "other": DataLoader(data, batch_size=8)} if options.case == "two loaders" else loader, more)
+trainer.validate(model, more, verbose=False)
+# As many programs do: a rank that is started again finds a checkpoint here, and the first ones have not.
+newest = sorted(options.folder.glob("lightning_logs/version_0/checkpoints/last.ckpt"))
+trainer.fit(model, datamodule=Data(), ckpt_path=newest[-1] if newest else None)
+figures = trainer.validate(model, more, verbose=False)
 into = hashlib.sha256()
 for part in (model, *trainer.optimizers, *(config.scheduler for config in trainer.lr_scheduler_configs)):
     hash_of(part.state_dict(), into)
 hash_of(torch.get_rng_state(), into)
 best = {pathlib.Path(path).name: float(value).hex() for path, value in checkpoint.best_k_models.items()}
-into.update(repr((trainer.global_step, trainer.current_epoch, best, float(checkpoint.best_model_score).hex())).encode())
+into.update(repr((figures, trainer.global_step, trainer.current_epoch, best, float(checkpoint.best_model_score).hex())).encode())
 (options.folder / f"end-{rank}.txt").write_text(into.hexdigest())
