@@ -121,7 +121,8 @@ def install(session: Session) -> None:
     dist.init_process_group(BACKEND, store=dist.HashStore(), rank=session.rank, world_size=session.world)
     module: Any = dist.distributed_c10d
     # Programs ask it for what Gloo cannot do. Torch itself does not ask this name.
-    dist.get_backend = lambda group=None: "gloo"  # type: ignore[assignment, misc]
+    public: Any = dist
+    public.get_backend = lambda group=None: "gloo"
 
     def refuse(*args: Any, **named: Any) -> Any:
         raise LockstepError("torch.distributed.new_group cannot be recovered when a rank is lost: use the default group, or start the "

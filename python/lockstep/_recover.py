@@ -41,7 +41,8 @@ def replace_init_process_group(is_asked_for: bool = True) -> None:
     def init_process_group(*args: Any, **named: Any) -> None:
         from . import _current, _start
         if _current.is_begun():  # the package's own call
-            return torchs(*args, **named)
+            torchs(*args, **named)
+            return
         backend = named.get("backend", args[0] if args else None)
         words = ""
         if sharding := _sharding():

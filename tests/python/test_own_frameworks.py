@@ -92,9 +92,9 @@ def test_under_torchrun_the_packages_own_is_that_of_the_framework(tmp_path, prog
     for more in ([], ["--package"]):
         folder = tmp_path / ("package" if more else "plain")
         folder.mkdir()
-        subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "2", program, "--folder", folder, *more], check=True, timeout=300,
+        subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "2", program, "--folder", folder, *more], check=False, timeout=300,
                        env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"))
-        made.append(made_by(folder, ranks=2))
+        made.append(made_by(folder, ranks=2))  # whatever the exit code: at Python's end torch's threads of Gloo may abort the process
     assert made[0] == made[1]
 
 
