@@ -84,6 +84,7 @@ def test_a_job_that_fails_is_told_with_its_reason_and_stays(release, operator, s
     assert release.exists(TRAIN_JOBS, NAMESPACE, JOB)
 
 
+@pytest.mark.long
 def test_a_job_of_an_earlier_time_is_replaced_on_demand(release, operator, start):
     end(start(2))
     code, _, err = end(start())

@@ -94,6 +94,7 @@ def assert_undisturbed(run, lockstep, dataset, folder, tmp_path, nproc):
     assert equal_weights(weights(folder), weights(tmp_path / "reference"))
 
 
+@pytest.mark.long
 def test_agents_meet_through_one_name(run, lockstep, hosts, agents, dataset, tmp_path):
     hosts.name("job-0.job", 0)
     folder = tmp_path / "run"

@@ -30,12 +30,14 @@ def test_a_rank_that_is_a_step_behind_is_replaced_and_that_is_no_failure(own, un
     assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 2, 1], (folder / "output").read_text()
 
 
+@pytest.mark.long
 def test_in_a_block_a_rank_that_is_a_step_behind_goes_on_with_the_others_state(own, undisturbed):  # noqa: F811
     folder = own("BehindInBlock", program=MORE, more=["--trouble"], max_restarts=0)
     assert_equal(result_of(folder), undisturbed("InBlock", MORE))
     assert [len(processes_of(folder, rank)) for rank in range(3)] == [1, 1, 1], (folder / "output").read_text()
 
 
+@pytest.mark.long
 def test_in_a_block_a_collective_may_follow_a_step_in_any_iteration_and_no_step_is_redone(own, undisturbed):  # noqa: F811
     folder = own("Sometimes", "2:6:metric", program=MORE, max_restarts=1)
     assert_equal(result_of(folder), undisturbed("InBlock", MORE))

@@ -60,7 +60,7 @@ def test_a_lost_rank_changes_no_bit_of_what_a_trainer_computes(train, case):
     assert_same(made_by(disturbed), made_by(train(case)))
 
 
-@pytest.mark.parametrize("case", ["steps", *(pytest.param(case, marks=pytest.mark.long) for case in LIGHTNING_KILLS if case != "steps")])
+@pytest.mark.parametrize("case", ["two loaders", *(pytest.param(case, marks=pytest.mark.long) for case in LIGHTNING_KILLS if case != "two loaders")])
 def test_a_lost_rank_changes_no_bit_of_what_lightning_computes(train, case):
     """Dropout, BatchNorm, accumulation, sync_dist, torchmetrics, validations in mid-epoch, checkpoints, an average of the weights."""
     disturbed = train(case, *LIGHTNING_KILLS[case], program=LIGHTNING)

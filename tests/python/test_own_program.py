@@ -10,7 +10,7 @@ from programs import clean_environment
 
 
 # test_own_exact.py has every case with other kills (long).
-@pytest.mark.parametrize("case", ["Gan", "Epochs", *(pytest.param(case, marks=pytest.mark.long) for case in ("Pictures", "AcrossIterations", "Collectives"))])
+@pytest.mark.parametrize("case", ["Gan", *(pytest.param(case, marks=pytest.mark.long) for case in ("Epochs", "Pictures", "AcrossIterations", "Collectives"))])
 def test_a_lost_rank_changes_no_bit_of_any_loss_or_state(own, undisturbed, case):  # noqa: F811
     assert_equal(result_of(own(case, *KILLS)), undisturbed(case))
 
@@ -37,7 +37,8 @@ def test_a_backward_that_fails_and_is_caught_is_made_again_by_all(own, undisturb
     assert_equal(result_of(own("OutOfMemory", more=["--trouble"])), undisturbed("OutOfMemory"))
 
 
-@pytest.mark.parametrize("case", [pytest.param("Transformer", marks=pytest.mark.long), "Collectives"])
+@pytest.mark.long
+@pytest.mark.parametrize("case", ["Transformer", "Collectives"])
 def test_the_same_program_gives_the_same_numbers_under_torchrun(undisturbed, tmp_path, case):  # noqa: F811
     subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "3", CASES, "--folder", tmp_path, "--case", case], check=True,
                    env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1"), timeout=300)
