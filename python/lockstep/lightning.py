@@ -213,6 +213,7 @@ class _Training:
         self._has_said_too_large = False
         self._has_said_large_output = False
         self._has_averages = False   # a callback holds a module
+        self._metrics: dict[str, Any] = {}  # torchmetrics of the module
         # Lightning's, whose states are small, and differ where what they monitor does. Others are the same in all ranks, or should be.
         self._own_callbacks = [one for one in self._progress.callbacks if type(one).__module__.startswith(type(self._fit).__module__.split(".")[0])]
         self._around(trainer, "_run_sanity_check", self._check_sanity)
@@ -307,6 +308,7 @@ class _Training:
                 print(f"lockstep: {what} cannot be recovered when a rank is lost", file=sys.stderr)
             self._is_off = True
             return
+        self._metrics = {name: part for name, part in trainer.lightning_module.named_modules() if isinstance(part, Metric)}
         objects: dict[str, Any] = {"model": trainer.strategy.model, "trainer": self._progress}
         objects |= {f"optimizer {number}": one for number, one in enumerate(trainer.optimizers)}
         objects |= {f"schedule {number}": config.scheduler for number, config in enumerate(trainer.lr_scheduler_configs)}
@@ -331,9 +333,6 @@ class _Training:
 
     # ---- what this rank alone holds ----
 
-    def _metrics(self) -> dict[str, Any]:
-        return {name: part for name, part in self._trainer.lightning_module.named_modules() if isinstance(part, Metric)}
-
     def _capture(self) -> bytes:
         """Random states; what is logged of this epoch; the states of metrics and callbacks; the output of the training_step, for
         on_train_batch_end."""
@@ -344,7 +343,7 @@ class _Training:
             "said": {name: getattr(connector, name) for name in ("_first_loop_iter", "_current_fx", "_callback_metrics", "_logged_metrics",
                                                                  "_progress_bar_metrics")},
             "attributes": _attributes_of(self._trainer), "callbacks": _states_of(self._own_callbacks)}
-        metrics = {name: self._state_of(one) for name, one in self._metrics().items()}
+        metrics = {name: self._state_of(one) for name, one in self._metrics.items()}
         parts = [_random.capture(), _pack(own), self._packed_output()]
         nbytes = sum(one.nbytes for state in metrics.values() for values in state.values() for one in (values if isinstance(values, list) else [values])
                      if isinstance(one, torch.Tensor))
@@ -392,7 +391,7 @@ class _Training:
         _set_attributes(trainer, own["attributes"])
         _load_states(self._own_callbacks, own["callbacks"])
         for name, state in _unpack(metrics).items():
-            vars(self._metrics()[name]).update(state)
+            vars(self._metrics[name]).update(state)
         _random.apply(random)
         return _unpack(output) if output else {"loss": torch.tensor(math.nan)}
 

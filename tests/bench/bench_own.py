@@ -7,6 +7,7 @@
   lost      from SIGKILL of a rank to the end of the first step that its successor makes, in the last rank, with three ranks; and of it what
             the program needs in the successor before it restores its state. torchrun starts all ranks again, from the program's checkpoint.
   redone    steps that a rank makes again, for each kill.
+  trainers  the same of programs of Hugging Face's Trainer and of Lightning's, which know nothing of Lockstep (lockstep launch --recover).
 
 Prints medians, ratios and targets, and ends with 1 when a target was missed.
 """
@@ -43,13 +44,13 @@ MEMORY = 1.05
 class Launched:
     """A program of `launched/` by one of the sides, in its own process group."""
 
-    def __init__(self, side, ranks, folder, *words):
+    def __init__(self, side, ranks, folder, *words, flags=()):
         self.side, self.ranks, self.folder = side, ranks, folder
         launcher = {"lockstep": [BIN / "lockstep", "launch", "--status_port", "0", "--max_restarts", "1000"],
                     "torchrun": [VENV / "torchrun", "--standalone", "--max_restarts", "1000"]}[side]
         environment = {**program_environment(folder), "PYTHONPATH": str(BIN.parent / "python"), "OMP_NUM_THREADS": "1"}
         with open(folder / "output", "wb") as output:
-            self.process = subprocess.Popen([str(word) for word in (*launcher, "--nproc_per_node", ranks, *words)], stdout=output,
+            self.process = subprocess.Popen([str(word) for word in (*launcher, *(flags if side == "lockstep" else ()), "--nproc_per_node", ranks, *words)], stdout=output,
                                             stderr=subprocess.STDOUT, start_new_session=True, env=environment)
 
     def __enter__(self):
@@ -122,11 +123,12 @@ def measure_memory(side):
 
 
 class Losing(Launched):
-    """own_kill.py."""
+    """own_kill.py, or own_trainer.py with this framework."""
 
-    def __init__(self, side, folder):
+    def __init__(self, side, folder, framework=None):
         self.stamps = folder / "stamps"
-        super().__init__(side, RANKS_LOST, folder, LAUNCHED / "own_kill.py", side, self.stamps, folder)
+        words = [LAUNCHED / "own_trainer.py", framework] if framework else [LAUNCHED / "own_kill.py", side]
+        super().__init__(side, RANKS_LOST, folder, *words, self.stamps, folder, flags=["--recover"] if framework else [])
 
     def read(self):
         """(rank, pid) → {"begin": time, "loaded": time, "steps": [(number, time)]}"""
@@ -150,10 +152,10 @@ class Losing(Launched):
         return newest if is_so else None
 
 
-def measure_lost(side, kills, draw):
+def measure_lost(side, kills, draw, framework=None):
     """name → [values]"""
     found = {"lost": [], "loading": [], "redone": []}
-    with tempfile.TemporaryDirectory() as folder, Losing(side, pathlib.Path(folder)) as run:
+    with tempfile.TemporaryDirectory() as folder, Losing(side, pathlib.Path(folder), framework) as run:
         since = 0
         for _ in range(kills):
             before = run.wait_for(lambda since=since: run.have_stepped(STEPS_BEFORE, since), f"{STEPS_BEFORE} steps")
@@ -173,7 +175,7 @@ def measure_lost(side, kills, draw):
             made = [[number for (rank, _), process in run.read().items() if rank == one for number, _ in process["steps"]]
                     for one in range(run.ranks) if one != victim]
             found["redone"].append(max(len(numbers) - len(set(numbers)) for numbers in made) - sum(found["redone"]))
-    say(f"{side}: " + ", ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in found.items()))
+    say(f"{framework or 'own loop'}, {side}: " + ", ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in found.items()))
     return found
 
 
@@ -182,7 +184,7 @@ def main():
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--kills", type=int, default=5, help="in each of the rounds")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", choices=("overhead", "memory", "lost"))
+    parser.add_argument("--only", choices=("overhead", "memory", "lost", "trainers"))
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     options = parser.parse_args()
     draw = random.Random(1)
@@ -204,13 +206,18 @@ def main():
         row("memory of a rank, in parameters", *(memory[side] for side in SIDES), "", 2)
         verdicts.judge(f"memory of a rank: at most {MEMORY:g} of torch's default", memory["lockstep"] <= MEMORY * memory["torchrun"],
                        f"{memory['lockstep'] / memory['torchrun']:.3f}")
-    if options.only in (None, "lost"):
-        lost = {side: {} for side in SIDES}
+
+    def rounds(framework=None):
+        """side → name → [values]"""
+        found = {side: {} for side in SIDES}
         for number in range(options.rounds):
             say(f"round {number + 1}/{options.rounds}")
             for side in SIDES:
-                for name, values in measure_lost(side, options.kills, draw).items():
-                    lost[side].setdefault(name, []).extend(values)
+                for name, values in measure_lost(side, options.kills, draw, framework).items():
+                    found[side].setdefault(name, []).extend(values)
+        return found
+    if options.only in (None, "lost"):
+        lost = rounds()
         for name, text, unit, digits in (("lost", "SIGKILL of a rank to the end of the next step", "s", 3),
                                          ("loading", "of it, the program's own loading before its state is restored", "s", 3),
                                          ("redone", "steps that a survivor makes again", "", 1)):
@@ -220,6 +227,14 @@ def main():
                        f"{beside:.3f} s")
         redone = max(lost["lockstep"]["redone"])
         verdicts.judge("steps that a survivor makes again: none", redone == 0, f"{redone}")
+    for framework, whose in (("transformers", "Hugging Face's Trainer"), ("lightning", "Lightning's Trainer")) if options.only in (None, "trainers") else ():
+        lost = rounds(framework)
+        for name, text, unit, digits in (("lost", "SIGKILL of a rank to the end of the next step", "s", 3),
+                                         ("loading", "of it, the program's own loading before its Trainer begins", "s", 3),
+                                         ("redone", "steps that a survivor makes again", "", 1)):
+            row(f"{whose}: {text}", *(statistics.median(lost[side][name]) for side in SIDES), unit, digits)
+        redone = max(lost["lockstep"]["redone"])
+        verdicts.judge(f"{whose}: steps that a survivor makes again: none", redone == 0, f"{redone}")
     publish("own", [f"{machine()}. {options.blocks} blocks of {BLOCK} steps of each side in turn, {options.rounds} × {options.kills} kills; medians.",
                     "", *rows, "", *verdicts.table()], options.write and options.only is None)
     verdicts.end()

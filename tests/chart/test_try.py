@@ -1,4 +1,5 @@
 """`lockstep-operator try`, which `helm test` runs in a pod: with the rights that the chart gives to that pod."""
+import re
 import subprocess
 
 import pytest
@@ -103,7 +104,8 @@ def test_without_an_operator_it_says_that_nobody_looked(release, start):
 def test_a_job_that_never_ends_is_told_with_what_it_last_said(release, operator, start):
     code, _, err = end(start(None, "--timeout_seconds=20"))
     assert code == 1
-    assert "has not ended within 20 s: Starting: " in err or "has not ended within 20 s: Running: " in err
+    # Which phase it has reached by then depends on the machine.
+    assert re.search("has not ended within 20 s: (Pending|Starting|Running): ", err), err
 
 
 def test_a_job_that_somebody_deletes_is_told(release, operator, start):
