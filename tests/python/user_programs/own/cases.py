@@ -350,10 +350,10 @@ class SyncFlag(Case):
 
 
 class Killer:
-    """Ends this process once at each moment that was asked for."""
+    """Ends this process once at each moment that was asked for. `after`: so many other kills must have been before, in whichever rank."""
 
-    def __init__(self, folder, wanted, number, pid, name="killed"):
-        self.folder, self.wanted, self.signal, self.pid, self.name = folder, wanted, number, pid, name
+    def __init__(self, folder, wanted, number, pid, name="killed", after=0):
+        self.folder, self.wanted, self.signal, self.pid, self.name, self.after = folder, wanted, number, pid, name, after
 
     def at(self, *now):
         for number, moment in enumerate(self.wanted):
@@ -363,6 +363,8 @@ class Killer:
                 (self.folder / f"{self.name}-{number}").touch(exist_ok=False)
             except FileExistsError:
                 continue
+            while not all((self.folder / f"killed-{kill}").exists() for kill in range(self.after)):
+                os.sched_yield()
             os.kill(self.pid, self.signal)
 
 
@@ -422,7 +424,7 @@ def main():
     case = cases[args.case]()
     case.trouble, case.folder = args.trouble, args.folder
     killers = [Killer(args.folder, args.kill, signal.Signals[args.signal], os.getpid()),
-               Killer(args.folder, args.stop, signal.Signals[args.stop_signal], launcher(), "stopped"),
+               Killer(args.folder, args.stop, signal.Signals[args.stop_signal], launcher(), "stopped", after=len(args.kill)),
                Killer(args.folder, args.kill_agent, signal.SIGKILL, os.getppid(), "agent-killed")]
 
     def at(*now):
