@@ -139,7 +139,7 @@ bench-launch: build ## start, restart and memory of a program under lockstep lau
 	@scripts/setup test
 	@$(python) tests/bench/bench_launch.py --write
 
-bench-own: build ## a program that keeps its state: a lost rank, and a step's overhead, beside torch's DDP under torchrun
+bench-own: build ## programs that keep their state, own loops and Trainers: a lost rank, and a step's overhead, beside torchrun
 	@scripts/setup test
 	@$(python) tests/bench/bench_own.py --write
 
