@@ -2,9 +2,11 @@
 no torch: it may be imported in the middle of torch's own import."""
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 _NAMES = ("torch.distributed.distributed_c10d", "torch.distributed")
@@ -26,6 +28,16 @@ def _sharding() -> str:
     names = [value.__module__ for value in values if issubclass(type(value), (type, types.FunctionType))]
     names += [value.__name__ for value in values if issubclass(type(value), types.ModuleType)]
     return "FSDP" if any(str(name).startswith("torch.distributed.fsdp") for name in names) else ""
+
+
+def go_around(kind: Any, name: str, around: Callable[..., Any]) -> None:
+    """From now on calls of this method call `around`, with the method itself before its arguments."""
+    original = getattr(kind, name)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return around(original, self, *args, **named)
+    setattr(kind, name, method)
 
 
 def replace_init_process_group(is_asked_for: bool = True) -> None:

@@ -51,6 +51,8 @@ class Session:
         self._timeout = timeout
         self.is_asked_for = is_asked_for
         self._is_stateless = False  # see _without_state
+        self.why_stateless = ("--recover cannot know where this program's loop is, so a lost rank costs a start of all ranks: with run = "
+                              "lockstep.restore(…) and run.steps or run.batches it costs one new rank (docs/keep-state.md)")
         self._is_forked = False  # this process is a child of the rank's
         self.notes = Notes(link.memory)
         self.models = Models(self.notes.check_buffers)
@@ -378,8 +380,7 @@ class Session:
     def _without_state(self) -> None:
         """The program trains, and nobody has said what its state is. Its gradients are reduced, and when a rank is lost all start again."""
         if not self._is_stateless and self.rank == 0:
-            print("lockstep: --recover cannot know where this program's loop is, so a lost rank costs a start of all ranks: with run = "
-                  "lockstep.restore(…) and run.steps or run.batches it costs one new rank (docs/keep-state.md)", file=sys.stderr)
+            print(f"lockstep: {self.why_stateless}", file=sys.stderr)
         self._is_stateless = True
         self._link.watch(self.generation)
         for number in range(len(self._groups), len(self.models.layouts)):

@@ -29,7 +29,7 @@ from . import _random
 from ._current import exchange, is_begun
 from ._data import batches_from
 from ._errors import LockstepError
-from ._recover import replace_init_process_group
+from ._recover import go_around, replace_init_process_group
 from ._session import Session
 from ._tensors import copy_of
 
@@ -426,13 +426,6 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "_save_checkpoint": _save_checkpoint, "_load_rng_state": _load_rng_state, "_finalize_training": _finalize_training}
 
 
-def _method(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **named: Any) -> Any:
-        return around(original, self, *args, **named)
-    return method
-
-
 def recover(kind: type) -> None:
     """Trainers of this class, and of those derived from it, recover from now on. LockstepError for a release of transformers whose Trainer is
     made of other parts."""
@@ -441,8 +434,8 @@ def recover(kind: type) -> None:
     if missing := [name for name in _AROUND if not hasattr(kind, name)]:
         raise LockstepError(f"the Trainer of transformers {transformers.__version__} has no {missing[0]}, on which lockstep.hf builds: it was made "
                             "for 5.23")
-    for name in _AROUND:
-        setattr(kind, name, _method(_AROUND[name], getattr(kind, name)))
+    for name, around in _AROUND.items():
+        go_around(kind, name, around)
     kind._lockstep_recovers = True  # type: ignore[attr-defined]
     module: Any = sys.modules["transformers.trainer"]
     if not isinstance(module.skip_first_batches, functools.partial):

@@ -304,8 +304,7 @@ class _Training:
         if what := self._what_does_not_recover():
             if session.is_asked_for:
                 raise LockstepError(f"{what} cannot be recovered when a rank is lost: leave it out, or use Lightning's own strategy without --recover")
-            if session.rank == 0:
-                print(f"lockstep: {what} cannot be recovered when a rank is lost", file=sys.stderr)
+            session.why_stateless = f"{what} cannot be recovered, so a lost rank costs a start of all ranks"
             self._is_off = True
             return
         self._metrics = {name: part for name, part in trainer.lightning_module.named_modules() if isinstance(part, Metric)}
@@ -603,13 +602,6 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "setup_environment": _setup_environment, "setup": _setup, "pre_backward": _backward, "post_backward": _backward, "teardown": _teardown}
 
 
-def _method(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **named: Any) -> Any:
-        return around(original, self, *args, **named)
-    return method
-
-
 def recover(package: str) -> None:
     """Strategies of Lightning under this name ("lightning.pytorch") recover from now on. LockstepError for a release that is made of other
     parts."""
@@ -621,18 +613,14 @@ def recover(package: str) -> None:
     if missing := [name for name in _AROUND if not hasattr(kind, name)] + [name for name in ("on_run_start", "update_lr_schedulers")
                                                                            if not hasattr(loop, name)]:
         raise LockstepError(f"Lightning under the name {package} has no {missing[0]}, on which lockstep.lightning builds: it was made for 2.6")
-    for name in _AROUND:
-        setattr(kind, name, _method(_AROUND[name], getattr(kind, name)))
+    for name, around in _AROUND.items():
+        _recover.go_around(kind, name, around)
     kind._lockstep_recovers = True
-    barrier = importlib.import_module(f"{package}.utilities.rank_zero".replace(f"{package}.utilities.rank_zero", _fabric_of(package))).        _InfiniteBarrier
-    barrier.__enter__ = _method(_enter_barrier, barrier.__enter__)
+    fabric = "lightning.fabric" if package.startswith("lightning.") else "lightning_fabric"
+    _recover.go_around(importlib.import_module(f"{fabric}.utilities.distributed")._InfiniteBarrier, "__enter__", _enter_barrier)
     for name, what in (("FSDPStrategy", "FSDP"), ("ModelParallelStrategy", "a ModelParallelStrategy"), ("DeepSpeedStrategy", "DeepSpeed")):
         if (sharded := getattr(strategies, name, None)) is not None:
-            sharded.setup_environment = _method(functools.partial(_note_sharding, what), sharded.setup_environment)
-
-
-def _fabric_of(package: str) -> str:
-    return ("lightning.fabric" if package.startswith("lightning.") else "lightning_fabric") + ".utilities.distributed"
+            _recover.go_around(sharded, "setup_environment", functools.partial(_note_sharding, what))
 
 
 def _enter_barrier(original: Any, self: Any) -> Any:

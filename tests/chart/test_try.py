@@ -1,5 +1,4 @@
 """`lockstep-operator try`, which `helm test` runs in a pod: with the rights that the chart gives to that pod."""
-import re
 import subprocess
 
 import pytest
@@ -102,10 +101,10 @@ def test_without_an_operator_it_says_that_nobody_looked(release, start):
 
 
 def test_a_job_that_never_ends_is_told_with_what_it_last_said(release, operator, start):
-    code, _, err = end(start(None, "--timeout_seconds=20"))
+    # On a busy machine its pod needs more than 20 s, where this is the first job of the control plane.
+    code, _, err = end(start(None, "--timeout_seconds=40"))
     assert code == 1
-    # Which phase it has reached by then depends on the machine.
-    assert re.search("has not ended within 20 s: (Pending|Starting|Running): ", err), err
+    assert "has not ended within 40 s: Starting: " in err or "has not ended within 40 s: Running: " in err, err
 
 
 def test_a_job_that_somebody_deletes_is_told(release, operator, start):

@@ -37,9 +37,10 @@ def made_by(folder, ranks=3):
             for rank in range(ranks)]
 
 
-def assert_same(disturbed, expected):
+def assert_same(disturbed, expected, batches=16):
+    """`batches`: at least so many were made."""
     for (losses, logs, end), (all_losses, all_logs, expected_end) in zip(disturbed, expected, strict=True):
-        assert len(all_losses) > 11 and losses.items() <= all_losses.items()
+        assert len(all_losses) >= batches and losses.items() <= all_losses.items()
         assert (logs, end) == (all_logs, expected_end)
 
 
@@ -66,7 +67,7 @@ def test_a_lost_rank_changes_no_bit_of_what_lightning_computes(train, case):
     disturbed = train(case, *LIGHTNING_KILLS[case], program=LIGHTNING)
     said = (disturbed / "output").read_text()
     assert said.count("the others keep their state") == len(LIGHTNING_KILLS[case]) and "starting all ranks again" not in said, said
-    assert_same(made_by(disturbed), made_by(train(case, program=LIGHTNING)))
+    assert_same(made_by(disturbed), made_by(train(case, program=LIGHTNING)), batches=13)
 
 
 @pytest.mark.long
@@ -82,7 +83,7 @@ def test_a_trainer_recovers_in_each_way_to_start_it(train, program, how):
     folders = [train("steps", *these, program=program, **ways[how]) for these in (kills, [])]
     ranks = ways[how].get("ranks", 3)
     assert "starting all ranks again" not in (folders[0] / "output").read_text()
-    assert_same(*[made_by(folder, ranks) for folder in folders])
+    assert_same(*[made_by(folder, ranks) for folder in folders], batches=16 if program == TRAINER else 13)
 
 
 @pytest.mark.long
@@ -92,9 +93,9 @@ def test_under_torchrun_the_packages_own_is_that_of_the_framework(tmp_path, prog
     for more in ([], ["--package"]):
         folder = tmp_path / ("package" if more else "plain")
         folder.mkdir()
-        subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "2", program, "--folder", folder, *more], check=False, timeout=300,
+        subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "2", program, "--folder", folder, *more], check=program == TRAINER, timeout=300,
                        env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"))
-        made.append(made_by(folder, ranks=2))  # whatever the exit code: at Python's end torch's threads of Gloo may abort the process
+        made.append(made_by(folder, ranks=2))  # also where at Python's end torch's threads of Gloo have aborted a program of Lightning's
     assert made[0] == made[1]
 
 
@@ -177,8 +178,8 @@ def ends_of(done):
 @pytest.mark.long
 def test_where_lightning_cannot_be_taken_up_all_start_again_which_is_said(launch, tmp_path):  # noqa: F811
     done = run_light(launch, tmp_path, more="reload_dataloaders_every_n_epochs=1")
-    assert done.returncode == 0 and "starting all ranks again" in text(done), text(done)
-    assert text(done).count("lockstep: reload_dataloaders_every_n_epochs=1 cannot be recovered when a rank is lost\n") == 2, text(done)
+    assert done.returncode == 0 and "starting all ranks again" in text(done) and "cannot know where" not in text(done), text(done)
+    assert text(done).count("lockstep: reload_dataloaders_every_n_epochs=1 cannot be recovered, so a lost rank costs a start of all ranks\n") == 2, text(done)
     assert ends_of(done) == ends_of(run_light(launch, tmp_path, more="reload_dataloaders_every_n_epochs=1", kills=False)) != []
 
 

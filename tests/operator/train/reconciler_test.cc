@@ -366,11 +366,11 @@ TEST_F(ReconcilerTest, pods_that_end_one_after_the_other_are_one_write) {
   EXPECT_EQ(writes, before + 1);
 }
 
-TEST_F(ReconcilerTest, a_job_of_2000_nodes_gets_all_its_pods) {
-  make_job({{"trainer", {{"numNodes", 2000}}}});
+TEST_F(ReconcilerTest, a_job_of_8000_nodes_gets_all_its_pods) {
+  make_job({{"trainer", {{"numNodes", 8000}}}});
   sync();
   ASSERT_TRUE(reconcile().ok());
-  EXPECT_EQ(pod_names().size(), 2000U);
+  EXPECT_EQ(pod_names().size(), 8000U);
 }
 
 TEST_F(ReconcilerTest, writes_nothing_when_nothing_changes) {

@@ -294,7 +294,7 @@ TEST(Group, a_reducer_does_not_grow_with_its_steps) {
   GTEST_SKIP() << "AddressSanitizer keeps memory that was freed";
 #endif
   constexpr int kParameters = 400;
-  constexpr int kSteps = 400;  // 2.5 MiB a rank, were they kept
+  constexpr int kSteps = 800;  // 5 MiB a rank, were they kept
   on_ranks(2, [](ProcessGroup& group) {
     NamedTensors parameters;
     for (int i = 0; i < kParameters; ++i) parameters.push_back({std::to_string(i), torch::ones({1}).requires_grad_()});
