@@ -287,8 +287,8 @@ class Session:
         if self.is_first_start:
             self._link.say("outlives")
         self.has_state = True
+        self._link.commit(self.position)  # first: the coordinator takes the step at which rank 0 begins to train for its first
         self._link.beat(Activity.TRAINING)
-        self._link.commit(self.position)
 
     def _hand_over(self, plan: Plan) -> None:
         """From the source to the receivers."""

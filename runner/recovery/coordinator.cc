@@ -608,17 +608,16 @@ class CoordinatorStepper {
 
   // Finds out whether the newest group has finished a step. Rank 0, which is in every group, says at which step it
   // began to train. A group may break so early that this is the first that it says, or before it has said anything: it
-  // has stepped when a rank shows a later step than any rank did before. (Each node says what its ranks hold when the
-  // group is cut.)
+  // has stepped when a rank shows a later step than its ranks and the newest checkpoint had when it was placed. (Each
+  // node says what its ranks hold when the group is cut.)
   void watch_steps(int rank, const Node& node) {
     for (const WorkerBeat& worker : node.workers) {
-      s_.highest_step = std::max(s_.highest_step, worker.step);
       if (worker.generation != s_.placed) continue;
       const bool is_first = rank == 0 && worker.local_rank == 0 && worker.activity == Activity::kTraining;
       if (is_first && !s_.first_step) {
-        s_.first_step = s_.highest_step_before > 0 ? std::min(worker.step, s_.highest_step_before) : worker.step;
+        s_.first_step = s_.step_before > 0 ? std::min(worker.step, s_.step_before) : worker.step;
       }
-      const int64_t began = s_.first_step.value_or(s_.highest_step_before);
+      const int64_t began = s_.first_step.value_or(s_.step_before);
       s_.has_stepped = s_.has_stepped || (is_first ? worker.step != began : worker.step > began);
     }
     if (s_.has_stepped) s_.groups_without_step = 0;
@@ -901,7 +900,7 @@ class CoordinatorStepper {
     s_.members = decision.members;
     s_.group = GroupState::kPlaced;
     s_.last_wait_reason.clear();
-    s_.highest_step_before = std::max(s_.highest_step, s_.checkpoint_step);
+    s_.step_before = step_of_members();
     s_.first_step.reset();
     s_.has_stepped = false;
     s_.stragglers.forget();
@@ -929,6 +928,16 @@ class CoordinatorStepper {
                             .plans = {first_plan, next_plan}});
     }
     report(GroupPlaced{s_.placed, nnodes * s_.nodes.at(s_.members[0]).nproc, nnodes, now_});
+  }
+
+  // The highest step that is kept: by a rank of the members, as their newest beats say, or in a checkpoint. It is lower
+  // than before when the ranks that had a later one are lost, and the next group makes those steps again.
+  [[nodiscard]] int64_t step_of_members() const {
+    int64_t step = std::max<int64_t>(0, s_.checkpoint_step);
+    for (const int rank : s_.members) {
+      for (const WorkerBeat& worker : s_.nodes.at(rank).workers) step = std::max(step, worker.step);
+    }
+    return step;
   }
 
   // By rank in the group. A node that missed groups may have gone on without them, behind a network partition, or have

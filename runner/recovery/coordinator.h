@@ -271,10 +271,9 @@ struct CoordinatorState {
   int groups_without_step = 0;
   TimePoint without_step_since{};
   std::optional<int64_t> first_step;  // of rank 0 when it began to train in the newest group
-  int64_t highest_step = 0;           // that a rank has shown, and what it was when the newest group was placed
-  int64_t highest_step_before = 0;
-  bool has_stepped = false;   // a rank of it has shown a later step
-  std::string broke_because;  // the message of the newest break
+  int64_t step_before = 0;            // that its ranks, or the newest checkpoint, had when it was placed
+  bool has_stepped = false;           // a rank of it has shown a later step
+  std::string broke_because;          // the message of the newest break
   TimePoint last_event{};
   bool started = false;
   TimePoint next_beat{};

@@ -1,5 +1,6 @@
 """Starting runs and reading what they leave behind."""
 import json
+import os
 import pathlib
 import re
 import signal
@@ -96,8 +97,12 @@ class Running:
     def worker_pids(self):
         """Children of the process whose program is lockstep-worker, in the order in which they were started."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in children
-                if "lockstep-worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace")]
+        return [int(pid) for pid in children if "lockstep-worker" in command_line(pid)]
+
+    def kill_worker(self, index):
+        """Kills one of worker_pids(). After the loss of a worker it may be missing there, until it is started again."""
+        self.wait_for(lambda: len(self.worker_pids()) > max(index, 0), f"worker {index}")
+        os.kill(self.worker_pids()[index], signal.SIGKILL)
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -118,6 +123,14 @@ class Running:
             raise AssertionError(f"still running after {timeout} s:\n{self.output()}") from None
         finally:
             self.output_file.close()
+
+
+def command_line(pid):
+    """Empty when the process has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def select_pause():

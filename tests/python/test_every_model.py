@@ -2,7 +2,6 @@
 Each model is small; its batches are uneven and its dropout is on. A new model gets a row here. (Plain SASRec and
 gpt2rec: test_world_size_invariance.py, test_recovery.py, test_gpt2rec.py.)"""
 import random
-import subprocess
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ MODELS = {
     "jit": [*PICTURES, "--data_path", "generated:60:3", "--model", "3x64/4", "--batch_size", "12", "--warmup_epochs", "1",
             "--dropout", "0.1", "--ema_decay", "0.9,0.99", "--sample_images", "4", "--sample_steps", "4"],
     "jit of tokens": [*PICTURES, "--data_path", "DATA", "--model", "2x64/4", "--batch_size", "6", "--warmup_epochs", "0"]}
-KILLS = 4
+KILLS, STEPS = 4, 200  # the kills at steps 20, 40, …: far enough from the end that it does not come before the last
 EACH = [pytest.param(name, marks=[pytest.mark.long] if name == "mpnn by tokens" else []) for name in MODELS]
 
 
@@ -87,12 +86,14 @@ def test_every_steps_loss_and_the_evaluations_are_the_same_for_every_world_size(
 
 @pytest.mark.parametrize("model", [*EACH[:1], *(pytest.param(name, marks=pytest.mark.long) for name in list(MODELS)[1:])])
 def test_a_resume_and_killed_workers_cost_no_step(train, tmp_path, model):
-    train(model, "undisturbed", 120, 2)
+    train(model, "undisturbed", STEPS, 2)
     train(model, "run", 10, 2)
-    running = train(model, "run", 120, 2, wait=False)
+    running = train(model, "run", STEPS, 2, wait=False)
     for kill in range(KILLS):
         running.wait_for_step(tmp_path / "run", 20 + 20 * kill)
-        subprocess.run(["kill", "-KILL", str(running.worker_pids()[kill % 2])], check=True)
+        recoveries = running.output().count("going on at step")
+        running.kill_worker(kill % 2)
+        running.wait_for(lambda before=recoveries: running.output().count("going on at step") > before, "going on")
     assert running.end() == 0, running.output()
     assert "going on at step" in running.output(), running.output()
     found, expected = tmp_path / "run", tmp_path / "undisturbed"

@@ -1,11 +1,9 @@
 """`lockstep run gpt2rec`: beside a twin in PyTorch, over world sizes, through phases, resumed and recovered, by the guide's
 own command lines, and on input that is bad."""
 import json
-import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 
 import pytest
@@ -158,7 +156,7 @@ def test_a_killed_worker_costs_nothing_in_either_phase(lockstep, run, tmp_path):
     of_phase1 = 2 * len(wanted) // 3
     for step in (2, of_phase1 + 1):
         running.wait_for_step(tmp_path / "hurt", step)
-        os.kill(running.worker_pids()[-1], signal.SIGKILL)
+        running.kill_worker(-1)
         running.wait_for(lambda count=running.output().count("going on at step"):
                          running.output().count("going on at step") > count, "going on")
     assert running.end() == 0, running.output()

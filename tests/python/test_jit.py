@@ -1,7 +1,6 @@
 """JiT as a user trains it, and its network beside the twin."""
 import os
 import re
-import signal
 import subprocess
 
 import pytest
@@ -11,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from jit_twin import JiT
 from programs import program, tools_folder
-from runs import Running, checkpoints, losses, records, weights
+from runs import Running, checkpoints, losses, records
 
 SHAPE = (16, 4, 3, 6, 128, 2, 32, 2)  # of tests/tools/jit_dump.cc
 SMALL = ["--model", "3x64/4", "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "1", "--lr",
@@ -242,7 +241,7 @@ def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tm
     assert whole.end() == 0, whole.output()
     running = Running(command(lockstep, tmp_path / "second", *flags, data=tmp_path / "hurt"), tmp_path)
     running.wait_for(lambda: len(list((tmp_path / "hurt/.lockstep").glob("*.parts/*"))) >= 2, "two parts")
-    os.kill(running.worker_pids()[0], signal.SIGKILL)
+    running.kill_worker(0)
     assert running.end() == 0, running.output()
     assert "90 train" in running.output(), running.output()
     caches = [next((tmp_path / name / ".lockstep").glob("*.cache")).read_bytes() for name in ("reference", "hurt")]

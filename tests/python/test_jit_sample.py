@@ -1,7 +1,6 @@
 """`lockstep jit sample`: images from a trained model, and how far they are from the data."""
 import io
 import json
-import os
 import re
 import signal
 
@@ -261,7 +260,7 @@ def test_a_worker_that_is_killed_while_samples_are_made_costs_neither_a_step_nor
     port = free_port()
     running = start("run", "--status_port", port)
     running.wait_for(lambda: samples_are_made(port), "evaluation")
-    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    running.kill_worker(1)
     assert running.end() == 0, running.output()
     assert "SIGKILL" in running.output() or "signal 9" in running.output()
     assert losses(tmp_path / "run") == losses(tmp_path / "undisturbed")

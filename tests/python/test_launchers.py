@@ -1,6 +1,5 @@
 """lockstep-worker under other launchers: torchrun word for word, torch.distributed.launch, Slurm, MPI, a pod, alone."""
 import os
-import signal
 import subprocess
 import sys
 
@@ -56,7 +55,7 @@ def test_torchrun_restarts_a_killed_worker_and_the_curve_stays(worker, run, lock
                        f"--master_port={free_port()}", "lockstep-worker", *arguments], tmp_path,
                       PATH=with_worker_on_path(worker)["PATH"])
     running.wait_for_step(tmp_path / "run", 25)
-    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    running.kill_worker(1)
     assert running.end() == 0, running.output()
     assert losses(tmp_path / "run") == losses(tmp_path / "undisturbed")
 

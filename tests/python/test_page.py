@@ -1,6 +1,5 @@
 """The agent's page in a real browser, and what it is drawn from."""
 import json
-import os
 import signal
 
 import pytest
@@ -36,7 +35,7 @@ def continued(lockstep, small_dataset, tmp_path, free_port):
             *SMALL_MODEL, "--num_epochs", "1000000", "--eval_every", "1", "--status_port", port]
     first = Running(line, tmp_path)
     first.wait_for_step(folder, 20)
-    os.kill(first.worker_pids()[1], signal.SIGKILL)
+    first.kill_worker(1)
     first.wait_for(lambda: "going on at step" in first.output(), "the recovery")
     first.wait_for_step(folder, max(losses(folder)) + 5)
     first.signal(signal.SIGTERM)

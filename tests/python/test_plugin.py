@@ -74,7 +74,7 @@ def test_a_killed_rank_comes_back(lockstep, byte_lm, tmp_path, undisturbed):
     folder = tmp_path / "run"
     running = Running(command(lockstep, byte_lm, folder), tmp_path)
     running.wait_for_step(folder, 25)
-    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    running.kill_worker(1)
     assert running.end() == 0, running.output()
     assert losses(folder) == losses(undisturbed)
     assert equal_weights(weights(folder), weights(undisturbed))

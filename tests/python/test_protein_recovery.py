@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tm
     running = Running([lockstep, *line, "--pdb_path", tmp_path / "hurt", "--train_dir", tmp_path / "second"], tmp_path)
     parts = tmp_path / "hurt/.lockstep"
     running.wait_for(lambda: len(list(parts.glob("*.parts/*"))) >= 2, "two parts")
-    os.kill(running.worker_pids()[0], signal.SIGKILL)
+    running.kill_worker(0)
     assert running.end() == 0, running.output()
     assert re.search(r"structures +250 from ", running.output()), running.output()
     caches = [next((tmp_path / name / ".lockstep").glob("*.cache")).read_bytes() for name in ("reference", "hurt")]

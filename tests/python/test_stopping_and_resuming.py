@@ -77,7 +77,7 @@ def test_a_killed_worker_costs_no_step(lockstep, small_dataset, tmp_path, undist
     folder = tmp_path / "run"
     running = Running(command(lockstep, small_dataset, folder), tmp_path)
     running.wait_for_step(folder, 25)
-    os.kill(running.worker_pids()[rank], signal.SIGKILL)
+    running.kill_worker(rank)
     assert running.end() == 0, running.output()
     assert f"rank {rank}" in running.output() and "SIGKILL" in running.output()
     assert losses(folder) == losses(undisturbed)

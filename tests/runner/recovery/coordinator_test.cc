@@ -1812,6 +1812,22 @@ TEST(Coordinator, a_group_whose_rank_0_has_stepped_before_its_first_heartbeat_ha
   }
 }
 
+// All ranks, and with them the steps up to 85, are lost. What the next groups make is progress, although it is less.
+TEST(Coordinator, a_group_that_makes_lost_steps_again_has_not_come_to_nothing) {
+  Job job(2);
+  job.place(2);
+  for (int64_t step : {85, 3, 6, 9, 12, 15}) {
+    const uint64_t placed = job.state.placed;
+    WorkerBeat shown = beat_at(step);
+    shown.generation = placed;
+    for (const int node : {0, 1}) job.send(node, Heartbeat{{shown}});
+    job.send(1, Broken{placed, 1, "SignalKILL", ""});
+    if (step == 85) job.send(0, Broken{placed, 0, "SignalKILL", ""});
+    job.ready(0);
+    EXPECT_EQ(placements_of(job), 2U) << step;
+  }
+}
+
 TEST(Coordinator, a_group_whose_ranks_hold_only_what_they_have_restored_has_come_to_nothing) {
   Job job(2);
   job.place(2);
