@@ -276,10 +276,13 @@ int verifier_index() {
 // Never frees a Verifier (there is one for each TlsSetup): connections may outlive their TlsSetup, and some even
 // OpenSSL's clean-up at the end of the process.
 const Verifier& keep(std::unique_ptr<const Verifier> verifier) {
-  static Mutex mutex;
-  static auto& kept = *new std::vector<std::unique_ptr<const Verifier>>;
-  const MutexLock lock(mutex);
-  return *kept.emplace_back(std::move(verifier));
+  struct Kept {
+    Mutex mutex;
+    std::vector<std::unique_ptr<const Verifier>> verifiers GUARDED_BY(mutex);
+  };
+  static auto& kept = *new Kept;
+  const MutexLock lock(kept.mutex);
+  return *kept.verifiers.emplace_back(std::move(verifier));
 }
 
 }  // namespace

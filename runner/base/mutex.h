@@ -1,10 +1,12 @@
-// Mutex, MutexLock, ConditionVariable: std's own, with what clang's -Wthread-safety needs to know (`make lint`).
+// Mutex, TimedMutex, their locks, ConditionVariable: std's own, with what clang's -Wthread-safety needs to know
+// (`make lint`). No other code of the product uses std's (tests/rooms_test).
 //
 // A field that a mutex guards says so: `int count_ GUARDED_BY(mutex_);`. A function, or a lambda given to wait(), that
 // is called with the mutex locked: `void grow() REQUIRES(mutex_);`, `wait(lock, [this]() REQUIRES(mutex_) { return
 // count_ > 0; })`. Other compilers see no attribute.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -17,6 +19,7 @@
 #define GUARDED_BY(...) LOCKSTEP_THREAD_SAFETY(guarded_by(__VA_ARGS__))
 #define REQUIRES(...) LOCKSTEP_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define ACQUIRE(...) LOCKSTEP_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
+#define TRY_ACQUIRE(...) LOCKSTEP_THREAD_SAFETY(try_acquire_capability(__VA_ARGS__))
 #define RELEASE(...) LOCKSTEP_THREAD_SAFETY(release_capability(__VA_ARGS__))
 
 namespace lockstep {
@@ -41,6 +44,32 @@ class LOCKSTEP_THREAD_SAFETY(scoped_lockable) MutexLock {
  private:
   friend class ConditionVariable;
   std::unique_lock<std::mutex> lock_;
+};
+
+// One that may be tried for: `if (!mutex.try_lock_for(1s)) return; const TimedMutexLock lock(mutex, std::adopt_lock);`.
+class LOCKSTEP_THREAD_SAFETY(capability("mutex")) TimedMutex {
+ public:
+  [[nodiscard]] bool try_lock() TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  [[nodiscard]] bool try_lock_for(std::chrono::milliseconds patience) TRY_ACQUIRE(true) {
+    return mutex_.try_lock_for(patience);
+  }
+
+ private:
+  friend class TimedMutexLock;
+  std::timed_mutex mutex_;
+};
+
+// Locks for as long as it lives, or takes over what was tried for with success.
+class LOCKSTEP_THREAD_SAFETY(scoped_lockable) TimedMutexLock {
+ public:
+  explicit TimedMutexLock(TimedMutex& mutex) ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+  TimedMutexLock(TimedMutex& mutex, std::adopt_lock_t adopt) REQUIRES(mutex) : lock_(mutex.mutex_, adopt) {}
+  ~TimedMutexLock() RELEASE() = default;
+  TimedMutexLock(const TimedMutexLock&) = delete;
+  TimedMutexLock& operator=(const TimedMutexLock&) = delete;
+
+ private:
+  std::lock_guard<std::timed_mutex> lock_;
 };
 
 // The arguments are those of std::condition_variable_any; a stop token ends a wait.

@@ -1,6 +1,7 @@
 #include "runner/dist/two_phase_abort.h"
 
 #include <cstdio>
+#include <mutex>
 #include <stop_token>
 #include <utility>
 
@@ -88,8 +89,9 @@ void TwoPhaseAbort::watch(const std::stop_token& stop) {
 // Skipped while a collective is launched: NCCL does not document that its errors may be queried then, and the launch
 // returns them itself.
 std::exception_ptr TwoPhaseAbort::find_error() {
-  const std::unique_lock launching(launching_, std::try_to_lock);
-  return launching.owns_lock() && calls_.error ? calls_.error() : nullptr;
+  if (!launching_.try_lock()) return nullptr;
+  const TimedMutexLock launching(launching_, std::adopt_lock);
+  return calls_.error ? calls_.error() : nullptr;
 }
 
 // The group's own abort shuts the commit gate before it calls cut(), which lets the revoke begin.
@@ -103,7 +105,8 @@ void TwoPhaseAbort::fail(const std::exception_ptr& error) {
 }
 
 void TwoPhaseAbort::end_what_is_in_flight() {
-  if (const std::unique_lock launching(launching_, calls_.patience); launching.owns_lock()) {
+  if (launching_.try_lock_for(calls_.patience)) {
+    const TimedMutexLock launching(launching_, std::adopt_lock);
     try {
       calls_.revoke();
       return;

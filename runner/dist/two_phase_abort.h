@@ -17,7 +17,6 @@
 #include <chrono>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "runner/base/mutex.h"
@@ -47,7 +46,7 @@ class TwoPhaseAbort {
   // Runs a call that starts a collective.
   template <typename Launch>
   auto launch(const Launch& start) {
-    const std::lock_guard lock(launching_);
+    const TimedMutexLock lock(launching_);
     check();
     try {
       return start();
@@ -77,9 +76,9 @@ class TwoPhaseAbort {
   void abort_once() noexcept;
 
   const Calls calls_;
-  std::timed_mutex launching_;  // held during a launch, a revoke or a query of errors
-  bool is_aborted_ = false;     // set by the watcher, or by abort() after the watcher has ended
-  mutable Mutex mutex_;         // held only briefly, never during a call of the communicator
+  TimedMutex launching_;     // held during a launch, a revoke or a query of errors
+  bool is_aborted_ = false;  // set by the watcher, or by abort() after the watcher has ended
+  mutable Mutex mutex_;      // held only briefly, never during a call of the communicator
   ConditionVariable changed_;
   bool cut_ GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@ What it holds the code to (docs/decisions.md says why):
     rooms of the operator from which the command line reads TrainJobs;
   - cpprestsdk is included by one file;
   - the environment is read in base/environment.cc alone; everybody else takes it as an argument;
+  - mutexes are those of base/mutex.h, which clang's -Wthread-safety can follow (make lint);
   - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model
     or of a variant;
   - the Python package (python/lockstep) imports torch, the standard library and its own modules, numpy where the program may have
@@ -84,6 +85,8 @@ CPPREST_USERS = {"operator/kube/cpprest_transport.cc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ENVIRONMENT_READERS = {"runner/base/environment.cc"}
 ENVIRONMENT = re.compile(r"\b(secure_getenv|getenv|environ)\b")
+MUTEX_HEADER = "runner/base/mutex.h"
+PLAIN_MUTEX = re.compile(r"\bstd::((recursive_|shared_)?(timed_)?mutex|condition_variable(_any)?)\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
 TOPS = ("runner", "operator", "tests")
@@ -162,6 +165,8 @@ def check_file(root, path):
         if half in ("runner", "operator") and ENVIRONMENT.search(line) and name not in ENVIRONMENT_READERS:
             problems.append(f"{where}: reads the environment; only {', '.join(ENVIRONMENT_READERS)} may: "
                             "take a lockstep::Environment as an argument")
+        if half in ("runner", "operator") and (plain := PLAIN_MUTEX.search(line)) and name != MUTEX_HEADER:
+            problems.append(f"{where}: {plain.group(0)} is not seen by -Wthread-safety; use what {MUTEX_HEADER} has")
         # A plugin is no test: what it trains takes its time.
         if parts[0] == "tests" and "plugins" not in parts and SLEEP.search(line):
             problems.append(f"{where}: a test sleeps; make time an argument, or wait for the event itself")
@@ -283,6 +288,11 @@ TRIALS = [
     ("runner/agent/c.cc", 'int x = getenv("A") != nullptr;\n', "reads the environment"),
     ("runner/agent/d.cc", 'const char* text = "getenv is not called here";  // getenv\n', None),
     ("runner/base/environment.cc", "extern char** environ;\n", None),
+    ("runner/dist/c.cc", "std::timed_mutex mutex;\n", "std::timed_mutex is not seen by -Wthread-safety"),
+    ("operator/kube/b.cc", "std::condition_variable_any changed;\n", "use what runner/base/mutex.h has"),
+    ("operator/kube/c.cc", "const MutexLock lock(mutex);  // not std::mutex\n", None),
+    ("runner/base/mutex.h", "#pragma once\nstd::mutex mutex_;\n", None),
+    ("tests/runner/base/b_test.cc", "std::mutex mutex;\n", None),
     ("runner/base/d.h", "// role\nint x;\n", "must be #pragma once"),
     ("runner/base/f.h", "// all of runner/*\n#pragma once\nchar c = '\"'; int y; /* \" */\n", None),
     ("runner/base/e.h", "// role\n\n#pragma once\n", None),
