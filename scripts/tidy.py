@@ -4,7 +4,7 @@
 Reads BUILD_FOLDER/compile_commands.json. Each source is compiled alone and without a precompiled header, so that what it
 uses and does not include is an error. A header is the first that its own source includes; one without such a source is
 looked at like a source. Sources with torch take half a minute each; they and the tests are left out, unless ALL=1 is in
-the environment. A source that passed is not looked at again until it, a header of ours that it includes, or .clang-tidy
+the environment. But of those with torch that have mutexes, the use of these is looked at. A source that passed is not looked at again until it, a header of ours that it includes, or .clang-tidy
 changes; what passed is remembered under LOCKSTEP_CACHE.
 
 In the environment: TIDY_CHANGED=1 leaves out the sources that are as they were a day before the newest commit and in
@@ -30,6 +30,9 @@ FIRST_INCLUDE = re.compile(rb'^\s*#\s*include\s*(?:"([^"]+)"|<)', re.M)
 # Sources name what they use: none needs what is precompiled, which clang would take for its own besides.
 PRECOMPILED = re.compile(r"-Winvalid-pch -include \S+/cmake_pch\.hxx")
 WITH_TORCH = "lockstep_torch_pch_"  # its target
+MUTEX = b'"runner/base/mutex.h"'
+# A warning of clang alone is no check, without which clang-tidy does nothing.
+MUTEXES = "--checks=-*,clang-diagnostic-thread-safety-*,modernize-deprecated-headers"
 
 
 def closure(root, source):
@@ -74,6 +77,14 @@ def changed_since_origin(root):
     return changed_since(root, *base) if base else set()
 
 
+def has_mutexes(root, source):
+    """Does the source, or the header that it includes first (its own), include base/mutex.h?"""
+    text = source.read_bytes()
+    own = FIRST_INCLUDE.search(text)
+    header = root / own[1].decode() if own and own[1] else source
+    return MUTEX in text or (header.is_file() and MUTEX in header.read_bytes())
+
+
 def headers_without_source(root, commands):
     """Commands for the headers that none of these sources includes first: each with the flags of one that includes it."""
     includes, first = {}, set()
@@ -89,9 +100,9 @@ def headers_without_source(root, commands):
             for path, entry in includes.items() if path.suffix == ".h" and path not in first]
 
 
-def tidy(commands_folder, source):
+def tidy(commands_folder, source, *checks):
     command = ["clang-tidy-14", "--quiet", f"-p={commands_folder}", "--extra-arg=-Wno-unknown-warning-option",
-               "--extra-arg=-Wno-ignored-optimization-argument", "--extra-arg=-fno-openmp", "--extra-arg=-Wthread-safety", str(source)]
+               "--extra-arg=-Wno-ignored-optimization-argument", "--extra-arg=-fno-openmp", "--extra-arg=-Wthread-safety", *checks, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + (done.stderr if done.returncode and not done.stdout else "")
 
@@ -113,25 +124,30 @@ def main():
     wanted = changed(root) if os.environ.get("TIDY_CHANGED") == "1" else None
     if wanted is not None:
         wanted |= first
-    commands, left_out = [], 0
+    commands, left_out, of_mutexes = [], 0, {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
         is_test = root / "tests" in source.parents
         is_ours = any(root / top in source.parents for top in ("runner", "operator", "tests"))
         if not is_ours or source.suffix != ".cc":
             continue
+        command = {**entry, "file": str(source), "command": PRECOMPILED.sub("", entry["command"])}
         if (is_test or WITH_TORCH in entry["command"]) and os.environ.get("ALL") != "1":
-            left_out += 1
+            if not is_test and has_mutexes(root, source):
+                of_mutexes[source] = command
+            else:
+                left_out += 1
             continue
-        commands.append({**entry, "file": str(source), "command": PRECOMPILED.sub("", entry["command"])})
+        commands.append(command)
     commands += headers_without_source(root, commands)
+    commands += of_mutexes.values()
     todo, passed, older = {}, 0, 0
     for entry in commands:
         source = pathlib.Path(entry["file"])
         if wanted is not None and source not in wanted:
             older += 1
             continue
-        stamp = cache / digest(root, closure(root, source), entry["command"])
+        stamp = cache / digest(root, closure(root, source), entry["command"] + (MUTEXES if source in of_mutexes else ""))
         if stamp.exists():
             passed += 1
         else:
@@ -144,7 +160,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         pathlib.Path(folder, "compile_commands.json").write_text(json.dumps(commands))
         for (source, stamp), (code, text) in zip(todo.items(), pool.map(
-                lambda s: tidy(folder, s) if time.monotonic() < until else (None, ""), todo)):
+                lambda s: tidy(folder, s, *[MUTEXES] * (s in of_mutexes)) if time.monotonic() < until else (None, ""), todo)):
             if code is None:
                 not_begun += 1
             elif code == 0:

@@ -1,4 +1,4 @@
-"""scripts/tidy.py: what `make test` has clang-tidy look at."""
+"""scripts/tidy.py: what it has clang-tidy look at."""
 import os
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from programs import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
-from tidy import changed, changed_since_origin  # noqa: E402
+from tidy import changed, changed_since_origin, has_mutexes  # noqa: E402
 
 NOW = 1_800_000_000  # seconds since 1970
 HOUR = 3600
@@ -52,3 +52,11 @@ def test_without_a_commit_of_that_day_all_is_looked_at(commit, tmp_path):
     assert changed(tmp_path) is None
     commit("new.cc", NOW)
     assert changed(tmp_path) is None
+
+
+def test_a_source_has_mutexes_when_it_or_its_header_does(tmp_path):
+    (tmp_path / "a.h").write_text('#pragma once\n#include "runner/base/mutex.h"\n', encoding="utf-8")
+    for name, text, expected in (("a.cc", '#include "a.h"\n', True), ("b.cc", '#include "b.h"\n#include "a.h"\n', False),
+                                 ("c.cc", '#include <mutex>\n#include "runner/base/mutex.h"\n', True)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert has_mutexes(tmp_path, tmp_path / name) == expected, name
