@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 
+#include "runner/base/file_system.h"
 #include "runner/base/json.h"
+#include "runner/formats/c_api_answers.h"
+#include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -82,6 +86,23 @@ TEST_F(CheckpointCApi, an_older_generation_publishes_nothing) {
   answer(lockstep_write_checkpoint, write_request(3, 8));
   EXPECT_THAT(answer(lockstep_write_checkpoint, write_request(6, 7)).at("error").get<std::string>(),
               HasSubstr("another rank 0 of this run has taken over"));
+}
+
+TEST_F(CheckpointCApi, a_write_that_fails_says_so_and_leaves_a_whole_one) {
+  answer(lockstep_write_checkpoint, write_request(3));
+  const auto newest = [&] { return answer(lockstep_find_checkpoint, common()).at("path").get<std::string>(); };
+  PosixFileSystem disk;
+  int failed = 0;
+  for (bool written = false; !written; ++failed) {
+    SCOPED_TRACE(failed);
+    FaultFileSystem fs(disk, FaultFileSystem::Fault::kFailOnce, failed + 1, EIO);
+    const std::string request = dump_line(write_request(6 + failed));
+    const Json said = Json::parse(answer_of(CheckpointCall::kWrite, fs, request.c_str()));
+    written = !said.contains("error");
+    EXPECT_THAT(said.value("error", "Input/output error"), HasSubstr("Input/output error"));
+    EXPECT_THAT(newest(), HasSubstr("/step-0000"));
+  }
+  EXPECT_GT(failed, 10) << "calls before the checkpoint has its name";
 }
 
 TEST_F(CheckpointCApi, a_wrong_request_is_an_error_and_no_exception) {
