@@ -85,16 +85,20 @@ int show(const KubectlOptions& options, const Environment& environment) {
   return diagnosis.is_well ? 0 : kNotWell;
 }
 
-manifest::CommandParts manifest_parts() {
+// `of_kubectl`: gets kubectl's own options, which its requests have; it outlives the parts.
+manifest::CommandParts manifest_parts(std::vector<std::string>& of_kubectl) {
   return {.program = "kubectl lockstep",
           .in = std::cin,
           .out = std::cout,
           .err = std::cerr,
           .check_args = [](const AgentCommand& command) { return check_arguments(command, all_workload_flags()); },
           .run_kubectl =
-              [](const std::vector<std::string>& kubectl_arguments, const std::string& input) {
+              [&of_kubectl](std::vector<std::string> kubectl_arguments, const std::string& input) {
+                kubectl_arguments.insert(kubectl_arguments.end(), of_kubectl.begin(), of_kubectl.end());
                 return manifest::run_kubectl(kubectl_arguments, input, read_environment());
-              }};
+              },
+          // --server is the commands' flag.
+          .add_options = [&of_kubectl](CLI::App& app) { add_options_of_kubectl(app, "-s", of_kubectl); }};
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -105,8 +109,9 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (command == "validate" || command == "render") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    return command == "validate" ? manifest::validate_command(rest, manifest_parts())
-                                 : manifest::render_command(rest, manifest_parts());
+    std::vector<std::string> of_kubectl;
+    return command == "validate" ? manifest::validate_command(rest, manifest_parts(of_kubectl))
+                                 : manifest::render_command(rest, manifest_parts(of_kubectl));
   }
   const Result<KubectlOptions> options = parse_kubectl_options(arguments);
   if (!options.ok()) return fail(options.error(), code_of(ExitCode::kUsage));

@@ -22,7 +22,8 @@ Options of why and status:
   -n, --namespace NAMESPACE                default: the context's
   -A, --all-namespaces                     of status: all
       --operator-namespace NAMESPACE       where the operator's Lease lies; default: lockstep-system
-      --context, --as, -s/--server, …      what kubectl options lists: passed on to kubectl, which asks the cluster
+      --context, --as, -s/--server, …      what kubectl options lists: passed on to kubectl, which asks the cluster;
+                                           validate --server and render --server have them, too (but the address as -s)
 
 why needs the right to get trainjobs; it says more with list on pods and events, and get on pods/log.
 
@@ -36,7 +37,7 @@ no such job, or no answer), 2 usage.
 )";
 
 // Options of kubectl (kubectl options) that say which cluster is asked, as whom, and how.
-constexpr std::array<const char*, 18> kOfKubectl = {"--as",
+constexpr std::array<const char*, 17> kOfKubectl = {"--as",
                                                     "--as-group",
                                                     "--as-uid",
                                                     "--as-user-extra",
@@ -52,13 +53,13 @@ constexpr std::array<const char*, 18> kOfKubectl = {"--as",
                                                     "--request-timeout",
                                                     "--tls-server-name",
                                                     "--user",
-                                                    "--username",
-                                                    "--server,-s"};
+                                                    "--username"};
 constexpr std::array<const char*, 2> kFlagsOfKubectl = {"--insecure-skip-tls-verify", "--disable-compression"};
 
-void add_options_of_kubectl(CLI::App& app, std::vector<std::string>& found) {
-  for (const char* const names : kOfKubectl) {
-    const std::string name = std::string(names).substr(0, std::string(names).find(','));
+}  // namespace
+
+void add_options_of_kubectl(CLI::App& app, const std::string& server, std::vector<std::string>& found) {
+  const auto add = [&](const std::string& names, const std::string& name) {
     app.add_option_function<std::vector<std::string>>(names,
                                                       [name, &found](const std::vector<std::string>& values) {
                                                         for (const std::string& value : values)
@@ -66,13 +67,13 @@ void add_options_of_kubectl(CLI::App& app, std::vector<std::string>& found) {
                                                       })
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  }
+  };
+  for (const char* const name : kOfKubectl) add(name, name);
+  add(server, "--server");
   for (const char* const name : kFlagsOfKubectl) {
     app.add_flag_function(name, [name, &found](int64_t) { found.emplace_back(name); });
   }
 }
-
-}  // namespace
 
 Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arguments) {
   KubectlOptions options;
@@ -82,7 +83,7 @@ Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arg
   app.add_flag("-h,--help", wants_help);
   app.add_option("-n,--namespace", options.ns);
   app.add_flag("-A,--all-namespaces,--all_namespaces", options.all_namespaces);
-  add_options_of_kubectl(app, options.of_kubectl);
+  add_options_of_kubectl(app, "-s,--server", options.of_kubectl);
   app.add_option("--operator-namespace,--operator_namespace", options.operator_namespace);
   std::vector<std::string> words;
   app.add_option("words", words);

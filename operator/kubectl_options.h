@@ -1,6 +1,8 @@
 // The command line of kubectl-lockstep.
 #pragma once
 
+#include <CLI/App.hpp>
+
 #include <string>
 #include <vector>
 
@@ -17,6 +19,9 @@ struct KubectlOptions {
   std::string operator_namespace = "lockstep-system";
   std::string help;  // of command "help": the text
 };
+
+// kubectl's own options, of which `found` gets what is given. `server`: the names of the one that says the address.
+void add_options_of_kubectl(CLI::App& app, const std::string& server, std::vector<std::string>& found);
 
 // kInvalid: usage, in words.
 Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arguments);

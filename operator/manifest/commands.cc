@@ -84,6 +84,7 @@ std::string help_of(std::string text, const std::string& program) {
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments, const char* help,
                          const CommandParts& parts) {
   app.set_help_flag("-h,--help");
+  if (parts.add_options) parts.add_options(app);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::CallForHelp&) {

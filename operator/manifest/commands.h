@@ -7,6 +7,7 @@
 
 #include <CLI/App.hpp>
 
+#include <functional>
 #include <istream>
 #include <ostream>
 #include <string>
@@ -24,8 +25,9 @@ struct CommandParts {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  CheckArgs check_args;    // by runner/config; absent: trainer.args are not checked
-  RunKubectl run_kubectl;  // for --server
+  CheckArgs check_args;                             // by runner/config; absent: trainer.args are not checked
+  RunKubectl run_kubectl;                           // for --server
+  std::function<void(CLI::App&)> add_options = {};  // the program's own, on top of the command's
 };
 
 struct ValidateArguments {

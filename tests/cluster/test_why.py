@@ -211,6 +211,21 @@ def test_one_may_ask_as_somebody_else(api, jobs):
     assert "TrainJob job" in why(api, "job", "--as=anybody", "--as-group=system:masters").verdict
 
 
+@pytest.mark.parametrize("command", ["validate", "render"])
+def test_a_file_may_be_asked_about_as_somebody_else(api, tmp_path, command):
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "lockstep.dev/v1", "kind": "TrainJob", "metadata": {
+        "name": "job", "namespace": api.namespace}, "spec": {"trainer": {"image": "runner"}}}), encoding="utf-8")
+    def asked(*words):
+        return kubectl_lockstep(api, command, "-f", file, "--server", *words, namespace=False)
+    done = asked("--as", "anybody", "--as-group=system:masters", "--context=lockstep-test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = asked("--as", f"system:serviceaccount:{api.namespace}:default")
+    assert done.returncode == 2 and "forbidden" in done.stdout + done.stderr
+    done = asked("-s", f"http://127.0.0.1:{FREE_PORT}")
+    assert done.returncode == 2 and f"127.0.0.1:{FREE_PORT}: connect: connection refused" in done.stdout + done.stderr
+
+
 LOG_IN = """#!/usr/bin/env python3
 import json, pathlib
 status = {"clientCertificateData": pathlib.Path(CERTIFICATE).read_text(), "clientKeyData": pathlib.Path(KEY).read_text()}
