@@ -13,6 +13,7 @@
 #include "runner/contract/run_folder_layout.h"
 #include "runner/data/sampler.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/guide_files.h"
 #include "runner/models/jit/data/data_format.h"
 #include "runner/models/jit/data/image_file.h"
 #include "runner/models/jit/image_batch.h"

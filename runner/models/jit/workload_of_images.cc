@@ -5,13 +5,11 @@
 #include <cstdio>
 #include <utility>
 
-#include "runner/models/adam_state_dict.h"
+#include "runner/models/guide_files.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char kBestModel[] = "best_model.pth";
-constexpr std::string_view kCheckpointEpoch = "checkpoint_epoch_";
 constexpr char kBestLossField[] = "best_loss";
 
 }  // namespace
@@ -36,34 +34,22 @@ std::vector<std::string> ImageWorkload::evaluation_lines(const EvaluationReport&
 }
 
 std::vector<std::string> ImageWorkload::outputs(const EvaluationReport& report) {
-  std::vector<std::string> files;
   const double value = metric_or_nan(report.metrics, info_.best.name);
-  if (std::isfinite(value) && (!best_loss_ || value < *best_loss_)) {
-    best_loss_ = value;
-    files.emplace_back(kBestModel);
-  }
-  if (report.ends_epoch && report.epoch > 0 && report.epoch % options_.save_interval == 0) {
-    files.push_back(std::string(kCheckpointEpoch) + std::to_string(report.epoch) + ".pth");
-  }
-  return files;
-}
-
-bool ImageWorkload::is_guide_file(std::string_view name) {
-  return name == kBestModel || name.starts_with(kCheckpointEpoch);
+  const bool is_best = std::isfinite(value) && (!best_loss_ || value < *best_loss_);
+  if (is_best) best_loss_ = value;
+  return guide_files(report, is_best, options_.save_interval, "pth");
 }
 
 TorchTree ImageWorkload::guide_file(const NamedTensors& parameters, const OutputState& state) const {
-  TorchTree tree;
   // The state of torch's LambdaLR, which takes the base rate from the optimizer.
   const PickleDict scheduler = {{"last_epoch", {state.step}},
                                 {"_step_count", {state.step + 1}},
                                 {"_last_lr", {PickleList{{state.lr}}}},
                                 {"lr_lambdas", {PickleList(1)}}};
-  tree.root = {{"epoch", {state.epoch - 1}},
-               {"model_state_dict", tree.value(state.model)},
-               {"optimizer_state_dict", {adam_state_dict(parameters, training_, state, tree)}},
-               {"scheduler_state_dict", {scheduler}},
-               {"loss", {metric_or_nan(state.metrics, info_.best.name)}}};
+  TorchTree tree =
+      guide_tree({{"epoch", {state.epoch - 1}}}, {{"model_state_dict", state.model}}, parameters, training_, state);
+  tree.root.emplace_back("scheduler_state_dict", PickleValue{scheduler});
+  tree.root.emplace_back("loss", PickleValue{metric_or_nan(state.metrics, info_.best.name)});
   return tree;
 }
 

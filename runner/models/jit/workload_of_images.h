@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runner/config/run_config.h"
@@ -41,8 +40,6 @@ class ImageWorkload : public Workload {
  protected:
   ImageWorkload(const RunConfig& config, PreparedImages images, at::Device device);
 
-  // Whether `name` is the name of one of the guide's files.
-  static bool is_guide_file(std::string_view name);
   // `parameters`: all of the network's, including those that are not trained, in the order of the Python module. The
   // weights in the file are those of the evaluation: with --ema_decay, the average. "epoch" counts from 0, as in the
   // guide.

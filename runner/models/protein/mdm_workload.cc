@@ -14,7 +14,7 @@
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
 #include "runner/data/sampler.h"
-#include "runner/models/adam_state_dict.h"
+#include "runner/models/guide_files.h"
 #include "runner/models/protein/data/fragments.h"
 #include "runner/models/protein/data/structure_tensors.h"
 #include "runner/models/protein/sample_split.h"
@@ -26,7 +26,6 @@ namespace {
 constexpr int64_t kBlocks = 3;
 constexpr int64_t kBlockLength = 5;
 constexpr int64_t kEpochsBetweenFiles = 10;
-constexpr char kBestFile[] = "best_model.pt";
 constexpr std::string_view kEncoderPrefix = "encoder.";
 constexpr std::string_view kDecoderPrefix = "decoder.";
 
@@ -438,23 +437,17 @@ std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
                        });
   val_losses_.push_back(loss);
   train_losses_.push_back(metric_or_nan(report.metrics, kTrainLoss));
-  std::vector<std::string> files;
-  if (is_best) files.emplace_back(kBestFile);
-  if (report.ends_epoch && report.epoch > 0 && report.epoch % kEpochsBetweenFiles == 0) {
-    files.push_back("checkpoint_epoch_" + std::to_string(report.epoch) + ".pt");
-  }
-  return files;
+  return guide_files(report, is_best, kEpochsBetweenFiles, "pt");
 }
 
 OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
-  TorchTree tree;
-  tree.root = {{"epoch", {state.epoch}},
-               {"encoder_state_dict", tree.value(part_of(state.model, kEncoderPrefix))},
-               {"decoder_state_dict", tree.value(part_of(state.model, kDecoderPrefix))},
-               {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}},
-               {"loss", {metric_value(state.metrics, "valid_loss")}},
-               {"train_losses", list_of(train_losses_)},
-               {"val_losses", list_of(val_losses_)}};
+  TorchTree tree = guide_tree({{"epoch", {state.epoch}}},
+                              {{"encoder_state_dict", part_of(state.model, kEncoderPrefix)},
+                               {"decoder_state_dict", part_of(state.model, kDecoderPrefix)}},
+                              model_.parameters(), training_, state);
+  tree.root.emplace_back("loss", PickleValue{metric_value(state.metrics, "valid_loss")});
+  tree.root.emplace_back("train_losses", list_of(train_losses_));
+  tree.root.emplace_back("val_losses", list_of(val_losses_));
   if (training_.lr_schedule == LrScheduleKind::kPlateau) {
     const PickleDict scheduler = {{"mode", {std::string("min")}},
                                   {"factor", {training_.plateau_factor}},

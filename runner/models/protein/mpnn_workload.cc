@@ -16,7 +16,7 @@
 #include "runner/base/check.h"
 #include "runner/base/file_system.h"
 #include "runner/base/philox.h"
-#include "runner/models/adam_state_dict.h"
+#include "runner/models/guide_files.h"
 #include "runner/models/prepare_options.h"
 #include "runner/models/protein/data/prepare_structures.h"
 #include "runner/models/protein/mdm_workload.h"
@@ -349,14 +349,11 @@ std::string MpnnWorkload::held_out_names() const {
 
 OutputContent MpnnWorkload::output(const std::string& name, const OutputState& state) const {
   if (name == kHeldOutFile) return held_out_names();
-  TorchTree tree;
-  tree.root = {{"epoch", {state.epoch}},
-               {"step", {state.step}},
-               {"num_edges", {options_.mpnn.num_neighbors}},
-               {"noise_level", {options_.mpnn.backbone_noise}},
-               {"model_state_dict", tree.value(state.model)},
-               {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}}};
-  return tree;
+  return guide_tree({{"epoch", {state.epoch}},
+                     {"step", {state.step}},
+                     {"num_edges", {options_.mpnn.num_neighbors}},
+                     {"noise_level", {options_.mpnn.backbone_noise}}},
+                    {{"model_state_dict", state.model}}, model_.parameters(), training_, state);
 }
 
 Result<Workload::TrainingSoFar> MpnnWorkload::restore_from_file(const Json& fields) {
