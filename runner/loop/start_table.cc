@@ -51,7 +51,7 @@ void add_batch(Rows& rows, const StartFacts& f) {
                                  " micro-batch" + (accumulation == 1 ? "" : "es") + " of at most " +
                                  std::to_string(std::min(f.batch.micro_batch_max,
                                                          (f.batch.global_batch + world_size - 1) / world_size)) +
-                                 " (--batch_scope " + flag(f.config, "batch_scope") + ")");
+                                 " (--batch_scope " + flag(f.rank.config, "batch_scope") + ")");
   int64_t num_epochs = 0;
   for (const TrainingPhase& phase : f.phases) num_epochs += phase.num_epochs;
   const int64_t steps_of_all_epochs = num_epochs * f.steps_per_epoch;
@@ -63,19 +63,19 @@ void add_batch(Rows& rows, const StartFacts& f) {
 }
 
 void add_optimizer(Rows& rows, const StartFacts& f) {
-  const TrainingOptions& t = f.config.training;
+  const TrainingOptions& t = f.rank.config.training;
   std::string text;
   for (const TrainingPhase& phase : f.phases) {
     const double lr =
         scaled_lr(options_in(phase, t).lr, t.lr_scaling, f.batch.declared_world_size, f.batch.global_batch);
     text += (text.empty() ? "" : ", then ") + number(lr);
   }
-  text += ", " + flag(f.config, "lr_schedule");
+  text += ", " + flag(f.rank.config, "lr_schedule");
   if (t.lr_scaling != LrScaling::kNone) {
     const bool by_batch = t.lr_scaling == LrScaling::kBatch;
     text += " (" + (f.phases.size() == 1 ? "--lr " + number(t.lr) : "those of the phases") +
             (by_batch ? " times the batch / 256"
-                      : " scaled " + flag(f.config, "lr_scaling") + " for " +
+                      : " scaled " + flag(f.rank.config, "lr_scaling") + " for " +
                             std::to_string(f.batch.declared_world_size) + " ranks") +
             ")";
   }
@@ -86,7 +86,7 @@ void add_optimizer(Rows& rows, const StartFacts& f) {
   }
   rows.emplace_back("learning rate", text);
   rows.emplace_back("precision",
-                    std::string(to_string(f.precision.precision)) +
+                    std::string(to_string(f.rank.precision.precision)) +
                         (t.use_amp && f.group.device.is_cpu() ? " (--use_amp does nothing on the CPU)" : ""));
 }
 
@@ -140,16 +140,16 @@ Rows wrapped_rows(const Rows& rows, size_t columns) {
 
 Rows start_table_rows(const StartFacts& f) {
   Rows rows;
-  rows.emplace_back("workload", f.config.workload);
-  add_flags(rows, f.config);
-  for (const auto& row : f.workload.describe()) rows.push_back(row);
+  rows.emplace_back("workload", f.rank.config.workload);
+  add_flags(rows, f.rank.config);
+  for (const auto& row : f.rank.workload.describe()) rows.push_back(row);
   add_device(rows, f);
   add_batch(rows, f);
   add_optimizer(rows, f);
   rows.emplace_back(kStateLabel, f.origin);
   rows.emplace_back("output", f.folder);
-  for (const std::string& note : f.precision.notes) rows.emplace_back("note", note);
-  for (const std::string& note : f.config.notes) rows.emplace_back("note", note);
+  for (const std::string& note : f.rank.precision.notes) rows.emplace_back("note", note);
+  for (const std::string& note : f.rank.config.notes) rows.emplace_back("note", note);
   return wrapped_rows(rows, kTerminalColumns);
 }
 

@@ -7,22 +7,18 @@
 #include <utility>
 #include <vector>
 
-#include "runner/config/run_config.h"
 #include "runner/dist/process_group.h"
 #include "runner/loop/batch_math.h"
-#include "runner/loop/device.h"
-#include "runner/models/workload.h"
+#include "runner/loop/rank_context.h"
 
 namespace lockstep {
 
 struct StartFacts {
-  const RunConfig& config;
-  const Workload& workload;
+  const RankContext& rank;
   const GroupOptions& group;
   std::string launched_by;  // as to_string(WorldSource)
   bool solo = false;
   BatchShape batch;
-  const PrecisionChoice& precision;
   int threads = 1;
   const std::vector<TrainingPhase>& phases;
   int64_t steps_per_epoch = 1;

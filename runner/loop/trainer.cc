@@ -200,13 +200,11 @@ Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) con
 void Trainer::announce(const Generation& g) {
   if (const std::optional<SyncResult> start = std::exchange(unreported_start_, std::nullopt)) {
     for (const std::string& remark : start->remarks) parts_.reporter.warn(remark);
-    parts_.reporter.start_table(start_table_rows({.config = rank_.config,
-                                                  .workload = rank_.workload,
+    parts_.reporter.start_table(start_table_rows({.rank = rank_,
                                                   .group = g.group.options(),
                                                   .launched_by = parts_.launched_by,
                                                   .solo = g.group.is_solo(),
                                                   .batch = state_.counters.batch,
-                                                  .precision = rank_.precision,
                                                   .threads = parts_.threads,
                                                   .phases = phases_,
                                                   .steps_per_epoch = state_.counters.epoch_steps,
