@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kSyncLook{200};
+constexpr std::chrono::milliseconds kSyncPollInterval{200};
 
 // Kubernetes writes the status of a PodDisruptionBudget whenever a pod gets ready or ceases to be; no job's plan reads
 // it.
@@ -146,7 +146,7 @@ void Caches::stop_and_join() {
 
 void Caches::wait_until_synced(const std::stop_token& ended) {
   for_each_informer([&](auto& informer) {
-    while (!ended.stop_requested() && !informer.wait_until_synced(kSyncLook)) continue;
+    while (!ended.stop_requested() && !informer.wait_until_synced(kSyncPollInterval)) continue;
   });
 }
 

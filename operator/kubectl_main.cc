@@ -85,8 +85,8 @@ int show(const KubectlOptions& options, const Environment& environment) {
   return diagnosis.is_well ? 0 : kNotWell;
 }
 
-// `of_kubectl`: gets kubectl's own options, which its requests have; it outlives the parts.
-manifest::CommandParts manifest_parts(std::vector<std::string>& of_kubectl) {
+// `of_kubectl`: gets kubectl's own options, which its requests have; it outlives the context.
+manifest::CommandContext manifest_context(std::vector<std::string>& of_kubectl) {
   return {.program = "kubectl lockstep",
           .in = std::cin,
           .out = std::cout,
@@ -110,8 +110,8 @@ int run(const std::vector<std::string>& arguments) {
   if (command == "validate" || command == "render") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     std::vector<std::string> of_kubectl;
-    return command == "validate" ? manifest::validate_command(rest, manifest_parts(of_kubectl))
-                                 : manifest::render_command(rest, manifest_parts(of_kubectl));
+    return command == "validate" ? manifest::validate_command(rest, manifest_context(of_kubectl))
+                                 : manifest::render_command(rest, manifest_context(of_kubectl));
   }
   const Result<KubectlOptions> options = parse_kubectl_options(arguments);
   if (!options.ok()) return fail(options.error(), code_of(ExitCode::kUsage));

@@ -99,23 +99,23 @@ class Trial {
     return Error{ErrorCode::kCancelled, name_of(key_) + ", left by an earlier test, was not deleted in time"};
   }
 
-  // Shows the job as it is now and at each change (nullptr: it is gone) until `look` says true. False: too late.
-  Result<bool> follow(Clock::time_point deadline, const std::function<bool(const Json*)>& look) {
+  // Shows the job as it is now and at each change (nullptr: it is gone) until `is_over` says true. False: too late.
+  Result<bool> follow(Clock::time_point deadline, const std::function<bool(const Json*)>& is_over) {
     while (Clock::now() < deadline) {
       const Result<Json> job = client_->get(kube::kTrainJobs, key_);
-      if (!job.ok() && job.error().code == ErrorCode::kNotFound) return look(nullptr);
+      if (!job.ok() && job.error().code == ErrorCode::kNotFound) return is_over(nullptr);
       if (!job.ok() && job.error().code == ErrorCode::kRetry) continue;
       if (!job.ok()) return job.error();
-      if (look(&*job)) return true;
-      TRY_ASSIGN(const bool done, watch(api::meta_of(*job).resource_version, deadline, look));
+      if (is_over(&*job)) return true;
+      TRY_ASSIGN(const bool done, watch(api::meta_of(*job).resource_version, deadline, is_over));
       if (done) return true;
     }
     return false;
   }
 
-  // One watch. False: it ended before `look` said true.
+  // One watch. False: it ended before `is_over` said true.
   Result<bool> watch(const std::string& version, Clock::time_point deadline,
-                     const std::function<bool(const Json*)>& look) {
+                     const std::function<bool(const Json*)>& is_over) {
     const auto left = std::chrono::ceil<seconds>(deadline - Clock::now());
     bool done = false;
     std::stop_source stop;
@@ -129,7 +129,7 @@ class Trial {
         [&](const kube::WatchEvent& event) {
           if (done || event.type == kube::WatchEvent::Type::kBookmark) return;
           const bool is_gone = event.type == kube::WatchEvent::Type::kDeleted;
-          done = look(is_gone ? nullptr : &event.object);
+          done = is_over(is_gone ? nullptr : &event.object);
           if (done) stop.request_stop();
         },
         stop.get_token());

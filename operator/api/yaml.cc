@@ -179,7 +179,7 @@ void check_collection_tag(const YAML::Mark& mark, const std::string& tag, std::s
 
 enum class Reading {
   kYaml12,
-  kKubectl,  // YAML 1.1, as kubectl reads it; places are recorded
+  kKubectl,  // YAML 1.1, as kubectl reads it; positions are recorded
 };
 
 // How large a value is when all aliases are written out.
@@ -194,7 +194,7 @@ struct Built {
   Size size;
 };
 
-YamlPlace place_at(const YAML::Mark& mark) {
+YamlPosition position_at(const YAML::Mark& mark) {
   return {.line = std::max(mark.line, 0) + 1, .column = std::max(mark.column, 0) + 1};
 }
 
@@ -213,10 +213,10 @@ class DocumentBuilder final : public YAML::EventHandler {
     if (!documents_.empty() && !text_.substr(static_cast<size_t>(mark.pos)).starts_with("---")) {
       throw Refused{mark, "text after the end of the document; expected `---` before another one"};
     }
-    begin_ = place_at(mark);
+    begin_ = position_at(mark);
     anchors_.clear();
     total_ = {};
-    places_.clear();
+    positions_.clear();
   }
   void OnDocumentEnd() override {}
 
@@ -271,7 +271,7 @@ class DocumentBuilder final : public YAML::EventHandler {
     YAML::Mark mark;
     YAML::anchor_t anchor;
     Built built;
-    std::optional<std::string> path;  // nullopt: too long, or places are not recorded
+    std::optional<std::string> path;  // nullopt: too long, or positions are not recorded
     std::optional<std::string> key;   // the key that was read last; its value comes next
     bool key_is_merge = false;
     std::unordered_map<std::string, YAML::Mark> keys;
@@ -312,12 +312,12 @@ class DocumentBuilder final : public YAML::EventHandler {
     return frame.key ? field_below(*frame.path, *frame.key) : field_below(*frame.path, frame.built.value.size());
   }
 
-  void note_place(const YAML::Mark& mark) {
-    if (const std::optional<std::string> path = next_path()) places_.insert_or_assign(*path, place_at(mark));
+  void note_position(const YAML::Mark& mark) {
+    if (const std::optional<std::string> path = next_path()) positions_.insert_or_assign(*path, position_at(mark));
   }
   // Fields of maps stand where their keys do.
   void note_entry(const YAML::Mark& mark) {
-    if (frames_.empty() || frames_.back().built.value.is_array()) note_place(mark);
+    if (frames_.empty() || frames_.back().built.value.is_array()) note_position(mark);
   }
 
   void set_key(const YAML::Mark& mark, std::string key, bool is_merge) {
@@ -330,7 +330,7 @@ class DocumentBuilder final : public YAML::EventHandler {
     frame.built.size.bytes += key.size();
     frame.key = std::move(key);
     frame.key_is_merge = is_merge;
-    note_place(mark);
+    note_position(mark);
   }
 
   void scalar(const YAML::Mark& mark, YAML::anchor_t anchor, OrderedJson value, const std::string& text, bool plain) {
@@ -384,7 +384,7 @@ class DocumentBuilder final : public YAML::EventHandler {
 
   void attach(const YAML::Mark& mark, Built built) {
     if (frames_.empty()) {
-      documents_.push_back({std::move(built.value), begin_, std::move(places_)});
+      documents_.push_back({std::move(built.value), begin_, std::move(positions_)});
       return;
     }
     Frame& frame = frames_.back();
@@ -406,16 +406,16 @@ class DocumentBuilder final : public YAML::EventHandler {
   std::string_view text_;
   Reading reading_;
   std::vector<Frame> frames_;
-  std::map<YAML::anchor_t, Built> anchors_;  // of the current document, whole ones only
-  Size total_;                               // of the current document
-  std::map<std::string, YamlPlace> places_;  // likewise
-  YamlPlace begin_;                          // likewise
+  std::map<YAML::anchor_t, Built> anchors_;        // of the current document, whole ones only
+  Size total_;                                     // of the current document
+  std::map<std::string, YamlPosition> positions_;  // likewise
+  YamlPosition begin_;                             // likewise
   std::vector<YamlDocument> documents_;
 };
 
-Error invalid_at(std::string_view what, const YamlPlace& place, const std::string& message) {
+Error invalid_at(std::string_view what, const YamlPosition& position, const std::string& message) {
   std::string text(what);
-  text.append(":").append(std::to_string(place.line)).append(":").append(std::to_string(place.column));
+  text.append(":").append(std::to_string(position.line)).append(":").append(std::to_string(position.column));
   return invalid(text, message);
 }
 
@@ -465,9 +465,9 @@ Result<std::vector<YamlDocument>> build(std::string_view text, std::string_view 
       run_parser(text.substr(0, text.find_last_not_of(" \t\r\n") + 1), ignored);
     }
   } catch (const Refused& refused) {
-    return invalid_at(what, place_at(refused.mark), refused.message);
+    return invalid_at(what, position_at(refused.mark), refused.message);
   } catch (const YAML::Exception& e) {
-    return invalid_at(what, place_at(e.mark), "not YAML: " + e.msg);
+    return invalid_at(what, position_at(e.mark), "not YAML: " + e.msg);
   }
   return std::move(builder).documents();
 }
@@ -555,9 +555,9 @@ Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what) {
   return std::move(documents.front().value);
 }
 
-YamlPlace YamlDocument::place_of(std::string_view field) const {
+YamlPosition YamlDocument::position_of(std::string_view field) const {
   while (true) {
-    if (const auto it = places.find(std::string(field)); it != places.end()) return it->second;
+    if (const auto it = positions.find(std::string(field)); it != positions.end()) return it->second;
     if (field.empty()) return {};
     const size_t cut = field.find_last_of(".[");
     field = field.substr(0, cut == std::string_view::npos ? 0 : cut);

@@ -26,26 +26,28 @@ Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what);
 Result<std::vector<OrderedJson>> parse_yaml_documents(std::string_view text, std::string_view what);
 
 // Where something stands in a text. Both count from 1, the column in bytes.
-struct YamlPlace {
+struct YamlPosition {
   int line = 1;
   int column = 1;
-  bool operator==(const YamlPlace&) const = default;
+  bool operator==(const YamlPosition&) const = default;
 };
 
 struct YamlDocument {
   OrderedJson value;
-  YamlPlace begin;
-  // The place of every field, by its path as schema.h's field_below writes it ("spec.trainer.env[0].name"): that of its
-  // key, or of the value itself in a list. A field that came through an alias or a merge key has the place of that.
-  std::map<std::string, YamlPlace> places;
+  YamlPosition begin;
+  // The position of every field, by its path as schema.h's field_below writes it ("spec.trainer.env[0].name"): that of
+  // its key, or of the value itself in a list. A field that came through an alias or a merge key has the position of
+  // that.
+  std::map<std::string, YamlPosition> positions;
 
-  // The place of the field, or of its nearest parent if the text does not contain the field.
-  [[nodiscard]] YamlPlace place_of(std::string_view field) const;
+  // The position of the field, or of its nearest parent if the text does not contain the field.
+  [[nodiscard]] YamlPosition position_of(std::string_view field) const;
 };
 
-// Files of Kubernetes objects, with places, and read as kubectl reads them, by YAML 1.1: a plain `yes`, `on` or `y` is
-// true, also as a key. Refused are numbers that YAML 1.1 reads differently (012, 1_000, 0b1), and keys that are given
-// twice, of which kubectl would silently use the last. JSON may be indented with tabs. Empty documents are left out.
+// Files of Kubernetes objects, with positions, and read as kubectl reads them, by YAML 1.1: a plain `yes`, `on` or `y`
+// is true, also as a key. Refused are numbers that YAML 1.1 reads differently (012, 1_000, 0b1), and keys that are
+// given twice, of which kubectl would silently use the last. JSON may be indented with tabs. Empty documents are left
+// out.
 Result<std::vector<YamlDocument>> parse_manifests(std::string_view text, std::string_view what);
 
 // Readable text in block style, which `parse_yaml` reads back as the same value (invalid UTF-8 is replaced by U+FFFD).

@@ -8,7 +8,7 @@ namespace lockstep::control {
 struct BackoffPolicy {
   Clock::duration first{};
   Clock::duration max{};
-  double jitter = 0.0;  // adds up to this share of the delay, on top of `max` too, as apimachinery's wait.Jitter does
+  double jitter = 0.0;  // adds up to this fraction of the delay, above `max` too, as apimachinery's wait.Jitter
 };
 
 // `failures` counts from 1; `random` is drawn from [0, 1).

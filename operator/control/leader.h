@@ -34,7 +34,7 @@ struct LeaderOptions {
   std::chrono::milliseconds lease_duration{15'000};  // whole seconds, as the API has it
   std::chrono::milliseconds renew_deadline{10'000};
   std::chrono::milliseconds retry_period{2'000};
-  double retry_jitter = 1.2;  // a candidate waits up to this share longer between two reads
+  double retry_jitter = 1.2;  // a candidate waits up to this fraction longer between two reads
 };
 // lease_duration > renew_deadline > retry_period · (1 + retry_jitter), lease_duration is whole seconds, retry_period is
 // above zero, and no name is empty.

@@ -12,7 +12,7 @@
 namespace lockstep::control {
 namespace {
 
-constexpr std::chrono::milliseconds kSyncLook{200};
+constexpr std::chrono::milliseconds kSyncPollInterval{200};
 // After a version is gone, discovery is asked again only after this long: it may still list the version for a moment.
 constexpr std::chrono::milliseconds kRediscoveryDelay{1'000};
 
@@ -49,7 +49,7 @@ struct OptionalInformer::Impl {
         publish({.is_known = found.ok(), .trouble = found.ok() ? "" : found.error().message});
       }
       MutexLock lock(mutex);
-      changed.wait_for(lock, stop, is_served ? std::min(kRediscoveryDelay, options.look_every) : options.look_every,
+      changed.wait_for(lock, stop, is_served ? std::min(kRediscoveryDelay, options.poll_every) : options.poll_every,
                        [] { return false; });
     }
   }
@@ -82,7 +82,7 @@ struct OptionalInformer::Impl {
       });
     }
     informer->start();
-    while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
+    while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncPollInterval)) continue;
     if (!stop.stop_requested() && !gone()) {
       set_kind({.is_known = true,
                 .resource = &resource,

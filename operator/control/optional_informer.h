@@ -1,7 +1,7 @@
 // OptionalInformer: an Informer for a kind that the cluster may have or not, in one of several versions: a CRD that is
 // installed later or removed, an API that is off by default.
 //
-// It sends no request before the first call of `wanted`. From then on it asks the server every `look_every` which of
+// It sends no request before the first call of `wanted`. From then on it asks the server every `poll_every` which of
 // the versions it has, keeps a cache of the best one, and searches again when the server no longer has that version. It
 // does not count for /readyz; Kind::trouble says why the kind cannot be read.
 // Threads: one of its own, and the informer's; handlers run on these. The rest is safe from all threads.
@@ -22,7 +22,7 @@ class OptionalInformer {
   struct Options {
     std::vector<kube::Resource> versions;  // of one group and plural, the best first
     Informer<Json>::Options informer;      // on_problem is not used
-    std::chrono::milliseconds look_every = std::chrono::seconds(10);
+    std::chrono::milliseconds poll_every = std::chrono::seconds(10);
     // Called when the cache of the kind is complete, when the kind was removed, and when Kind::trouble has changed.
     std::function<void()> on_kind_change;
   };

@@ -36,8 +36,8 @@ struct Call {
   std::string resource;  // plural, for reports
   std::string what;      // "create pods team-a/x-0-0", for messages
   bool idempotent = true;
-  bool has_body = true;                  // the answer's is wanted
-  std::optional<size_t> part_bytes_max;  // of read_object for the answer; nothing: a document of the server's own
+  bool has_body = true;                   // the answer's is wanted
+  std::optional<size_t> field_bytes_max;  // of read_object for the answer; nothing: a document of the server's own
 };
 
 std::string describe(const std::string& verb, const Resource& resource, const api::ObjectKey& key,
@@ -190,8 +190,8 @@ struct Client::Impl {
 
   static Result<Json> body_of(const Call& call, const HttpResponse& answer) {
     if (!call.has_body) return Json();
-    Result<Json> body =
-        call.part_bytes_max ? read_object(answer.body, *call.part_bytes_max) : parse_json(answer.body, "the document");
+    Result<Json> body = call.field_bytes_max ? read_object(answer.body, *call.field_bytes_max)
+                                             : parse_json(answer.body, "the document");
     if (!body.ok()) return body.error().with_context(call.what + ": the answer");
     if (!body->is_object()) return Error{ErrorCode::kCorrupt, call.what + ": the answer is no object"};
     return body;
@@ -218,7 +218,7 @@ struct Client::Impl {
     call.verb = verb;
     call.resource = resource.plural;
     call.what = what;
-    call.part_bytes_max = resource.part_bytes_max;
+    call.field_bytes_max = resource.field_bytes_max;
     return call;
   }
 
@@ -332,7 +332,7 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
       item["kind"] = resource.kind;
       list.on_item ? list.on_item(std::move(item)) : result.items.push_back(std::move(item));
     };
-    Result<ListHead> head = read_list(answer->body, keep, resource.part_bytes_max);
+    Result<ListHead> head = read_list(answer->body, keep, resource.field_bytes_max);
     if (!head.ok()) return head.error().with_context(call.what + ": the answer");
     result.resource_version = std::move(head->resource_version);
     continuation = std::move(head->continuation);
@@ -354,11 +354,11 @@ Status Client::watch(const Resource& resource, const WatchOptions& options,
 
   Status decoded;
   const auto attempt = [&](const HttpRequest& request) -> Result<HttpResponse> {
-    WatchDecoder decoder(kWatchLineBytesMax, resource.part_bytes_max);
+    WatchDecoder decoder(kWatchLineBytesMax, resource.field_bytes_max);
     Result<HttpResponse> outcome = impl_->transport->stream(
         request,
         [&](std::string_view bytes) {
-          decoded = decoder.feed(bytes, on_event);
+          decoded = decoder.decode(bytes, on_event);
           return decoded.ok();
         },
         stop);
@@ -408,8 +408,8 @@ void Client::Impl::send_round(std::vector<Call>& calls, std::vector<size_t>& pen
     size_t count = pending.size() - begin;
     {
       const MutexLock lock(mutex);
-      const auto free_places = static_cast<size_t>(limit.available(now()));
-      count = std::min(count, std::max({free_places, options.in_flight_max, size_t{1}}));
+      const auto free_slots = static_cast<size_t>(limit.available(now()));
+      count = std::min(count, std::max({free_slots, options.in_flight_max, size_t{1}}));
     }
     const bool go_on = wait_for_turn(static_cast<int>(count));
     std::vector<HttpRequest> requests;
@@ -476,7 +476,7 @@ Status Client::remove(const Resource& resource, const api::ObjectKey& key, const
 Result<bool> Client::serves(const Resource& resource) {
   Call call = impl_->call_for("GET", "get", resource, "discover " + resource.api_version());
   call.http.path = group_path(resource);
-  call.part_bytes_max.reset();
+  call.field_bytes_max.reset();
   const Result<Json> document = impl_->perform_for_object(call);
   if (!document.ok()) {
     if (document.error().code == ErrorCode::kNotFound) return false;
@@ -494,7 +494,7 @@ Result<Json> Client::openapi(const Resource& resource) {
   const Resource nothing;
   Call call = impl_->call_for("GET", "get", nothing, "read the OpenAPI document of " + resource.api_version());
   call.resource = "openapi";
-  call.part_bytes_max.reset();
+  call.field_bytes_max.reset();
   call.http.path = "/openapi/v3" + group_path(resource);
   return impl_->perform_for_object(call);
 }

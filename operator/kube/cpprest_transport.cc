@@ -323,8 +323,8 @@ class CpprestTransport final : public HttpTransport {
         server_((url_.https ? "https://" : "http://") + url_.authority()),
         tls_(std::move(tls)),
         body_bytes_max_(options.body_bytes_max),
-        look_at_files_every_(options.look_at_files_every),
-        look_at_files_at_(Clock::now() + options.look_at_files_every),
+        poll_files_every_(options.poll_files_every),
+        poll_files_at_(Clock::now() + options.poll_files_every),
         client_(make_client()) {}
   ~CpprestTransport() override {
     close();
@@ -365,9 +365,9 @@ class CpprestTransport final : public HttpTransport {
   const std::string server_;
   const std::shared_ptr<TlsSetup> tls_;  // nothing for http
   const size_t body_bytes_max_;
-  const std::chrono::milliseconds look_at_files_every_;
+  const std::chrono::milliseconds poll_files_every_;
   Mutex mutex_;
-  Clock::time_point look_at_files_at_ GUARDED_BY(mutex_);
+  Clock::time_point poll_files_at_ GUARDED_BY(mutex_);
   std::shared_ptr<http::client::http_client> client_ GUARDED_BY(mutex_);
   std::set<Call> under_way_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
@@ -394,8 +394,8 @@ std::shared_ptr<http::client::http_client> CpprestTransport::make_client() const
 
 std::shared_ptr<http::client::http_client> CpprestTransport::client() {
   const MutexLock lock(mutex_);
-  if (tls_ && Clock::now() >= look_at_files_at_) {
-    look_at_files_at_ = Clock::now() + look_at_files_every_;
+  if (tls_ && Clock::now() >= poll_files_at_) {
+    poll_files_at_ = Clock::now() + poll_files_every_;
     // The pool of connections belongs to the client: a new one begins with none, what is under way ends on the old one.
     if (tls_->refresh()) client_ = make_client();
   }

@@ -21,7 +21,7 @@ struct CpprestTransportOptions {
   // again, for fewer objects. Up to nine informers list at a time.
   size_t body_bytes_max = size_t{16} << 20;
   // How often the files of `tls` are checked for changes.
-  std::chrono::milliseconds look_at_files_every{10'000};
+  std::chrono::milliseconds poll_files_every{10'000};
 };
 
 // kInvalid when the address or a certificate cannot be used; names it.

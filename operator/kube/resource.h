@@ -19,7 +19,7 @@ struct Resource {
   std::string plural;
   std::string kind;
   bool namespaced = true;
-  size_t part_bytes_max = kPartBytesMax;  // of its objects (read_object)
+  size_t field_bytes_max = kFieldBytesMax;  // of its objects (read_object)
 
   // "v1", "apps/v1"
   [[nodiscard]] std::string api_version() const { return group.empty() ? version : group + "/" + version; }
@@ -60,9 +60,9 @@ inline const Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};
 inline const Resource kNetworkPolicies{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"};
 inline const Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
 // A spec of a quarter of this is a very large one, and the operator keeps and copies it.
-inline constexpr size_t kTrainJobPartBytesMax = size_t{256} << 10;
+inline constexpr size_t kTrainJobFieldBytesMax = size_t{256} << 10;
 inline const Resource kTrainJobs{std::string(api::kGroup), "v1", "trainjobs",
-                                 std::string(api::kKind),  true, kTrainJobPartBytesMax};
+                                 std::string(api::kKind),  true, kTrainJobFieldBytesMax};
 
 // Kinds that a cluster may lack: the versions that we speak, the best first.
 using Versions = std::vector<Resource>;

@@ -28,23 +28,23 @@ std::optional<WatchEvent::Type> type_of(const std::string& word) {
 
 }  // namespace
 
-Result<WatchEvent> decode_watch_line(std::string_view line, size_t part_bytes_max) {
-  const auto parts = parts_of_json(line);
-  if (!parts && !Json::accept(line)) return corrupt(line, "is not JSON");
+Result<WatchEvent> decode_watch_line(std::string_view line, size_t field_bytes_max) {
+  const auto members = members_of_json(line);
+  if (!members && !Json::accept(line)) return corrupt(line, "is not JSON");
   Json type;
   std::string_view text;
-  for (const JsonPart& part : parts.value_or(std::vector<JsonPart>())) {
-    if (part.name == "\"type\"" && part.text.front() == '"') {
-      Result<Json> word = parse_json(part.text, "the type");
+  for (const JsonMember& member : members.value_or(std::vector<JsonMember>())) {
+    if (member.name == "\"type\"" && member.text.front() == '"') {
+      Result<Json> word = parse_json(member.text, "the type");
       if (!word.ok()) return corrupt(line, "is not JSON");
       type = *std::move(word);
     }
-    if (part.name == "\"object\"") text = part.text;
+    if (member.name == "\"object\"") text = member.text;
   }
   if (!type.is_string() || text.empty() || text.front() != '{') {
     return corrupt(line, "is not an event with type and object");
   }
-  Result<Json> object = read_object(text, part_bytes_max);
+  Result<Json> object = read_object(text, field_bytes_max);
   if (!object.ok()) return corrupt(line, "is not JSON");
   const std::string word = type.get<std::string>();
   if (word == "ERROR") return error_of_status(*object, 0).with_context("the API server ended the watch");
@@ -55,13 +55,13 @@ Result<WatchEvent> decode_watch_line(std::string_view line, size_t part_bytes_ma
   return WatchEvent{*known, std::move(*object)};
 }
 
-Status WatchDecoder::feed(std::string_view bytes, const std::function<void(WatchEvent)>& on_event) {
+Status WatchDecoder::decode(std::string_view bytes, const std::function<void(WatchEvent)>& on_event) {
   lines_.append(bytes);
   while (true) {
     TRY_ASSIGN(std::optional<std::string> line, lines_.next_line());
     if (!line) return {};
     if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    TRY_ASSIGN(WatchEvent event, decode_watch_line(*line, part_bytes_max_));
+    TRY_ASSIGN(WatchEvent event, decode_watch_line(*line, field_bytes_max_));
     on_event(std::move(event));
   }
 }

@@ -23,19 +23,19 @@ inline constexpr size_t kWatchLineBytesMax = size_t{8} << 20;
 
 class WatchDecoder {
  public:
-  // `part_bytes_max`: of read_object.
-  explicit WatchDecoder(size_t line_bytes_max = kWatchLineBytesMax, size_t part_bytes_max = kPartBytesMax)
-      : lines_(line_bytes_max), part_bytes_max_(part_bytes_max) {}
+  // `field_bytes_max`: of read_object.
+  explicit WatchDecoder(size_t line_bytes_max = kWatchLineBytesMax, size_t field_bytes_max = kFieldBytesMax)
+      : lines_(line_bytes_max), field_bytes_max_(field_bytes_max) {}
 
   // Calls `on_event` for every event that is whole now, in order.
-  Status feed(std::string_view bytes, const std::function<void(WatchEvent)>& on_event);
+  Status decode(std::string_view bytes, const std::function<void(WatchEvent)>& on_event);
 
  private:
   LineSplitter lines_;
-  const size_t part_bytes_max_;
+  const size_t field_bytes_max_;
 };
 
 // One line.
-Result<WatchEvent> decode_watch_line(std::string_view line, size_t part_bytes_max = kPartBytesMax);
+Result<WatchEvent> decode_watch_line(std::string_view line, size_t field_bytes_max = kFieldBytesMax);
 
 }  // namespace lockstep::kube

@@ -82,16 +82,16 @@ std::string help_of(std::string text, const std::string& program) {
 
 // Nothing: the caller goes on. Else the exit code: --help was answered, or the usage was wrong.
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments, const char* help,
-                         const CommandParts& parts) {
+                         const CommandContext& context) {
   app.set_help_flag("-h,--help");
-  if (parts.add_options) parts.add_options(app);
+  if (context.add_options) context.add_options(app);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::CallForHelp&) {
-    parts.out << help_of(help, parts.program);
+    context.out << help_of(help, context.program);
     return 0;
   } catch (const CLI::ParseError& e) {
-    parts.err << app.get_name() << ": " << e.what() << "; see " << app.get_name() << " --help\n";
+    context.err << app.get_name() << ": " << e.what() << "; see " << app.get_name() << " --help\n";
     return kUsage;
   }
   return std::nullopt;
@@ -145,47 +145,48 @@ bool can_be_launched(const api::TrainJob& job) {
 }
 
 // True: the cluster takes the job.
-bool ask_about(const JobInFile& job, const std::string& name, const CommandParts& parts) {
-  const Result<std::vector<Finding>> findings = ask_server(job, "", parts.run_kubectl);
+bool ask_about(const JobInFile& job, const std::string& name, const CommandContext& context) {
+  const Result<std::vector<Finding>> findings = ask_server(job, "", context.run_kubectl);
   if (!findings.ok()) {
-    parts.err << parts.program << ": " << findings.error().message << "\n";
+    context.err << context.program << ": " << findings.error().message << "\n";
     return false;
   }
-  for (const Finding& finding : *findings) parts.out << line_of(name, finding) << "\n";
+  for (const Finding& finding : *findings) context.out << line_of(name, finding) << "\n";
   return findings->empty();
 }
 
 // True: nothing is wrong with it.
-bool validate_file(const NamedFile& file, bool asks_server, const CommandParts& parts) {
+bool validate_file(const NamedFile& file, bool asks_server, const CommandContext& context) {
   const std::string name = shown_path(file.path);
-  const Result<std::string> text = read_manifest(file.path, parts.in);
+  const Result<std::string> text = read_manifest(file.path, context.in);
   if (!text.ok()) {
-    parts.err << parts.program << ": " << text.error().message << "\n";
+    context.err << context.program << ": " << text.error().message << "\n";
     return false;
   }
-  const Result<JobFile> found = read_job_file(*text, name, parts.check_args);
+  const Result<JobFile> found = read_job_file(*text, name, context.check_args);
   if (!found.ok()) {
-    parts.out << found.error().message << "\n";
+    context.out << found.error().message << "\n";
     return false;
   }
   bool all_valid = true;
   for (const JobInFile& job : found->jobs) {
-    for (const Finding& finding : job.findings) parts.out << line_of(name, finding) << "\n";
-    const bool is_valid = job.findings.empty() && (!asks_server || ask_about(job, name, parts));
+    for (const Finding& finding : job.findings) context.out << line_of(name, finding) << "\n";
+    const bool is_valid = job.findings.empty() && (!asks_server || ask_about(job, name, context));
     if (is_valid) {
-      parts.out << name << ": TrainJob " << job.name << " is valid"
-                << (asks_server ? ", and the cluster takes it and its first pod" : "")
-                << (names_plugin(*job.job) ? " (its arguments are checked in the pod, which has the plugin)" : "")
-                << (can_be_launched(*job.job) ? " (launcher: Lockstep in the place of Torchrun would start the same "
-                                                "command, and restart lost ranks without new pods)"
-                                              : "")
-                << "\n";
+      context.out << name << ": TrainJob " << job.name << " is valid"
+                  << (asks_server ? ", and the cluster takes it and its first pod" : "")
+                  << (names_plugin(*job.job) ? " (its arguments are checked in the pod, which has the plugin)" : "")
+                  << (can_be_launched(*job.job) ? " (launcher: Lockstep in the place of Torchrun would start the same "
+                                                  "command, and restart lost ranks without new pods)"
+                                                : "")
+                  << "\n";
     }
     all_valid = all_valid && is_valid;
   }
-  for (const std::string& other : found->others) parts.out << name << ": " << other << " is no TrainJob: passed over\n";
+  for (const std::string& other : found->others)
+    context.out << name << ": " << other << " is no TrainJob: passed over\n";
   if (!found->jobs.empty() || file.of_folder) return all_valid;
-  parts.out << name << ": holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)\n";
+  context.out << name << ": holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)\n";
   return false;
 }
 
@@ -253,35 +254,35 @@ void add_render_options(CLI::App& app, RenderArguments& render) {
   app.add_flag("--server", render.asks_server, "ask the cluster first");
 }
 
-int validate_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
-  CLI::App app("", parts.program + " validate");
+int validate_command(const std::vector<std::string>& arguments, const CommandContext& context) {
+  CLI::App app("", context.program + " validate");
   ValidateArguments validate;
   add_validate_options(app, validate);
-  if (const std::optional<int> code = parse(app, arguments, kValidateHelp, parts)) return *code;
+  if (const std::optional<int> code = parse(app, arguments, kValidateHelp, context)) return *code;
   const Result<std::vector<NamedFile>> files = files_of(validate.paths);
   if (!files.ok()) {
-    parts.err << parts.program << ": " << files.error().message << "\n";
+    context.err << context.program << ": " << files.error().message << "\n";
     return kUsage;
   }
   bool all_valid = true;
-  for (const NamedFile& file : *files) all_valid = validate_file(file, validate.asks_server, parts) && all_valid;
+  for (const NamedFile& file : *files) all_valid = validate_file(file, validate.asks_server, context) && all_valid;
   return all_valid ? 0 : kUsage;
 }
 
-int render_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
-  CLI::App app("", parts.program + " render");
+int render_command(const std::vector<std::string>& arguments, const CommandContext& context) {
+  CLI::App app("", context.program + " render");
   RenderArguments render;
   add_render_options(app, render);
-  if (const std::optional<int> code = parse(app, arguments, kRenderHelp, parts)) return *code;
+  if (const std::optional<int> code = parse(app, arguments, kRenderHelp, context)) return *code;
   const auto make = [&]() -> Result<std::vector<Json>> {
-    TRY_ASSIGN(const std::string text, read_manifest(render.path, parts.in));
-    TRY_ASSIGN(const JobFile file, read_job_file(text, shown_path(render.path), parts.check_args));
+    TRY_ASSIGN(const std::string text, read_manifest(render.path, context.in));
+    TRY_ASSIGN(const JobFile file, read_job_file(text, shown_path(render.path), context.check_args));
     TRY_ASSIGN(JobInFile found, only_job(file, shown_path(render.path)));
     if (found.job->meta.name.empty()) {
       return invalid("metadata.name: is missing; with generateName the API server makes the name");
     }
     if (render.asks_server) {
-      TRY_ASSIGN(const std::vector<Finding> refused, ask_server(found, render.options.ns, parts.run_kubectl));
+      TRY_ASSIGN(const std::vector<Finding> refused, ask_server(found, render.options.ns, context.run_kubectl));
       if (!refused.empty()) {
         return invalid(
             joined(refused, "\n", [&](const Finding& one) { return line_of(shown_path(render.path), one); }));
@@ -291,10 +292,10 @@ int render_command(const std::vector<std::string>& arguments, const CommandParts
   };
   const Result<std::vector<Json>> objects = make();
   if (!objects.ok()) {
-    parts.err << objects.error().message << "\n";
+    context.err << objects.error().message << "\n";
     return kUsage;
   }
-  write_objects(*objects, render.output, parts.out);
+  write_objects(*objects, render.output, context.out);
   return 0;
 }
 

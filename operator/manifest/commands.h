@@ -20,7 +20,7 @@
 
 namespace lockstep::manifest {
 
-struct CommandParts {
+struct CommandContext {
   std::string program;  // "lockstep", "kubectl lockstep": begins its messages
   std::istream& in;
   std::ostream& out;
@@ -47,8 +47,8 @@ void add_validate_options(CLI::App& app, ValidateArguments& validate);
 void add_render_options(CLI::App& app, RenderArguments& render);
 
 // `arguments`: what stands after the command's name.
-int validate_command(const std::vector<std::string>& arguments, const CommandParts& parts);
-int render_command(const std::vector<std::string>& arguments, const CommandParts& parts);
+int validate_command(const std::vector<std::string>& arguments, const CommandContext& context);
+int render_command(const std::vector<std::string>& arguments, const CommandContext& context);
 
 // The text of a file, or of `in` for "-": no more of it than read_job_file takes. kNotFound, kUnavailable.
 Result<std::string> read_manifest(const std::string& path, std::istream& in);

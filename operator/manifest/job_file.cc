@@ -28,9 +28,9 @@ struct Item {
   const OrderedJson* value = nullptr;
   std::string prefix;  // "items[2]" in a list
 
-  [[nodiscard]] api::YamlPlace place_of(const std::string& field) const {
-    if (prefix.empty()) return document->place_of(field);
-    return document->place_of(field.empty() ? prefix : prefix + "." + field);
+  [[nodiscard]] api::YamlPosition position_of(const std::string& field) const {
+    if (prefix.empty()) return document->position_of(field);
+    return document->position_of(field.empty() ? prefix : prefix + "." + field);
   }
 };
 
@@ -63,7 +63,7 @@ class Findings {
   explicit Findings(const Item& item) : item_(item) {}
 
   void add(const std::string& field, std::string message) {
-    found_.push_back({item_.place_of(field), field, std::move(message)});
+    found_.push_back({item_.position_of(field), field, std::move(message)});
   }
   // "spec.trainer.podTemplate.spec.hostname: is …" as the operator writes it.
   void add_line(const std::string& line) {
@@ -74,7 +74,7 @@ class Findings {
   [[nodiscard]] bool empty() const { return found_.empty(); }
   std::vector<Finding> sorted() && {
     std::stable_sort(found_.begin(), found_.end(), [](const Finding& a, const Finding& b) {
-      return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
+      return std::pair(a.position.line, a.position.column) < std::pair(b.position.line, b.position.column);
     });
     return std::move(found_);
   }
@@ -214,7 +214,10 @@ JobInFile read_job(const Item& item, const CheckArgs& check_args) {
 
 std::string line_of(const std::string& file, const Finding& finding) {
   std::string line = file;
-  line.append(":").append(std::to_string(finding.place.line)).append(":").append(std::to_string(finding.place.column));
+  line.append(":")
+      .append(std::to_string(finding.position.line))
+      .append(":")
+      .append(std::to_string(finding.position.column));
   if (!finding.field.empty()) line.append(": ").append(finding.field);
   return line.append(": ").append(finding.message);
 }
@@ -230,13 +233,13 @@ Result<JobFile> read_job_file(std::string_view text, const std::string& file, co
     const std::string kind = text_field(object, {"kind"});
     if (!object.is_object() || kind.empty()) {
       const std::string what = object.is_object() ? "has no kind" : "is no object";
-      return invalid(line_of(file, {item.place_of(""), "",
+      return invalid(line_of(file, {item.position_of(""), "",
                                     what + "; expected a Kubernetes object, such as a TrainJob "
                                            "(apiVersion: lockstep.dev/v1, kind: TrainJob)"}));
     }
     if (is_trainjob(object)) {
       result.jobs.push_back(read_job(item, check_args));
-      result.jobs.back().place_of = [documents, item](const std::string& field) { return item.place_of(field); };
+      result.jobs.back().position_of = [documents, item](const std::string& field) { return item.position_of(field); };
     } else {
       result.others.push_back(kind + " " + name_of(object));
     }

@@ -23,7 +23,7 @@ namespace lockstep::manifest {
 inline constexpr size_t kObjectBytesMax = size_t{3} << 19;  // 1.5 MiB
 
 struct Finding {
-  api::YamlPlace place;
+  api::YamlPosition position;
   std::string field;    // "spec.trainer.numNodes"; empty: the object as a whole
   std::string message;  // what was found, what was expected, what to do
   bool operator==(const Finding&) const = default;
@@ -37,7 +37,7 @@ struct JobInFile {
   std::vector<Finding> findings;     // in the order of the text
   std::optional<api::TrainJob> job;  // with defaults; nothing when there are findings
   // Where a field stands in the text, or its nearest parent.
-  std::function<api::YamlPlace(const std::string& field)> place_of;
+  std::function<api::YamlPosition(const std::string& field)> position_of;
 };
 
 struct JobFile {

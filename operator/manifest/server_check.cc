@@ -49,7 +49,7 @@ std::string with_points(const std::string& path) {
 Finding finding_of(const JobInFile& job, const std::string& words) {
   const std::string path = first_path(words);
   const bool is_first = !path.empty() && words.starts_with(path + ": ");
-  return {.place = job.place_of(with_points(path)),
+  return {.position = job.position_of(with_points(path)),
           .field = is_first ? path : "",
           .message = is_first ? words.substr(path.size() + 2) : words};
 }

@@ -9,7 +9,7 @@ Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupInput&
   startup.waiting_since = waiting_since == 0 ? input.now : waiting_since;
   const api::UnixSeconds end = startup.waiting_since + spec.health.startup_timeout_seconds;
   if (input.now < end) {
-    startup.look_again_at = end;
+    startup.requeue_at = end;
     return startup;
   }
   startup.timed_out = std::to_string(input.ready) + " of the " + std::to_string(input.needed) +

@@ -27,7 +27,7 @@ struct StartupInput {
 struct Startup {
   api::UnixSeconds waiting_since = 0;    // 0: the time does not run
   std::optional<std::string> timed_out;  // a clause: how many pods were ready after how long; nothing: it goes on
-  std::optional<api::UnixSeconds> look_again_at;
+  std::optional<api::UnixSeconds> requeue_at;
 };
 // `waiting_since` as it was decided last time; it begins anew whenever the time did not run in between.
 Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupInput& input, api::UnixSeconds waiting_since);

@@ -17,7 +17,7 @@ using api::ConditionStatus;
 // On a prebuilt Workload that we deactivated because the job cannot run, so that only what we did is undone.
 constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
 // Seconds between two looks at what is not watched: a prebuilt Workload or a flavour that does not exist yet.
-constexpr api::UnixSeconds kLookAgainSeconds = 10;
+constexpr api::UnixSeconds kRequeueSeconds = 10;
 
 std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
 // "Preempted: no quota is left" of a condition; one of them may be empty.
@@ -205,7 +205,7 @@ class Decision {
     d_.message = std::move(message);
   }
   void write(Action write) { d_.writes.push_back(std::move(write)); }
-  void look_again() { d_.look_again_at = input_.now + kLookAgainSeconds; }
+  void requeue() { d_.requeue_at = input_.now + kRequeueSeconds; }
 
   // A job has one Workload. It owns another one only if its label named another prebuilt Workload before; that one is
   // deleted.
@@ -258,7 +258,7 @@ class Decision {
 
   void ask() {
     if (!prebuilt_.empty()) {
-      look_again();
+      requeue();
       return wait("WorkloadMissing", "The job waits for its prebuilt Workload " + in_quotes(prebuilt_) +
                                          ", which is not there (label " + std::string(kPrebuiltWorkloadLabel) + ").");
     }
@@ -272,7 +272,7 @@ class Decision {
                   "The job cannot wait in queue " + in_quotes(queue_) + ": " + *input_.write_problem + ".");
     }
     if (kueue_.priority && !kueue_.priority->problem.empty()) {
-      look_again();
+      requeue();
       return wait(std::string(kPriorityClassMissing),
                   "The job cannot wait in queue " + in_quotes(queue_) + ": " + kueue_.priority->problem + ".");
     }
@@ -288,7 +288,7 @@ class Decision {
     if (w.meta.deletion_time) {
       wait("WorkloadDeleted", "Workload " + w.meta.name + " is being deleted; " +
                                   (has_pods() ? "the job's pods end first." : "the job asks again when it is gone."));
-      look_again();
+      requeue();
       if (!has_pods() && has_finalizer(w.meta) && is_ours(w)) {
         write(remove_finalizer(w, "it is being deleted, and the job has no pods"));
       }
@@ -315,7 +315,7 @@ class Decision {
 
   bool adopt() {
     const Workload& w = *workload_;
-    look_again();  // it is watched by its labels, which it does not have yet
+    requeue();  // it is watched by its labels, which it does not have yet
     if (w.meta.controller() != nullptr) {
       wait("WorkloadTaken", "Workload " + in_quotes(w.meta.name) + " belongs to " + w.meta.controller()->kind + " " +
                                 w.meta.controller()->name + ", not to this job; name another one in the label " +
@@ -391,7 +391,7 @@ class Decision {
     const bool is_read = kueue_.priority && !has_its_priority(job_, w);
     if (is_read && !kueue_.priority->problem.empty()) {
       d_.priority_problem = "Its priority is not changed: " + kueue_.priority->problem + ".";
-      look_again();
+      requeue();
     } else if (is_read && may_change) {
       Json made = desired_workload(job_, input_.wanted_pods, input_.pod.value_or(Json::object()), kueue_);
       for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
@@ -440,7 +440,7 @@ class Decision {
                                              : plural(input_.wanted_pods, "pod") + ".";
     if (const Result<Json> added = admitted_pod(w, kueue_); !added.ok()) {
       d_.no_new_pods = added.error().message;
-      look_again();
+      requeue();
     }
     give_back_early(given);
   }

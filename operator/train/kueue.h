@@ -49,7 +49,7 @@ struct QueueDecision {
   std::string no_new_pods;
   bool is_evicted = false;
   std::vector<Action> writes;  // of Workloads, once the status is written
-  std::optional<api::UnixSeconds> look_again_at;
+  std::optional<api::UnixSeconds> requeue_at;
 };
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueInput& input);
 

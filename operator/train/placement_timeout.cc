@@ -30,14 +30,14 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
     placement = {};
     return {};
   }
-  if (placement.again_at > input.now) return {.gives_back = std::nullopt, .look_again_at = placement.again_at};
+  if (placement.again_at > input.now) return {.gives_back = std::nullopt, .requeue_at = placement.again_at};
   if (!input.capacity.is_short() || input.capacity.num_occupying == 0) {
     placement.short_since = 0;
     return {};
   }
   if (placement.short_since == 0) placement.short_since = input.now;
   const api::UnixSeconds end = placement.short_since + *spec.health.placement_timeout_seconds;
-  if (input.now < end) return {.gives_back = std::nullopt, .look_again_at = end};
+  if (input.now < end) return {.gives_back = std::nullopt, .requeue_at = end};
   const api::UnixSeconds waited = input.now - placement.short_since;
   placement.short_since = 0;
   placement.again_at = input.now + wait_after(input.job_uid, ++placement.times_given_back);
@@ -47,7 +47,7 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
                         std::to_string(*spec.health.placement_timeout_seconds) +
                         "); all pods are deleted to free their nodes, and created again at " +
                         api::format_time(placement.again_at) + ".",
-          .look_again_at = placement.again_at};
+          .requeue_at = placement.again_at};
 }
 
 }  // namespace lockstep::train

@@ -27,7 +27,7 @@ struct PlacementInput {
 
 struct PlacementTimeout {
   std::optional<std::string> gives_back;  // a sentence: all pods are deleted now
-  std::optional<api::UnixSeconds> look_again_at;
+  std::optional<api::UnixSeconds> requeue_at;
 };
 // Writes into `placement` when pods may be made again.
 PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementInput& input,

@@ -10,11 +10,11 @@
 #include "operator/train/elastic.h"
 #include "operator/train/failure_policy.h"
 #include "operator/train/object_names.h"
+#include "operator/train/plan_assessment.h"
 #include "operator/train/plan_capacity.h"
 #include "operator/train/plan_conditions.h"
 #include "operator/train/plan_disruption.h"
 #include "operator/train/plan_failures.h"
-#include "operator/train/plan_look.h"
 #include "operator/train/plan_pods.h"
 #include "operator/train/plan_queue.h"
 #include "operator/train/plan_state.h"
@@ -52,7 +52,7 @@ Success check_success(PlanState& state) {
     state.measure(metric::kTrainJobCompletions, {}, 1);
     state.end_job(api::condition::kComplete, {"AllDone", *success.complete});
   }
-  if (success.look_again_at) state.look_again(*success.look_again_at);
+  if (success.requeue_at) state.requeue(*success.requeue_at);
   return success;
 }
 
@@ -72,7 +72,7 @@ void scale(PlanState& state) {
                                                       std::to_string(*state.report->wanted_nodes) + ", numNodes is " +
                                                       std::to_string(*num_nodes));
   }
-  if (num_nodes) state.look_again(state.now + kResendSeconds);
+  if (num_nodes) state.requeue(state.now + kResendSeconds);
 }
 
 void decide(PlanState& state) {
@@ -106,7 +106,7 @@ void delete_when_its_time_is_over(PlanState& state) {
   const std::optional<int64_t>& time = state.spec.ttl_seconds_after_finished;
   if (!time || state.observed.job.meta.labels.count(std::string(kMultiKueueOriginLabel)) > 0) return;
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
-  if (state.now < end + *time) return state.look_again(end + *time);
+  if (state.now < end + *time) return state.requeue(end + *time);
   state.act(DeleteJob{},
             "it finished at " + api::format_time(end) + ", and ttlSecondsAfterFinished is " + std::to_string(*time));
 }

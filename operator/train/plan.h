@@ -106,8 +106,8 @@ struct Plan {
   std::vector<PlannedEvent> events;          // once the status is written
   std::vector<Measurement> measurements;     // likewise
   std::vector<Action> actions;
-  std::optional<api::UnixSeconds> look_again_at;  // when time alone may change the plan
-  std::string why;                                // one line for the log
+  std::optional<api::UnixSeconds> requeue_at;  // when time alone may change the plan
+  std::string why;                             // one line for the log
 };
 
 Plan make_plan(const Observed& observed);

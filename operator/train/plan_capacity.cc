@@ -97,7 +97,7 @@ void enforce_deadlines(PlanState& state, const Capacity& capacity) {
                                                  api::format_time(start) + ", and spec.activeDeadlineSeconds is " +
                                                  std::to_string(*time) + "."});
     }
-    state.look_again(start + *time);
+    state.requeue(start + *time);
   }
 
   if (are_enough_ready(state) || state.book.were_ready) state.book.enough_were_ready = true;
@@ -116,7 +116,7 @@ void enforce_deadlines(PlanState& state, const Capacity& capacity) {
                                                  .now = state.now},
                                                 state.book.waiting_since);
   state.book.waiting_since = startup.waiting_since;
-  if (startup.look_again_at) state.look_again(*startup.look_again_at);
+  if (startup.requeue_at) state.requeue(*startup.requeue_at);
   if (!startup.timed_out || are_refused) return;
   // Why the pods are not ready: the present reason, or that of the previous status if the present one is no problem.
   ConditionState ready = pods_ready_condition(state, /*is_late=*/true);
@@ -132,7 +132,7 @@ void enforce_placement_timeout(PlanState& state, const Capacity& capacity) {
                                                             .job_uid = state.observed.job.meta.uid,
                                                             .now = state.now},
                                                            state.book.placement);
-  if (timeout.look_again_at) state.look_again(*timeout.look_again_at);
+  if (timeout.requeue_at) state.requeue(*timeout.requeue_at);
   if (!timeout.gives_back) return;
   state.event(true, std::string(kPodsGivenBack), *timeout.gives_back, "GiveBackPods");
   state.plan.why = *timeout.gives_back;
@@ -153,7 +153,7 @@ void make_room_for_pod0(PlanState& state) {
   const api::UnixSeconds when =
       std::max(pod0->meta.created + kMakeRoomSeconds,
                state.book.room_made_at == 0 ? 0 : state.book.room_made_at + kMakeMoreRoomSeconds);
-  if (when > state.now) return state.look_again(when);
+  if (when > state.now) return state.requeue(when);
   const std::string message = "Pod " + chosen->meta.name + " is deleted to free its node for pod " + pod0->meta.name +
                               ", which finds none and without which the run cannot go on; its successor is created "
                               "when pod 0 has a node.";

@@ -78,7 +78,7 @@ void write_condition(PlanState& state, const std::optional<Obstacle>& why_not) {
 void create(PlanState& state) {
   if (const CreateProblem* const refusal = state.problem_of(name_of_budget(state))) {
     const api::UnixSeconds again = try_again_at(*refusal);
-    state.look_again(std::max(again, state.now + 1));
+    state.requeue(std::max(again, state.now + 1));
     if (state.now < again) return;
   }
   state.act(CreateObject{desired_disruption_budget(state.observed.job)}, "spec.disruption.budget is OneAtATime");
@@ -97,7 +97,7 @@ void keep_disruption_budget(PlanState& state) {
   write_condition(state, why_not);
   const OptionalKind* const kind = budgets(state);
   if (kind == nullptr || !kind->is_complete) {
-    if (!why_not) state.look_again(state.now + kTryAgainSeconds);
+    if (!why_not) state.requeue(state.now + kTryAgainSeconds);
     return;
   }
   const Json* const budget = find_budget(state);

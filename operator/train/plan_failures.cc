@@ -49,7 +49,7 @@ void restart_gang(PlanState& state, const FailureOutcome& outcome) {
 }
 
 // No event tells a job of changes of a node that it has no pod on.
-constexpr api::UnixSeconds kAvoidedNodesLookSeconds = 30;
+constexpr api::UnixSeconds kAvoidedNodesRequeueSeconds = 30;
 
 // A node that the pod avoids and that takes no pods anyway: it is gone, or somebody has cordoned it. Empty: there is
 // none, or it is not known. Karpenter makes no node for a pod that must not run on a node of a certain name
@@ -100,8 +100,8 @@ void release_avoided_nodes(PlanState& state) {
     state.book.avoided.erase(closed);
     const std::set<std::string> avoided = avoided_nodes(state.book, window, state.now);
     if (std::includes(avoided.begin(), avoided.end(), pod->avoids.begin(), pod->avoids.end())) {
-      for (const std::string& node : pod->avoids) state.look_again(state.book.avoided.at(node) + window);
-      if (state.observed.nodes) state.look_again(state.now + kAvoidedNodesLookSeconds);
+      for (const std::string& node : pod->avoids) state.requeue(state.book.avoided.at(node) + window);
+      if (state.observed.nodes) state.requeue(state.now + kAvoidedNodesRequeueSeconds);
       continue;
     }
     state.event(false, "NodeReleased",

@@ -234,7 +234,7 @@ void next_pod_group(PlanState& state) {
 bool has_pod_group(PlanState& state) {
   if (!wants_gang(state.spec)) return true;
   if (std::optional<Obstacle> why = why_no_groups(state)) {
-    state.look_again(state.now + kTryAgainSeconds);
+    state.requeue(state.now + kTryAgainSeconds);
     return block_pods(state, *std::move(why));
   }
   if (std::optional<Obstacle> why = earlier_pods_ending(state)) return block_pods(state, *std::move(why));

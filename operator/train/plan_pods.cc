@@ -89,7 +89,7 @@ bool is_template_valid(PlanState& state) {
                                   first->is_by_admission));
   // The spec need not be at fault: an admission may have changed the pod, or a LimitRange may be mended.
   const api::UnixSeconds again = try_again_at(*first);
-  state.look_again(again);
+  state.requeue(again);
   return again <= state.now;
 }
 
@@ -128,7 +128,7 @@ bool has_prerequisites(PlanState& state) {
   if (const std::string claim = missing_claim(state); !claim.empty()) {
     state.block_pods({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
                                           " in namespace " + state.observed.job.meta.ns + "; create it"});
-    state.look_again(state.now + kTryAgainSeconds);
+    state.requeue(state.now + kTryAgainSeconds);
     return false;
   }
   bool has_all = true;
@@ -173,14 +173,14 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
     const PodParameters parameters = pod_parameters(state, node_rank);
     const std::string name = pod_name(state.observed.job.meta.name, node_rank, parameters.attempt);
     if (const api::UnixSeconds when = not_before(node_rank, state.book); when > state.now) {
-      state.look_again(when);
+      state.requeue(when);
       state.block_pods({"BackingOff", "pod " + name + " is created at " + api::format_time(when) +
                                           ", because its predecessor ended soon after its start"});
       continue;
     }
     if (std::optional<Obstacle> why = earlier_job_ending(state, node_rank)) {
       state.block_pods(*std::move(why));
-      state.look_again(state.now + kTryAgainSeconds);
+      state.requeue(state.now + kTryAgainSeconds);
       continue;
     }
     if (state.is_blocked("pod " + name)) continue;

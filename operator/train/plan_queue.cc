@@ -20,13 +20,13 @@ void add(PlanState& state, std::vector<Action> writes) {
 const std::string* write_problem(PlanState& state) {
   const CreateProblem* const problem = state.problem_of("Workload " + workload_name_of(state.observed.job));
   if (problem == nullptr || state.now >= try_again_at(*problem)) return nullptr;
-  state.look_again(try_again_at(*problem));
+  state.requeue(try_again_at(*problem));
   return &problem->message;
 }
 
 void apply(PlanState& state, const QueueInput& input) {
   state.queue = apply_queue(state.observed.job, state.observed.kueue, input);
-  if (state.queue.look_again_at) state.look_again(*state.queue.look_again_at);
+  if (state.queue.requeue_at) state.requeue(*state.queue.requeue_at);
 }
 
 // Once for each new message: `before` is the one that was written last.
@@ -122,7 +122,7 @@ void plan_dispatched(PlanState& state) {
   const Workload workload = found == nullptr ? Workload() : *found;
   const bool is_there = workload.is_admitted();
   const std::optional<api::UnixSeconds> stops_until = stops_elsewhere_until(state, workload, pod);
-  if (stops_until) state.look_again(*stops_until);
+  if (stops_until) state.requeue(*stops_until);
   apply(state, {.node_ranks_with_pods = stops_until ? std::set<int>{0} : std::set<int>(),
                 .was_stopped = !is_there,
                 .wants_to_run = !state.spec.suspend,

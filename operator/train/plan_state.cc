@@ -92,14 +92,14 @@ bool PlanState::is_blocked(const std::string& object) {
 bool PlanState::is_blocked(const CreateProblem& problem) {
   if (!obstacle) block_pods(obstacle_of(problem));
   const api::UnixSeconds again = try_again_at(problem);
-  look_again(std::max(again, now + 1));
+  requeue(std::max(again, now + 1));
   return now < again;
 }
 
 void PlanState::end_job(std::string_view type, const JobFailure& words) {
   is_over = true;
   plan.actions.clear();
-  plan.look_again_at.reset();
+  plan.requeue_at.reset();
   status.completion_time = now;
   book.recovering.reset();
   book.waiting_since = 0;
@@ -124,7 +124,7 @@ void PlanState::set(std::string_view type, api::ConditionStatus value, std::stri
 
 void PlanState::set(std::string_view type, const ConditionState& condition) {
   set(type, condition.status, condition.reason, condition.message);
-  if (condition.look_again_at) look_again(*condition.look_again_at);
+  if (condition.requeue_at) requeue(*condition.requeue_at);
 }
 
 bool PlanState::creates_pods() const {
@@ -140,8 +140,8 @@ void PlanState::measure(const MetricName& metric, std::map<std::string, std::str
   plan.measurements.push_back({&metric, std::move(labels), value});
 }
 
-void PlanState::look_again(api::UnixSeconds at) {
-  if (at > now && (!plan.look_again_at || at < *plan.look_again_at)) plan.look_again_at = at;
+void PlanState::requeue(api::UnixSeconds at) {
+  if (at > now && (!plan.requeue_at || at < *plan.requeue_at)) plan.requeue_at = at;
 }
 
 api::UnixSeconds try_again_at(const CreateProblem& problem) {

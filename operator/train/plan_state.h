@@ -1,8 +1,8 @@
 // PlanState: what the parts of make_plan share: what was observed, the status and the bookkeeping as they will be, the
 // plan so far. Pure.
 //
-// Who fills what: plan_look the fields about pods and the report; each decision the status, the bookkeeping and the
-// plan. One pass has one state, on one thread; it refers to `observed`, which outlives it.
+// Who fills what: plan_assessment the fields about pods and the report; each decision the status, the bookkeeping and
+// the plan. One pass has one state, on one thread; it refers to `observed`, which outlives it.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ struct PlanState {
   Bookkeeping book;            // likewise
   Plan plan;
 
-  // By node rank; plan_look fills them, and raise_attempt empties a rank's.
+  // By node rank; plan_assessment fills them, and raise_attempt empties a rank's.
   std::vector<const PodView*> current;  // the pod of its attempt
   std::vector<bool> failed;
   std::vector<PodEnd> ends;  // of pods that ended badly
@@ -98,7 +98,7 @@ struct PlanState {
   }
   void event(bool is_warning, std::string reason, std::string message, std::string action);
   void measure(const MetricName& metric, std::map<std::string, std::string> labels, double value);
-  void look_again(api::UnixSeconds at);
+  void requeue(api::UnixSeconds at);
 };
 
 // When what was refused is tried again.

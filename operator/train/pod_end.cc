@@ -19,7 +19,7 @@ constexpr api::UnixSeconds kNodeSeenSeconds = 60;
 constexpr api::UnixSeconds kOutageSeconds = 600;
 constexpr int kOutageNodesMin = 4;
 // How often such an outage, which no event of the job's own objects ends, is looked at again.
-constexpr api::UnixSeconds kOutageLookSeconds = 10;
+constexpr api::UnixSeconds kOutageRequeueSeconds = 10;
 // Bytes kept of a termination message that is not an agent's report (an agent's has at most 4,096 bytes of JSON).
 constexpr size_t kForeignMessageBytesMax = 512;
 
@@ -216,7 +216,7 @@ bool is_lost(const PodView& pod, const Observed& o) { return why_lost(pod, o).ha
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& o) {
   const std::optional<NodeLoss> loss = loss_of_node(pod, o);
   if (!loss || loss->from <= o.now) return std::nullopt;
-  return is_outage(o) ? std::min(loss->from, o.now + kOutageLookSeconds) : loss->from;
+  return is_outage(o) ? std::min(loss->from, o.now + kOutageRequeueSeconds) : loss->from;
 }
 
 PodEnd end_of_missing_pod(const std::string& pod, int node_rank, int attempt, api::UnixSeconds now) {

@@ -27,7 +27,7 @@ namespace lockstep::train {
 inline constexpr std::chrono::seconds kReadEvery{10};
 inline constexpr std::chrono::seconds kReadEveryWhileStarting{2};
 inline constexpr std::chrono::seconds kReadEveryMax{300};  // of a job that does not answer
-inline constexpr double kReadJitter = 0.2;                 // a period is up to this share longer
+inline constexpr double kReadJitter = 0.2;                 // a period is up to this fraction longer
 
 struct ReadHistory {
   bool trains = false;

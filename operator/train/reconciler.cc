@@ -163,12 +163,12 @@ struct Reconciler::Impl {
   // Returns when to look again: while one of them still waits for pods.
   Result<std::optional<std::chrono::milliseconds>> release_orphans(const api::ObjectKey& key,
                                                                    const control::ViewPtr<JobView>& job) {
-    std::optional<std::chrono::milliseconds> look_again;
-    if (!options.may_write()) return look_again;
+    std::optional<std::chrono::milliseconds> requeue_after;
+    if (!options.may_write()) return requeue_after;
     const std::string uid = job == nullptr || job->meta.deletion_time ? "" : job->meta.uid;
     TRY_ASSIGN(const bool waits, kueue->release_orphans(key, uid, context.pods, options.now()));
-    if (waits) look_again = std::chrono::seconds(kReadAgainSeconds);
-    return look_again;
+    if (waits) requeue_after = std::chrono::seconds(kReadAgainSeconds);
+    return requeue_after;
   }
 
   // Only the worker that holds the job's key uses its memory.
@@ -214,7 +214,7 @@ class Pass {
 
   struct Outcome {
     bool learned = false;  // plan again at once
-    std::optional<std::chrono::milliseconds> look_again;
+    std::optional<std::chrono::milliseconds> requeue_after;
     std::optional<Error> lost_race;  // the status was written by somebody else meanwhile
   };
 
@@ -245,14 +245,13 @@ class Pass {
     } else if (may_have_workload(observed.job)) {
       // Workloads cannot be read (the informer logs why): the job may have a reservation that says how many pods it
       // gets.
-      return Outcome{.look_again = std::chrono::seconds(1)};
+      return Outcome{.requeue_after = std::chrono::seconds(1)};
     }
     Plan plan = make_plan(observed);
     const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
     follow(observed, status);
     if (options_.may_write()) context_.announcer.announce(key_, coordinator_news(observed, status));
-    if (plan.look_again_at)
-      outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
+    if (plan.requeue_at) outcome_.requeue_after = std::chrono::seconds(std::max<int64_t>(*plan.requeue_at - now_, 1));
     if (plan.status) {
       const api::UnixSeconds due = now_ + plan.status_wait_seconds;
       memory_.write_status_at = memory_.unwritten_status ? std::min(memory_.write_status_at, due) : due;
@@ -261,7 +260,7 @@ class Pass {
     const bool first_status_is_complete = plan.actions.empty() && !job_.job->status.phase;
     if ((plan.status || memory_.unwritten_status) && !first_status_is_complete && now_ < memory_.write_status_at) {
       if (plan.status) memory_.unwritten_status = *plan.status;
-      look_again_within(std::chrono::seconds(memory_.write_status_at - now_));
+      requeue_within(std::chrono::seconds(memory_.write_status_at - now_));
     } else if (plan.status || memory_.unwritten_status) {
       const Status written = write_status(status);
       if (!written.ok() && written.error().code == ErrorCode::kConflict) {
@@ -280,8 +279,8 @@ class Pass {
     return outcome_;
   }
 
-  void look_again_within(std::chrono::milliseconds time) {
-    outcome_.look_again = std::min(outcome_.look_again.value_or(time), time);
+  void requeue_within(std::chrono::milliseconds time) {
+    outcome_.requeue_after = std::min(outcome_.requeue_after.value_or(time), time);
   }
 
   static std::string phase_text(const api::TrainJobStatus& status) {
@@ -685,7 +684,7 @@ class Pass {
     if (stored.ok() && !differs(*stored, action.object)) {
       outcome_.learned = true;
     } else {
-      look_again_within(kRefusedWriteRetry);
+      requeue_within(kRefusedWriteRetry);
     }
     return {};
   }
@@ -707,7 +706,7 @@ class Pass {
     }
     // A conflict is no error here: the next pass sees what the other writer wrote. What is not watched, as a prebuilt
     // Workload before it is adopted, brings no pass by itself.
-    if (!stored.ok() && stored.error().code == ErrorCode::kConflict) look_again_within(kConflictRetry);
+    if (!stored.ok() && stored.error().code == ErrorCode::kConflict) requeue_within(kConflictRetry);
     if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
     memory_.problems.erase(text);
     KueueReader::assume(*stored, kind.cache);
@@ -715,7 +714,7 @@ class Pass {
         before == nullptr || api::meta_of(*before).resource_version != api::meta_of(*stored).resource_version;
     outcome_.learned = outcome_.learned || has_changed;
     // Something in the cluster undoes the patch as it is stored.
-    if (!has_changed) look_again_within(kRefusedWriteRetry);
+    if (!has_changed) requeue_within(kRefusedWriteRetry);
     return {};
   }
 
@@ -844,7 +843,7 @@ class Pass {
     // A ResourceQuota lost a race against other creates ("apply your changes to the latest version"): nothing was made,
     // and the next pass sends this create again.
     if (error.code == ErrorCode::kConflict) {
-      look_again_within(kConflictRetry);
+      requeue_within(kConflictRetry);
       return {};
     }
     if (error.code != ErrorCode::kExists) return error;
@@ -938,19 +937,19 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const auto job = impl_->context.jobs.get(key);
-    TRY_ASSIGN(const std::optional<std::chrono::milliseconds> look_again, impl_->release_orphans(key, job));
+    TRY_ASSIGN(const std::optional<std::chrono::milliseconds> requeue_after, impl_->release_orphans(key, job));
     if (job == nullptr) {
       impl_->forget(key);
-      return control::ReconcileResult{look_again};
+      return control::ReconcileResult{requeue_after};
     }
     Memory& memory = impl_->memory_of(key, job->meta.uid);
     Result<Pass::Outcome> outcome =
         Pass(impl_->context, impl_->options, *impl_->kueue, impl_->census, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
-    if (look_again) last.look_again = std::min(last.look_again.value_or(*look_again), *look_again);
+    if (requeue_after) last.requeue_after = std::min(last.requeue_after.value_or(*requeue_after), *requeue_after);
     if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;
-    if (!last.learned) return control::ReconcileResult{last.look_again};
+    if (!last.learned) return control::ReconcileResult{last.requeue_after};
   }
   return control::ReconcileResult{std::chrono::seconds(1)};
 }

@@ -219,7 +219,7 @@ ConditionState pods_ready_condition(const PlanState& state, bool is_late) {
     const auto slow = find_slow_start(state.current, state.observed, is_late);
     condition = {ConditionStatus::kFalse, "PodsNotReady", ready + (slow ? "; " + slow->message : "") + "."};
   }
-  condition.look_again_at = waiting_is_normal_until(state);
+  condition.requeue_at = waiting_is_normal_until(state);
   return condition;
 }
 

@@ -29,7 +29,7 @@ struct ConditionState {
   api::ConditionStatus status = api::ConditionStatus::kFalse;
   std::string reason;
   std::string message;
-  std::optional<api::UnixSeconds> look_again_at = {};  // when it changes although nothing else does
+  std::optional<api::UnixSeconds> requeue_at = {};  // when it changes although nothing else does
 };
 // `is_late`: the job fails now, so that no wait is normal any more.
 ConditionState pods_ready_condition(const PlanState& state, bool is_late = false);

@@ -22,7 +22,7 @@ Success success_of_lockstep_run(const SuccessInput& input) {
   const int running = count(input.pods, PodState::kRuns);
   const api::UnixSeconds until = input.first_done_at + kOthersFollowSeconds;
   if (running > 0 && input.now < until) {
-    success.look_again_at = until;
+    success.requeue_at = until;
     return success;
   }
   const int others = static_cast<int>(input.pods.size()) - done;

@@ -30,7 +30,7 @@ struct SuccessInput {
 struct Success {
   std::optional<std::string> complete;  // a sentence: the job is complete
   bool stops_replacing_pods = false;    // training is complete: a pod that ends now is not replaced
-  std::optional<api::UnixSeconds> look_again_at;
+  std::optional<api::UnixSeconds> requeue_at;
 };
 Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessInput& input);
 

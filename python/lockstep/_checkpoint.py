@@ -81,7 +81,7 @@ def _from_json(value: Any) -> Any:
     return value
 
 
-def _take_apart(value: Any, file: str, path: str, found: dict[str, torch.Tensor]) -> Any:
+def _extract_tensors(value: Any, file: str, path: str, found: dict[str, torch.Tensor]) -> Any:
     """`value` with each tensor moved to `found`, under FILE/PATH, and a mark in its place."""
     if isinstance(value, torch.Tensor):
         name = f"{file}/{path}"
@@ -90,19 +90,19 @@ def _take_apart(value: Any, file: str, path: str, found: dict[str, torch.Tensor]
         found[name] = value.detach()
         return (_MARK, name)
     if isinstance(value, dict):
-        return marked(value, {key: _take_apart(item, file, f"{path}.{key}", found) for key, item in value.items()})
+        return marked(value, {key: _extract_tensors(item, file, f"{path}.{key}", found) for key, item in value.items()})
     if type(value) in (list, tuple):
-        return type(value)(_take_apart(item, file, f"{path}.{i}", found) for i, item in enumerate(value))
+        return type(value)(_extract_tensors(item, file, f"{path}.{i}", found) for i, item in enumerate(value))
     return value
 
 
-def _put_together(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _insert_tensors(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if type(value) is tuple and len(value) == 2 and value[0] == _MARK:
         return tensors[value[1]]
     if isinstance(value, dict):
-        return {key: _put_together(item, tensors) for key, item in value.items()}
+        return {key: _insert_tensors(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return unmarked(type(value)(_put_together(item, tensors) for item in value))
+        return unmarked(type(value)(_insert_tensors(item, tensors) for item in value))
     return value
 
 
@@ -144,10 +144,10 @@ def _named_tensors(state: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]
     for name, one in state.items():
         if name in models:
             prefix = f"{name}." if len(models) > 1 else ""
-            rest[name] = {kind: {key: _take_apart(tensor, MODEL, prefix + key, found) for key, tensor in tensors.items()}
+            rest[name] = {kind: {key: _extract_tensors(tensor, MODEL, prefix + key, found) for key, tensor in tensors.items()}
                           for kind, tensors in one.items() if kind != "with_gradient"} | {"with_gradient": one["with_gradient"]}
         else:
-            rest[name] = _take_apart(one, REST, name, found)
+            rest[name] = _extract_tensors(one, REST, name, found)
     return rest, found
 
 
@@ -172,18 +172,18 @@ def _read_tensors(path: str, file: str) -> dict[str, torch.Tensor]:
         data = bytearray(opened.read())
     header, start = _read_header(data)
     found = {}
-    for name, said in header.items():
-        begin, end = said["data_offsets"]
-        dtype = _BY_NAME[said["dtype"]]
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        dtype = _BY_NAME[entry["dtype"]]
         flat = torch.frombuffer(data, dtype=dtype, offset=start + begin, count=(end - begin) // dtype.itemsize) \
             if end > begin else torch.empty(0, dtype=dtype)
-        found[f"{file}/{name}"] = flat.clone().view(said["shape"])
+        found[f"{file}/{name}"] = flat.clone().view(entry["shape"])
     return found
 
 
 # ---- the folder ----
 
-def _take_lock(path: str) -> int:
+def _acquire_lock(path: str) -> int:
     """Waits for a lock on the file at `path`, which it makes. The descriptor that holds it."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -204,7 +204,7 @@ def _alone(path: str, is_needed: bool) -> Iterator[None]:
     """No other process is inside at the same time, with the file at `path` as the lock. OSError where the volume has no locks and it
     `is_needed`."""
     try:
-        file = _take_lock(path)
+        file = _acquire_lock(path)
     except OSError:
         if is_needed:
             raise
@@ -255,13 +255,13 @@ class CheckpointFolder:
             print(f"lockstep: the checkpoint {one['path']} is passed over: {one['reason']}", file=sys.stderr)
         if not answer["path"]:
             return None
-        said = answer["state"]["progress"]["python"]
+        progress = answer["state"]["progress"]["python"]
         tensors = {name: tensor for file in answer["state"]["files"] for name, tensor in _read_tensors(answer["path"], file).items()}
-        for name, (dtype, shape) in said["dtypes"].items():
+        for name, (dtype, shape) in progress["dtypes"].items():
             tensors[name] = tensors[name].view(getattr(torch, dtype)).view(shape)
-        rest = from_bytes(tensors[_PICKLE].numpy().tobytes()) if said["rest"] is None else _from_json(said["rest"])
-        notes = {rank: Notes.from_bytes(tensors[f"{REST}/random.{rank}"].numpy().tobytes()) for rank in said["random"]}
-        return answer["path"], Content(answer["state"]["step"], _put_together(rest, tensors), notes)
+        rest = from_bytes(tensors[_PICKLE].numpy().tobytes()) if progress["rest"] is None else _from_json(progress["rest"])
+        notes = {rank: Notes.from_bytes(tensors[f"{REST}/random.{rank}"].numpy().tobytes()) for rank in progress["random"]}
+        return answer["path"], Content(answer["state"]["step"], _insert_tensors(rest, tensors), notes)
 
     def _what_differs(self) -> str:
         """Between the newest checkpoint, which is of other objects or models, and this program; "" where it is not known."""
@@ -272,10 +272,10 @@ class CheckpointFolder:
             if objects != self._objects:
                 return f". lockstep.restore got {', '.join(objects)} there, and {', '.join(self._objects)} here"
             with open(os.path.join(self.path, newest, MODEL), "rb") as opened:
-                said = _read_header(opened.read(8 + int.from_bytes(os.pread(opened.fileno(), 8, 0), "little")))[0]
+                header = _read_header(opened.read(8 + int.from_bytes(os.pread(opened.fileno(), 8, 0), "little")))[0]
         except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
             return ""
-        layout = {name: (one["dtype"], one["shape"]) for name, one in said.items()}
+        layout = {name: (one["dtype"], one["shape"]) for name, one in header.items()}
         for name in {**layout, **self._layout}:
             there, here = layout.get(name), self._layout.get(name)
             if there != here and not (there and here and "U8" in (there[0], here[0])):  # bytes: of a dtype that the format lacks
@@ -319,13 +319,13 @@ class CheckpointFolder:
         """How many have ended. A number that stands still while this process writes or reads is a volume that hangs."""
         return int(self._library.file_operations())
 
-    def wait(self, look: Callable[[], None] = lambda: None) -> None:
-        """Until nothing is being written. `look` is called several times a second."""
+    def wait(self, poll: Callable[[], None] = lambda: None) -> None:
+        """Until nothing is being written. `poll` is called several times a second."""
         while self._writing is not None:
             self._writing.join(0.2)
             if not self._writing.is_alive():
                 self._writing = None
-            look()
+            poll()
 
     def _copies(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         self._host = {name: self._copy(name, tensor) for name, tensor in tensors.items()}
@@ -366,7 +366,7 @@ class CheckpointFolder:
             if tensor.dtype not in _DTYPES:  # float8, complex numbers: as bytes
                 dtypes[name] = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
                 tensors[name] = tensor.reshape(-1).view(torch.uint8)
-        said = [{"file": name.partition("/")[0], "name": name.partition("/")[2], "dtype": _DTYPES[tensor.dtype],
+        described = [{"file": name.partition("/")[0], "name": name.partition("/")[2], "dtype": _DTYPES[tensor.dtype],
                  "shape": list(tensor.shape), "address": tensor.data_ptr(), "bytes": tensor.nbytes} for name, tensor in tensors.items()]
-        return self._ask(self._library.write_checkpoint, tensors=said,
+        return self._ask(self._library.write_checkpoint, tensors=described,
                          python={"rest": as_json, "dtypes": dtypes, "random": sorted(notes)}, **fields)

@@ -91,7 +91,7 @@ class DistributedDataParallel(_Torchs):
         named = [(name, param) for name, param in all_named if param.requires_grad]
         if not named:
             raise LockstepError("DistributedDataParallel got a module without a parameter that requires a gradient: it needs no wrapper")
-        self._take_devices([param for _, param in all_named], device_ids, output_device)
+        self._set_devices([param for _, param in all_named], device_ids, output_device)
         self._frozen = [(name, param) for name, param in all_named if not param.requires_grad]
         self._reduced = named
         self._checked_at = _registrations.count
@@ -109,7 +109,7 @@ class DistributedDataParallel(_Torchs):
         self._assign_modules_buffers()  # a module may put another tensor in a buffer's place
         return self.modules_buffers
 
-    def _take_devices(self, params: list[torch.nn.Parameter], device_ids: Any, output_device: Any) -> None:
+    def _set_devices(self, params: list[torch.nn.Parameter], device_ids: Any, output_device: Any) -> None:
         devices = {param.device for param in params}
         types = sorted({device.type for device in devices})
         if len(types) > 1:

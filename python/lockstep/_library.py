@@ -79,5 +79,5 @@ class Library:
 
     def last_error(self) -> str:
         """Why this thread's last call that failed did."""
-        said: bytes = self.error()
-        return said.decode()
+        message: bytes = self.error()
+        return message.decode()

@@ -114,27 +114,27 @@ class AgentLink:
         sample = {"labels": {"rank": str(rank)}, "value": value, "count": 0, "sum": 0.0, "buckets": []}
         self.say("metrics", families=[{"name": name, "help": help_, "type": "gauge", "metrics": [sample]}])
 
-    def await_assignment(self, look: Callable[[], None]) -> Assignment:
-        """Blocks until the agent has placed this rank in a new group. `look` is called several times a second."""
+    def await_assignment(self, poll: Callable[[], None]) -> Assignment:
+        """Blocks until the agent has placed this rank in a new group. `poll` is called several times a second."""
         while (line := self._library.text(self._library.assignment(self._link, SLICE_MS))) is None:
-            look()
-        said = json.loads(line)
-        for plan in said.get("plans", []):  # one, or none
-            said["plan"] = _known(Plan, plan | {name: _known(Handover, plan[name]) for name in ("state", "results")})
-        assignment: Assignment = _known(Assignment, said)
+            poll()
+        fields = json.loads(line)
+        for plan in fields.get("plans", []):  # one, or none
+            fields["plan"] = _known(Plan, plan | {name: _known(Handover, plan[name]) for name in ("state", "results")})
+        assignment: Assignment = _known(Assignment, fields)
         return assignment
 
     def ask_store(self, generation: int, op: str, keys: list[str], values: list[bytes] = (), amount: int = 0,  # type: ignore[assignment]
-                  timeout_ms: int = FOREVER_MS, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
+                  timeout_ms: int = FOREVER_MS, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The reply of the group's store (contract/messages.h, StoreReply), with `values` as bytes. GroupBroken when the group has ended;
-        TimeoutError when the keys did not come within `timeout_ms`. `look` is called several times a second."""
+        TimeoutError when the keys did not come within `timeout_ms`. `poll` is called several times a second."""
         request = {"type": "store", "id": 0, "generation": generation, "op": op, "keys": keys,
                    "values": [value.hex() for value in values], "amount": amount, "timeout_ms": timeout_ms}
         number = self._library.ask(self._link, json.dumps(request).encode())
         if number == 0:
             raise GroupBroken(self._library.last_error())
         while (line := self._library.text(self._library.reply(self._link, number, SLICE_MS))) is None:
-            look()
+            poll()
         reply: dict[str, Any] = json.loads(line)
         if reply["status"] == "timeout":
             raise TimeoutError(f"the store has no {', '.join(keys)} after {timeout_ms} ms")
@@ -180,9 +180,9 @@ class AgentLink:
         return int(self._library.now_ns())
 
 
-def _known(kind: Any, said: dict[str, Any]) -> Any:
+def _known(kind: Any, fields: dict[str, Any]) -> Any:
     """A dataclass of what was said: without what it does not know, and with its defaults for what was not said."""
-    return kind(**{name: said[name] for name in kind.__dataclass_fields__ if name in said})
+    return kind(**{name: fields[name] for name in kind.__dataclass_fields__ if name in fields})
 
 
 def _finite(value: float) -> float | str:
@@ -199,7 +199,7 @@ def count_optimizer_steps() -> None:
         rank.counts = True
 
 
-def take_link() -> AgentLink | None:
+def open_link() -> AgentLink | None:
     """The link that `lockstep launch` has given this process; None under torchrun or plain Python. To be called once."""
     rank = getattr(sys, "_lockstep_rank", None)
     if rank is None or not rank.counts:

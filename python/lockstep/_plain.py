@@ -106,9 +106,9 @@ class Plain:
         pass
 
     def broadcast_at_start(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
-        said: list[Any] = [None] * self.world
-        dist.all_gather_object(said, self.models.layouts[number])
-        if words := _buckets.difference(self.models.layouts[number], said[0], 0):
+        layouts: list[Any] = [None] * self.world
+        dist.all_gather_object(layouts, self.models.layouts[number])
+        if words := _buckets.difference(self.models.layouts[number], layouts[0], 0):
             raise LockstepError(f"{words}: build the same model in all ranks")
         for tensor in tensors:
             dist.broadcast(tensor.detach(), 0)

@@ -28,8 +28,8 @@ def report(step: int | None = None, total: int | None = None, **metrics: Any) ->
         import atexit
         atexit.register(_send_rest)
     # Over what waits: figures of several calls are sent together.
-    said = {"step": step, "total": total, **metrics}
-    _waiting = {**(_waiting or {}), **{name: value for name, value in said.items() if value is not None}}
+    figures = {"step": step, "total": total, **metrics}
+    _waiting = {**(_waiting or {}), **{name: value for name, value in figures.items() if value is not None}}
     if time.monotonic() - _sent >= _INTERVAL_SECONDS or (total is not None and step == total):
         _send_rest()
 

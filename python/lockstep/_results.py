@@ -86,9 +86,9 @@ class StartLog:
 
     def result(self, number: int, label: str) -> list[torch.Tensor]:
         """LockstepError when there is no such collective, or its result was too large to be kept."""
-        said = self._results[number][0] if number < len(self._results) else "none"
-        if said != label:
-            raise LockstepError(f"collective {number} of the program's start is {label} in this rank, which was started again, and was {said} "
+        recorded = self._results[number][0] if number < len(self._results) else "none"
+        if recorded != label:
+            raise LockstepError(f"collective {number} of the program's start is {label} in this rank, which was started again, and was {recorded} "
                                 "in the others: make the same ones in all ranks before lockstep.restore")
         tensors = self._results[number][1]
         if not tensors and not label.endswith("()"):

@@ -267,7 +267,7 @@ class Run:
         if self._is_interrupted:
             self._is_interrupted = False
             self._iteration = self._session.position
-            return self._take_random_states(self._session.note_random())
+            return self._apply_random_states(self._session.note_random())
         self._iteration += 1
         if self._session.is_decided():
             self._session.commit(self._iteration)
@@ -285,9 +285,9 @@ class Run:
         """Once, before the first iteration of this process: with the random states of the process before it."""
         if self._goes_on:
             self._goes_on = False
-            self._take_random_states(self._note)
+            self._apply_random_states(self._note)
 
-    def _take_random_states(self, note: bytes | None) -> None:
+    def _apply_random_states(self, note: bytes | None) -> None:
         if self._seed is not None or self._session.position == 0:
             return
         if note is not None:

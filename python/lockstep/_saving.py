@@ -195,17 +195,17 @@ class AgentSaving(Saving):
             path, content = self.newest() or ("", Content(0, {}, {}))
             if path:
                 session.load_states(content.state, content.step)
-            said: dict[str, Any] = {"path": path, "step": content.step, "epoch": content.state[LOOP]["epoch"] if path else 0}
+            resumed: dict[str, Any] = {"path": path, "step": content.step, "epoch": content.state[LOOP]["epoch"] if path else 0}
             notes = {rank: note.to_bytes() for rank, note in content.notes.items()}
             for rank in range(1, session.world):
                 self._link.ask_store(generation, "set", [f"lockstep/notes/{rank}"], [notes.get(rank, b"")])
-            self._link.ask_store(generation, "set", ["lockstep/checkpoint"], [json.dumps(said).encode()])
+            self._link.ask_store(generation, "set", ["lockstep/checkpoint"], [json.dumps(resumed).encode()])
             data = notes.get(0, b"")
         else:
             values = self._link.ask_store(generation, "get", ["lockstep/checkpoint", f"lockstep/notes/{session.rank}"])["values"]
-            said, data = json.loads(values[0]), values[1]
-        self._put_notes(Notes.from_bytes(data) if data else None, said["step"], said["epoch"])
-        return str(said["path"]) or None
+            resumed, data = json.loads(values[0]), values[1]
+        self._put_notes(Notes.from_bytes(data) if data else None, resumed["step"], resumed["epoch"])
+        return str(resumed["path"]) or None
 
     def after_commit(self) -> None:
         if self._stop.code and self._session.rank == 0:
@@ -213,9 +213,9 @@ class AgentSaving(Saving):
             self.finish()
             self._end()
         super().after_commit()
-        self.look_in_group()
+        self.poll_in_group()
 
-    def look_in_group(self) -> None:
+    def poll_in_group(self) -> None:
         """Often, while this rank waits for a collective, and at each commit: ends it when rank 0 has said that the run ends here."""
         session = self._session
         if not self._stop.code or session.rank == 0 or not session.has_state or self._is_ending:
@@ -230,7 +230,7 @@ class AgentSaving(Saving):
         self.finish()
         self._end()
 
-    def look_without_group(self) -> None:
+    def poll_without_group(self) -> None:
         """Often, while this rank waits for a place in a group, which there may be none any more: when asked to end, it does."""
         session = self._session
         if not self._stop.code or not session.has_state or self._is_ending:
@@ -243,7 +243,7 @@ class AgentSaving(Saving):
         self.wait()
         self._end()
 
-    def look_while_forming(self) -> None:
+    def poll_while_forming(self) -> None:
         """Often, while this rank forms a group: GroupBroken when it is asked to end, because the others may do so before."""
         if self._stop.code and self._session.has_state:
             raise GroupBroken("the run is asked to end")

@@ -32,7 +32,7 @@ from ._tensors import description_of, empty_as
 from ._wrapped import Models
 
 CUT_SECONDS = 5.0  # a collective that has failed is seen at once, and why a moment later
-LOOK_SECONDS = 2.0  # a rank that waits so long for the others asks whether one of them is at its end
+POLL_SECONDS = 2.0  # a rank that waits so long for the others asks whether one of them is at its end
 END_KEY = "lockstep/end"
 
 
@@ -132,10 +132,10 @@ class Session:
     def _enter(self) -> None:
         """Waits for a place in a group, whose ranks hold what the plan of this rank presumes."""
         self._link.beat(Activity.AWAITING, Phase.WAITING)
-        self._assignment = self._link.await_assignment(self.saving.look_without_group)
+        self._assignment = self._link.await_assignment(self.saving.poll_without_group)
         self._is_broken = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
-        self.store = LinkStore(self._link, self.generation, self._timeout, self.saving.look_while_forming)
+        self.store = LinkStore(self._link, self.generation, self._timeout, self.saving.poll_while_forming)
         if self.has_state and self._plan.source < 0:
             raise LockstepError("the agent has not said which rank hands its state over, although this one has a state: it is older than "
                                 "the package lockstep; install the one that has the agent's version")
@@ -152,7 +152,7 @@ class Session:
         """What each rank has said of this topic, by rank. Blocks until all have."""
         self._link.ask_store(self.generation, "set", [f"lockstep/{topic}/{self.rank}"], [json.dumps(own).encode()])
         reply = self._link.ask_store(self.generation, "get", [f"lockstep/{topic}/{rank}" for rank in range(self.world)],
-                                     look=self.saving.look_without_group)
+                                     poll=self.saving.poll_without_group)
         return [json.loads(value) for value in reply["values"]]
 
     def _join(self) -> None:
@@ -194,12 +194,12 @@ class Session:
                          "origin": origin, "redone_steps": -1 if self._plan.source < 0 else 0}  # -1: the agent counts them
 
     def _compare_models(self, of_rank: int) -> None:
-        said = self._exchange("models", self.models.digest())
-        if len(set(said)) == 1:
+        digests = self._exchange("models", self.models.digest())
+        if len(set(digests)) == 1:
             return
         if self.rank == of_rank:
             self._link.ask_store(self.generation, "set", ["lockstep/layouts"], [json.dumps(self.models.layouts).encode()])
-        if said[self.rank] != said[of_rank]:
+        if digests[self.rank] != digests[of_rank]:
             theirs = self._link.ask_store(self.generation, "get", ["lockstep/layouts"])["values"][0]
             self.models.refuse_others(json.loads(theirs), of_rank)
         raise GroupBroken("the ranks have different models")
@@ -260,11 +260,11 @@ class Session:
             return
         self._link.beat(Activity.LOADING, Phase.WAITING)
         try:
-            said = self._exchange(f"start/{number}", self.models.layouts[number])
-            if None in said:
+            layouts = self._exchange(f"start/{number}", self.models.layouts[number])
+            if None in layouts:
                 raise LockstepError(f"this rank has wrapped more than {number} models in lockstep.DistributedDataParallel before "
-                                    f"lockstep.restore, and rank {said.index(None)} has wrapped {number}: wrap the same models in all ranks")
-            if words := _buckets.difference(self.models.layouts[number], said[0], 0):
+                                    f"lockstep.restore, and rank {layouts.index(None)} has wrapped {number}: wrap the same models in all ranks")
+            if words := _buckets.difference(self.models.layouts[number], layouts[0], 0):
                 raise LockstepError(f"{words}: build the same model in all ranks")
             channel = Channel(self._default_group, 0, self.wait)
             (channel.send_tensors if self.rank == 0 else channel.receive_tensors)(tensors)
@@ -349,16 +349,16 @@ class Session:
 
     def wait(self, work: Any) -> None:
         """GroupBroken when the group ends first. LockstepError when a rank that it needs has ended."""
-        look_at = time.monotonic() + LOOK_SECONDS
+        poll_at = time.monotonic() + POLL_SECONDS
 
-        def look() -> bool:
-            nonlocal look_at
-            self.saving.look_in_group()
-            if time.monotonic() >= look_at:
+        def poll() -> bool:
+            nonlocal poll_at
+            self.saving.poll_in_group()
+            if time.monotonic() >= poll_at:
                 self._refuse_to_wait_for_an_end()
-                look_at = time.monotonic() + LOOK_SECONDS
+                poll_at = time.monotonic() + POLL_SECONDS
             return self.is_cut()
-        wait_for(work, look)
+        wait_for(work, poll)
 
     def _refuse_to_wait_for_an_end(self) -> None:
         """LockstepError: a rank is at the end of its loop, and this collective needs it."""
@@ -427,7 +427,7 @@ class Session:
         self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
         self.state.note_collective()
         self.notes.leave("collective", self.results.complete, self.rank)
-        said = ""
+        last_error = ""
         while True:
             try:
                 if self.is_cut():
@@ -435,10 +435,10 @@ class Session:
                 attempt()
                 break
             except GroupBroken as error:
-                if (str(error) == said or not self.has_state) and not self._is_cut_soon():
+                if (str(error) == last_error or not self.has_state) and not self._is_cut_soon():
                     raise LockstepError(f"a collective fails although no rank is lost: {error}") from None
-                said, self._is_broken = str(error), True
-                self.rejoin(said)
+                last_error, self._is_broken = str(error), True
+                self.rejoin(last_error)
                 self._link.beat(Activity.TRAINING, Phase.GRAD_SYNC)
         self._link.beat(Activity.TRAINING)
         if self._is_stateless:

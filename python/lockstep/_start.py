@@ -10,7 +10,7 @@ from ._current import begin, is_begun
 from ._ddp import replace_torchs
 from ._default_group import install
 from ._errors import LockstepError
-from ._link import take_link
+from ._link import open_link
 from ._plain import Plain
 from ._session import Session
 from ._version import __version__
@@ -29,7 +29,7 @@ def start(is_asked_for: bool, backend: str | None = None, init_method: str | Non
     """`is_asked_for`: see Session."""
     if is_begun():
         raise LockstepError("lockstep.init_process_group is called twice: call it once")
-    link = take_link()
+    link = open_link()
     if link is None:
         begin(Plain(backend, timeout, init_method=init_method, world_size=world_size, rank=rank, store=store, group_name=group_name,
                     pg_options=pg_options, device_id=device_id))

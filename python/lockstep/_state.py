@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ._errors import GroupBroken, LockstepError
 from ._handover import Channel, compare_digests, digests_of
 from ._notes import Notes
-from ._tensors import description_of, empty_as, put_together, take_apart, to_bytes
+from ._tensors import description_of, empty_as, extract_tensors, insert_tensors, to_bytes
 from ._tracked import Tracked, TrackedModule, TrackedOptimizer, TrackedOther, Undo, track, without_wrapper
 from ._wrapped import Models
 
@@ -54,7 +54,7 @@ class State:
         register_optimizer_step_pre_hook(self._before_step)
         for name, one in self._tracked.items():
             one.commit()
-            to_bytes(take_apart(one.state(), []), name)
+            to_bytes(extract_tensors(one.state(), []), name)
         for optimizer in self._optimizers:
             optimizer.saves_undo = self._hands_over
 
@@ -162,7 +162,7 @@ class State:
     def send(self, channel: Channel, position: int, at_commit: int) -> None:
         state = self.states()
         tensors: list[torch.Tensor] = []
-        rest = take_apart(state, tensors)
+        rest = extract_tensors(state, tensors)
         channel.send((rest, description_of(tensors), position, at_commit))
         channel.send_tensors(tensors)
         channel.send(digests_of(state))
@@ -174,7 +174,7 @@ class State:
         tensors = empty_as(description)
         channel.receive_tensors(tensors)
         digests = channel.receive()
-        state = put_together(rest, tensors)
+        state = insert_tensors(rest, tensors)
         if state.keys() != self._tracked.keys():
             raise LockstepError(f"lockstep.restore got {', '.join(self._tracked)} in this rank and {', '.join(state)} in rank {source}: "
                                 "give it the same objects by the same names in all ranks")

@@ -15,21 +15,21 @@ def _bytes_of(value: str | bytes) -> bytes:
 
 
 class LinkStore(dist.Store):
-    """The store of one generation. After the end of that generation every call raises GroupBroken. `look` is called several times a second
+    """The store of one generation. After the end of that generation every call raises GroupBroken. `poll` is called several times a second
     in each call that waits, and may raise it, too."""
 
-    def __init__(self, link: AgentLink, generation: int, timeout: datetime.timedelta, look: Callable[[], None]) -> None:
+    def __init__(self, link: AgentLink, generation: int, timeout: datetime.timedelta, poll: Callable[[], None]) -> None:
         super().__init__()
         self._link = link
         self._generation = generation
         self._timeout = timeout
-        self._look = look
+        self._poll = poll
 
     def _ask(self, op: str, keys: list[str], values: list[bytes] = (), amount: int = 0,  # type: ignore[assignment]
              timeout: datetime.timedelta | None = None) -> dict[str, Any]:
         timeout_ms = int((timeout or self._timeout).total_seconds() * 1000)
         try:
-            return self._link.ask_store(self._generation, op, keys, values, amount, timeout_ms, self._look)
+            return self._link.ask_store(self._generation, op, keys, values, amount, timeout_ms, self._poll)
         except TimeoutError as error:
             raise dist.DistStoreError(str(error)) from None
 

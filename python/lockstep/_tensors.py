@@ -28,35 +28,35 @@ def unmarked(value: Any) -> Any:
     return value
 
 
-def take_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
+def extract_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     """`value` with each of its tensors moved to the end of `tensors` and a mark in its place. Lists, tuples and dictionaries are
     followed; anything else stays as it is."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return (_MARK, len(tensors) - 1)
     if isinstance(value, dict):
-        return marked(value, {key: take_apart(item, tensors) for key, item in value.items()})
+        return marked(value, {key: extract_tensors(item, tensors) for key, item in value.items()})
     if type(value) in (list, tuple):
-        return type(value)(take_apart(item, tensors) for item in value)
+        return type(value)(extract_tensors(item, tensors) for item in value)
     return value
 
 
-def put_together(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """The inverse of take_apart."""
+def insert_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """The inverse of extract_tensors."""
     if type(value) is tuple and len(value) == 2 and value[0] == _MARK:
         return tensors[value[1]]
     if isinstance(value, dict):
-        return {key: put_together(item, tensors) for key, item in value.items()}
+        return {key: insert_tensors(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return unmarked(type(value)(put_together(item, tensors) for item in value))
+        return unmarked(type(value)(insert_tensors(item, tensors) for item in value))
     return value
 
 
 def copy_of(value: Any) -> Any:
     """`value` with tensors, lists, tuples and dictionaries of its own."""
     tensors: list[torch.Tensor] = []
-    rest = take_apart(value, tensors)
-    return put_together(rest, [tensor.clone() for tensor in tensors])
+    rest = extract_tensors(value, tensors)
+    return insert_tensors(rest, [tensor.clone() for tensor in tensors])
 
 
 def description_of(tensors: Sequence[torch.Tensor]) -> list[tuple[str, list[int], str]]:

@@ -86,7 +86,7 @@ class Samples:
             at, left = at + left % size * stride, left // size
         return data.as_strided((1,), (1,), at)
 
-    def _look(self) -> list[torch.Tensor]:
+    def _current(self) -> list[torch.Tensor]:
         return [torch.cat(views).view(torch.uint8) for views in self._views.values()]
 
     def take(self) -> None:
@@ -96,12 +96,12 @@ class Samples:
             for param in self._params:
                 self._views.setdefault((param.dtype, param.device), []).append(self._middle(param))
                 self._members.setdefault((param.dtype, param.device), []).append(param)
-        self._taken = self._look()
+        self._taken = self._current()
 
     def changed(self) -> list[torch.Tensor]:
         """The parameters that are not what they were when take() was called."""
         found = [param for param, address in zip(self._params, self._addresses) if param.data_ptr() != address]
-        for members, before, now in zip(self._members.values(), self._taken, self._look()):
+        for members, before, now in zip(self._members.values(), self._taken, self._current()):
             if not torch.equal(before, now):
                 differ = (before != now).view(len(members), -1).any(1).tolist()
                 found += [param for param, differs in zip(members, differ) if differs]

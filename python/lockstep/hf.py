@@ -85,9 +85,9 @@ class _Progress:
         self._history_length = len(self._history)
         self.commits, self.last, self.generator = self._kept["commits"], self._kept["last"], self._kept["generator"]
         self.is_waiting = True
-        self._take_state()
+        self._apply_state()
 
-    def _take_state(self) -> None:
+    def _apply_state(self) -> None:
         state = self._trainer.state
         vars(state).update(copy_of(self._kept["state"]))
         state.log_history = list(self._history)
@@ -95,7 +95,7 @@ class _Progress:
     def apply(self) -> None:
         """The Trainer's own beginning is over."""
         trainer = self._trainer
-        self._take_state()
+        self._apply_state()
         vars(trainer.control).update(self._kept["control"])
         for one, kept in zip(self._callbacks(), self._kept["callbacks"], strict=True):
             if isinstance(one, ExportableState):
@@ -209,7 +209,7 @@ class _Training:
             self._flos[size] = float(trainer.floating_point_ops(inputs))
         return self._flos[size]
 
-    def _take_note(self) -> None:
+    def _apply_note(self) -> None:
         if self._note is None:
             _random.seed_all(0, self._session.position, self._session.rank)
             print(f"lockstep: the random states of rank {self._session.rank} are lost with its node: it goes on with others, seeded by the step, "
@@ -288,7 +288,7 @@ class _Training:
         trainer, epoch, loader, last = self._trainer, named["epoch"], named["train_dataloader"], self._progress.last
         self._goes_on = False
         self._progress.apply()
-        self._take_note()
+        self._apply_note()
         control, args = trainer.control, trainer.args
         if control.should_log or control.should_evaluate or control.should_save:
             trainer._maybe_log_save_evaluate(trainer._tr_loss, last["grad_norm"], named["model"], named["trial"], epoch,

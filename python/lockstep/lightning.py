@@ -36,7 +36,7 @@ from ._data import batches_from
 from ._ddp import DistributedDataParallel
 from ._errors import LockstepError
 from ._session import Session
-from ._tensors import as_bytes, copy_of, description_of, empty_as, fill_from_bytes, put_together, take_apart, to_bytes
+from ._tensors import as_bytes, copy_of, description_of, empty_as, extract_tensors, fill_from_bytes, insert_tensors, to_bytes
 
 __all__ = ["Strategy"]
 
@@ -70,7 +70,7 @@ def _step_back(progress: Any, *names: str) -> None:
 
 def _pack(value: Any) -> bytes:
     tensors: list[torch.Tensor] = []
-    rest = take_apart(value, tensors)
+    rest = extract_tensors(value, tensors)
     return pickle.dumps((rest, description_of(tensors), b"".join(as_bytes(tensor).numpy().tobytes() for tensor in tensors)))
 
 
@@ -78,7 +78,7 @@ def _unpack(data: bytes) -> Any:
     rest, description, content = pickle.loads(data)
     tensors = empty_as(description)
     fill_from_bytes(tensors, content)
-    return put_together(rest, tensors)
+    return insert_tensors(rest, tensors)
 
 
 class _Progress:
@@ -138,7 +138,7 @@ class _Progress:
 def _is_handed_over(callback: Any) -> bool:
     """Its state may hold what another rank cannot read."""
     try:
-        to_bytes(take_apart(callback.state_dict(), []), type(callback).__name__)
+        to_bytes(extract_tensors(callback.state_dict(), []), type(callback).__name__)
     except LockstepError as error:
         if dist.get_rank() == 0:
             print(f"lockstep: a rank that is started again begins without the state of this callback: {error}", file=sys.stderr)
@@ -278,9 +278,9 @@ class _Training:
         """A checkpoint of the Trainer's own may be that of the end. A rank that is started again has not read it."""
         fit = self._fit
         is_over = (0 <= fit.max_epochs <= fit.epoch_progress.current.processed) or (0 <= fit.max_steps <= self._epoch.global_step)
-        said = torch.tensor([int(is_over)])
-        dist.broadcast(said, 0)
-        if said.item() == 0:
+        verdict = torch.tensor([int(is_over)])
+        dist.broadcast(verdict, 0)
+        if verdict.item() == 0:
             original()
 
     def _what_does_not_recover(self) -> str:
@@ -374,7 +374,7 @@ class _Training:
     def _state_of(metric: Any) -> dict[str, Any]:
         return {name: getattr(metric, name) for name in (*metric._defaults, *_METRIC_PARTS)}
 
-    def _take_note(self) -> Any:
+    def _apply_note(self) -> Any:
         """Its output."""
         trainer = self._trainer
         if self._note is None:
@@ -491,7 +491,7 @@ class _Training:
         self._goes_on = False
         self._epoch.max_steps = self._max_steps
         self._progress.apply()
-        return self._take_note()
+        return self._apply_note()
 
     def end_step(self) -> None:
         """The optimizers and schedules have stepped."""
@@ -553,10 +553,10 @@ def _setup_environment(original: Any, self: Any) -> None:
         # It gets its state from the others; and the newest checkpoint is not the one, or none, from which they began.
         trainer._checkpoint_connector.resume_start = lambda *_, **__: None
     loggers = [one for one in trainer.loggers if hasattr(one, "_version")]
-    said = json.dumps([one.version for one in loggers]) if session.rank == 0 else ""
-    if len(said) > _VERSIONS_BYTES:
+    packed = json.dumps([one.version for one in loggers]) if session.rank == 0 else ""
+    if len(packed) > _VERSIONS_BYTES:
         return
-    versions = torch.tensor(list(said.ljust(_VERSIONS_BYTES).encode()), dtype=torch.uint8)
+    versions = torch.tensor(list(packed.ljust(_VERSIONS_BYTES).encode()), dtype=torch.uint8)
     dist.broadcast(versions, 0)
     for logger, version in zip(loggers, json.loads(bytes(versions.tolist()))):
         logger._version = version

@@ -81,7 +81,7 @@ Result<ControlRequest> parse_decision(const Json& object) {
   Json message = object;
   message.erase("command");
   message["type"] = "restart_decision";
-  TRY_ASSIGN(MemberMessage decoded, decode_member_message(dump_line(message)));
+  TRY_ASSIGN(NodeMessage decoded, decode_node_message(dump_line(message)));
   return ControlRequest(ReportDecision{std::get<RestartDecision>(std::move(decoded))});
 }
 
@@ -100,7 +100,7 @@ Result<ControlRequest> parse_control_request(std::string_view line) {
 }
 
 std::string decision_request(const RestartDecision& decision) {
-  Json request = Json::parse(encode(MemberMessage(decision)));
+  Json request = Json::parse(encode(NodeMessage(decision)));
   request.erase("type");
   request["command"] = "decision";
   return dump_line(request);
@@ -234,8 +234,8 @@ bool ControlSocket::is_idle() const {
 
 Result<int> connect_control_socket(const std::string& folder, int node_rank) {
   const std::string name = control_socket_name(node_rank);
-  const std::string place = folder + "/" + name;
-  const Error nobody{ErrorCode::kNotFound, "no " + place + ": no run is active in this folder"};
+  const std::string socket_path = folder + "/" + name;
+  const Error nobody{ErrorCode::kNotFound, "no " + socket_path + ": no run is active in this folder"};
   const int folder_fd = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd < 0 && errno == ENOENT) return nobody;
   if (folder_fd < 0) return Error{ErrorCode::kNotFound, folder + ": " + std::strerror(errno)};
@@ -245,12 +245,12 @@ Result<int> connect_control_socket(const std::string& folder, int node_rank) {
   if (fd >= 0) return fd;
   if (why == ENOENT) return nobody;
   if (why == EAGAIN) {
-    return Error{ErrorCode::kUnavailable, place + ": its agent has taken no connection for " +
+    return Error{ErrorCode::kUnavailable, socket_path + ": its agent has taken no connection for " +
                                               std::to_string(kControlConnectTimeout.count()) +
                                               " s: it is stopped or very busy; look at its process, or try again"};
   }
-  if (why == ECONNREFUSED) return Error{ErrorCode::kGone, place + " is left over: its agent has ended"};
-  return Error{ErrorCode::kUnavailable, place + ": " + std::strerror(why)};
+  if (why == ECONNREFUSED) return Error{ErrorCode::kGone, socket_path + " is left over: its agent has ended"};
+  return Error{ErrorCode::kUnavailable, socket_path + ": " + std::strerror(why)};
 }
 
 }  // namespace lockstep

@@ -44,8 +44,8 @@ std::chrono::milliseconds seek_pause(std::chrono::milliseconds backoff, int node
   // The fractions of the multiples of the golden ratio are spread evenly, however many nodes there are.
   constexpr double kGoldenRatio = 0.6180339887498949;
   const double multiple = node_rank * kGoldenRatio;
-  const double share = 0.5 + 0.5 * (multiple - std::floor(multiple));
-  return std::chrono::duration_cast<std::chrono::milliseconds>(backoff * share);
+  const double fraction = 0.5 + 0.5 * (multiple - std::floor(multiple));
+  return std::chrono::duration_cast<std::chrono::milliseconds>(backoff * fraction);
 }
 
 TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddress address, Greet greet,
@@ -186,7 +186,7 @@ void TcpCoordinatorLink::greet(const std::shared_ptr<Attempt>& attempt) {
                                 const auto self = shared_from_this();
                                 if (const auto a = weak_attempt.lock()) on_attempt_closed(a, why);
                               }});
-  attempt->socket->send(encode(MemberMessage(greet_)));
+  attempt->socket->send(encode(NodeMessage(greet_)));
 }
 
 void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt, const std::string& line) {
@@ -318,7 +318,7 @@ std::string TcpCoordinatorLink::problems() const {
 
 // ---- the chosen connection ----
 
-void TcpCoordinatorLink::send(const MemberMessage& message) {
+void TcpCoordinatorLink::send(const NodeMessage& message) {
   if (!chosen_) return;
   joined_ = true;
   chosen_->socket->send(encode(message));

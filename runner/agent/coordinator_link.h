@@ -1,4 +1,4 @@
-// CoordinatorLink: a member's link to its coordinator: over TCP from other nodes, within the process on node 0
+// CoordinatorLink: an agent's link to its coordinator: over TCP from other nodes, within the process on node 0
 // (coordinator_server.h).
 //
 // Role: finds coordinators, keeps the connection to the chosen one, carries messages. Its only decision is which of
@@ -58,7 +58,7 @@ class CoordinatorLink {
   // The operator says that node 0 is at this address: from now on it is asked besides the addresses of the name. A
   // connection to a coordinator elsewhere is dropped only for a newer coordinator.
   virtual void ask_also(const boost::asio::ip::address& address) = 0;
-  virtual void send(const MemberMessage& message) = 0;
+  virtual void send(const NodeMessage& message) = 0;
   // Closes the link after sending what is queued. No handler is called any more.
   virtual void close() = 0;
   // This node's address as the coordinator and the other nodes reach it; empty on loopback, within a process, or if
@@ -103,7 +103,7 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
 
   void seek() override;
   void ask_also(const boost::asio::ip::address& address) override;
-  void send(const MemberMessage& message) override;
+  void send(const NodeMessage& message) override;
   void close() override;
   [[nodiscard]] std::string local_address() const override;
   [[nodiscard]] std::string peer() const override;

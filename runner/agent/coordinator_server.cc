@@ -106,7 +106,7 @@ void CoordinatorServer::make_room() {
 void CoordinatorServer::on_line(ConnectionId connection, const std::string& line) {
   const auto newcomer = unauthenticated_.find(connection);
   const bool has_greeted = newcomer == unauthenticated_.end();
-  const Result<MemberMessage> message = decode_member_message(line);
+  const Result<NodeMessage> message = decode_node_message(line);
   const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
   if (!message.ok() || is_greeting == has_greeted) {
     const std::string what = !message.ok() ? message.error().message
@@ -161,7 +161,7 @@ ConnectionId CoordinatorServer::connect(LocalHandlers handlers) {
   return connection;
 }
 
-void CoordinatorServer::send_from_local(ConnectionId connection, const MemberMessage& message) {
+void CoordinatorServer::send_from_local(ConnectionId connection, const NodeMessage& message) {
   asio::post(loop_, [this, connection, message] {
     if (locals_.contains(connection)) handle(NodeSent{connection, message});
   });
@@ -304,7 +304,7 @@ void LocalCoordinatorLink::on_message(const CoordinatorMessage& message) {
   handlers_.on_message(message);
 }
 
-void LocalCoordinatorLink::send(const MemberMessage& message) {
+void LocalCoordinatorLink::send(const NodeMessage& message) {
   if (connection_ != 0) server_.send_from_local(connection_, message);
 }
 

@@ -2,7 +2,7 @@
 // machine of recovery/coordinator.h.
 //
 // Role: accepts connections, splits them into lines, enforces limits; passes every message to step() and performs the
-// outputs that it returns. Node 0's own member is connected in the same process through LocalCoordinatorLink, with the
+// outputs that it returns. Node 0's own agent is connected in the same process through LocalCoordinatorLink, with the
 // same messages. Whatever a peer sends, at worst its own connection is closed.
 // Threads: the event loop's only. Lifetime: the loop must have stopped before the server is destroyed.
 #pragma once
@@ -49,13 +49,13 @@ class CoordinatorServer {
   Status listen(int port);
   [[nodiscard]] int port() const;
 
-  // Connects a member in this process. Its handlers are called from the loop, never from inside send_from_local().
+  // Connects the agent of this process. Its handlers are called from the loop, never from inside send_from_local().
   struct LocalHandlers {
     std::function<void(const CoordinatorMessage&)> on_message;
     std::function<void(const std::string& why)> on_closed;
   };
   ConnectionId connect(LocalHandlers handlers);
-  void send_from_local(ConnectionId connection, const MemberMessage& message);
+  void send_from_local(ConnectionId connection, const NodeMessage& message);
   void disconnect(ConnectionId connection);
 
   void set_wanted_nodes(int nodes) { handle(SetWantedNodes{nodes}); }
@@ -124,7 +124,7 @@ class CoordinatorServer {
   RateLimitedLog refusals_;  // separate, so that warnings about port scans do not hide an agent with a wrong token
 };
 
-// The link between node 0's member and the coordinator in the same process.
+// The link between node 0's agent and the coordinator in the same process.
 class LocalCoordinatorLink final : public CoordinatorLink {
  public:
   // `server` outlives the link.
@@ -132,7 +132,7 @@ class LocalCoordinatorLink final : public CoordinatorLink {
 
   void seek() override;
   void ask_also(const boost::asio::ip::address&) override {}  // the coordinator is in this process
-  void send(const MemberMessage& message) override;
+  void send(const NodeMessage& message) override;
   void close() override;
   [[nodiscard]] std::string local_address() const override { return server_.local_address(); }
   [[nodiscard]] std::string peer() const override { return ""; }

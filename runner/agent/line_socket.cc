@@ -63,7 +63,7 @@ bool LineSocket::read_some() {
   }
   if (closing_) return true;
   splitter_.append(std::string_view(chunk.data(), size));
-  return take_lines();
+  return handle_lines();
 }
 
 void LineSocket::drain() {
@@ -71,7 +71,7 @@ void LineSocket::drain() {
   while (socket_.is_open() && socket_.available(ignored) > 0 && read_some()) continue;
 }
 
-bool LineSocket::take_lines() {
+bool LineSocket::handle_lines() {
   while (socket_.is_open() && !closing_) {
     const Result<std::optional<std::string>> line = splitter_.next_line();
     if (!line.ok()) {

@@ -54,7 +54,7 @@ class LineSocket : public std::enable_shared_from_this<LineSocket> {
  private:
   void wait_readable();
   bool read_some();
-  bool take_lines();
+  bool handle_lines();
   void write_more();
   void say_end();
   void fail(const std::string& why);

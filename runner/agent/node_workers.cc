@@ -84,7 +84,7 @@ void NodeWorkers::answer_store(int local_rank, const StoreReply& reply) {
     if (is_alive(to) && at(to)->open_requests.erase(its_reply.id) > 0) send(to, its_reply);
   };
   answer(local_rank, reply);
-  for (const SharedGets::Asked& other : shared_gets_.take_others({.local_rank = local_rank, .id = reply.id})) {
+  for (const SharedGets::Asked& other : shared_gets_.pop_others({.local_rank = local_rank, .id = reply.id})) {
     StoreReply same = reply;
     same.id = other.id;
     answer(other.local_rank, same);

@@ -36,7 +36,7 @@ bool is_folder_or_zip(const std::string& script) {
 }
 
 // "  File "/a/train.py", line 12, in main" → "train.py:12, in main"; empty for another line.
-std::string place_of(const std::string& line) {
+std::string location_of(const std::string& line) {
   constexpr std::string_view kFile = "File \"";
   constexpr std::string_view kLine = "\", line ";
   const size_t start = line.find(kFile);
@@ -197,43 +197,43 @@ std::vector<std::string> LastLines::newest(size_t count) const {
 }
 
 std::string LastLines::reason() const {
-  std::string place;
+  std::string location;
   std::string error;
   bool in_traceback = false;
-  std::string place_outside;  // of an error in the script itself, which has no traceback
-  bool in_crash = false;      // Python's faulthandler: "most recent call first", and all threads
+  std::string location_outside;  // of an error in the script itself, which has no traceback
+  bool in_crash = false;         // Python's faulthandler: "most recent call first", and all threads
   for (const std::string& line : lines_) {
     const std::string text = without_rank(line);
     if (text.starts_with("Fatal Python error: ")) {
       error = text;
-      place.clear();
+      location.clear();
       in_traceback = false;
     } else if (text.starts_with("Current thread ") && !error.empty()) {
       in_crash = true;
     } else if (in_crash) {
-      place = place_of(text);
-      in_crash = place.empty();
-    } else if (const std::string found = in_traceback ? "" : place_of(text); !found.empty()) {
-      place_outside = found;
+      location = location_of(text);
+      in_crash = location.empty();
+    } else if (const std::string found = in_traceback ? "" : location_of(text); !found.empty()) {
+      location_outside = found;
     } else if (!in_traceback && is_syntax_error(text)) {
       error = text;
-      place = place_outside;
+      location = location_outside;
     }
     if (text.starts_with("Traceback (most recent call last)")) {
       in_traceback = true;
-      place.clear();
+      location.clear();
       error.clear();
       continue;
     }
     if (!in_traceback) continue;
-    if (const std::string found = place_of(text); !found.empty()) {
-      place = found;
+    if (const std::string found = location_of(text); !found.empty()) {
+      location = found;
     } else if (!text.empty() && text.front() != ' ') {
       error = text;
       in_traceback = false;
     }
   }
-  if (!error.empty()) return place.empty() ? error : error + " (" + place + ")";
+  if (!error.empty()) return location.empty() ? error : error + " (" + location + ")";
   const auto last = std::find_if(lines_.rbegin(), lines_.rend(), [](const std::string& line) {
     return line.find_first_not_of(" \t\r") != std::string::npos;
   });

@@ -36,14 +36,14 @@ constexpr const char* kMasterKey = "program/master";
 constexpr const char* kEndedKey = "program/ended/";
 constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
 // The first step of a new group is looked for this often, so that the time of a recovery is exact.
-constexpr std::chrono::milliseconds kFirstStepLook{10};
+constexpr std::chrono::milliseconds kFirstStepPollInterval{10};
 constexpr std::chrono::milliseconds kProgressInterval{1000};
 constexpr std::chrono::milliseconds kStackPrintTime{500};
 // A start that makes steps for this long is progress, also where nothing tells whether it has saved them.
 constexpr std::chrono::minutes kLongEnough{10};
 // How long processes that a rank has left may take to end after SIGKILL, and how often that is looked at.
 constexpr std::chrono::seconds kOrphansGrace{10};
-constexpr std::chrono::milliseconds kOrphansLook{2};
+constexpr std::chrono::milliseconds kOrphansPollInterval{2};
 // How long a rank's end is not told while another one, which failed before it, is on its way out.
 constexpr std::chrono::seconds kFirstFailureGrace{2};
 constexpr size_t kRateWindow = 10;       // looks over which the steps per second are taken
@@ -360,7 +360,7 @@ Status ProgramRanks::exec_program(int local_rank) {
   }
   TRY_ASSIGN(const SpawnedWorker spawned, spawn_program(command_.words, std::move(environment), rank.page->fd(),
                                                         {.has_link = true, .has_terminal = has_terminal}));
-  take_link(local_rank, spawned.link_fd);
+  adopt_link(local_rank, spawned.link_fd);
   rank.page->close_fd();
   rank.pid = spawned.pid;
   rank.state = State::kRunning;
@@ -396,7 +396,7 @@ Status ProgramRanks::fork_programs(const std::vector<int>& local_ranks) {
     const int local_rank = local_ranks[i];
     at(local_rank).state = State::kForking;
     output_.take(local_rank, outs[i].read_end.release(), errs[i].read_end.release());
-    take_link(local_rank, links[i].agent.release());
+    adopt_link(local_rank, links[i].agent.release());
   }
   fork_requests_.push_back(local_ranks);
   return {};
@@ -479,7 +479,7 @@ void ProgramRanks::fail_to_start(int local_rank, const Error& error) {
 
 // ---- what a rank with the package says itself ----
 
-void ProgramRanks::take_link(int local_rank, int fd) {
+void ProgramRanks::adopt_link(int local_rank, int fd) {
   Rank& rank = at(local_rank);
   // Its queue needs no limit, as a worker's (node_workers.cc).
   rank.link = std::make_shared<LineSocket>(
@@ -500,10 +500,10 @@ void ProgramRanks::on_link_line(int local_rank, const std::string& line) {
   if (!message.ok()) {
     return refuse(local_rank, "it sent a message that the agent cannot read: " + message.error().message);
   }
-  on_own_word(local_rank, *message);
+  on_worker_message(local_rank, *message);
 }
 
-void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
+void ProgramRanks::on_worker_message(int local_rank, const WorkerMessage& message) {
   Rank& rank = at(local_rank);
   if (const auto* const hello = std::get_if<Hello>(&message)) return on_hello(local_rank, *hello);
   if (std::holds_alternative<Outlives>(message)) {
@@ -517,18 +517,18 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
     rank.left_because = replace->message;
     return end_for_group(local_rank, kLeftReplaced, std::chrono::milliseconds{0});
   }
-  if (const auto* const said = std::get_if<Progress>(&message)) {
-    return on_report({.step = said->step,
-                      .total_steps = said->total_steps,
-                      .epoch = said->epoch,
-                      .loss = said->loss,
-                      .lr = said->lr,
-                      .grad_norm = said->grad_norm,
-                      .samples_per_second = said->samples_per_second});
+  if (const auto* const progress = std::get_if<Progress>(&message)) {
+    return on_report({.step = progress->step,
+                      .total_steps = progress->total_steps,
+                      .epoch = progress->epoch,
+                      .loss = progress->loss,
+                      .lr = progress->lr,
+                      .grad_norm = progress->grad_norm,
+                      .samples_per_second = progress->samples_per_second});
   }
-  if (const auto* const said = std::get_if<Evaluation>(&message)) {
+  if (const auto* const evaluation = std::get_if<Evaluation>(&message)) {
     ProgressReport report{.step = reported_ ? reported_->step : std::nullopt, .others = {}};
-    for (const auto& [name, value] : said->metrics) {
+    for (const auto& [name, value] : evaluation->metrics) {
       if (std::isfinite(value)) report.others[name] = value;
     }
     return on_report(report);
@@ -537,8 +537,8 @@ void ProgramRanks::on_own_word(int local_rank, const WorkerMessage& message) {
     rank.last_words = failing->message;
     return;
   }
-  if (const auto* const said = std::get_if<Metrics>(&message)) {
-    rank.own_families = said->families;
+  if (const auto* const metrics = std::get_if<Metrics>(&message)) {
+    rank.own_families = metrics->families;
     return;
   }
   if (const auto* const request = std::get_if<StoreRequest>(&message)) {
@@ -692,7 +692,7 @@ void ProgramRanks::send_metrics(const std::optional<Progress>& progress) {
 // Says for rank 0 when the group's first step was made, and after that how far it is; and on every node, what a restart
 // would not lose.
 void ProgramRanks::schedule_step_poll() {
-  step_timer_.expires_after(at(0).first_step < 0 ? kFirstStepLook : kProgressInterval);
+  step_timer_.expires_after(at(0).first_step < 0 ? kFirstStepPollInterval : kProgressInterval);
   step_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     const State state = at(0).state;
@@ -811,7 +811,7 @@ void ProgramRanks::end_when_alone(int local_rank) {
   const std::chrono::nanoseconds waited(monotonic_ns() - rank.ended_ns);
   const bool is_first = waited > kFirstFailureGrace || !failed_after_another(local_rank);
   if ((is_alone && is_first) || waited > kOrphansGrace) return on_program_end(local_rank, *rank.wait_status);
-  rank.kill_timer = std::make_unique<boost::asio::steady_timer>(loop_, kOrphansLook);
+  rank.kill_timer = std::make_unique<boost::asio::steady_timer>(loop_, kOrphansPollInterval);
   rank.kill_timer->async_wait([this, local_rank](boost::system::error_code error) {
     if (error) return;
     reap();  // as their subreaper

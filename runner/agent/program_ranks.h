@@ -134,10 +134,10 @@ class ProgramRanks final : public NodeRanks {
   Status begin_anew(Rank& rank);
   void fail_to_start(int local_rank, const Error& error);
 
-  void take_link(int local_rank, int fd);
+  void adopt_link(int local_rank, int fd);
   void close_link(Rank& rank);
   void on_link_line(int local_rank, const std::string& line);
-  void on_own_word(int local_rank, const WorkerMessage& message);
+  void on_worker_message(int local_rank, const WorkerMessage& message);
   void on_hello(int local_rank, const Hello& hello);
   void refuse(int local_rank, std::string why);
 

@@ -33,7 +33,7 @@ std::optional<int64_t> count_of(double number) {
   return number >= 0 && number <= kReportedStepMax ? std::optional(static_cast<int64_t>(number)) : std::nullopt;
 }
 
-void take_metric(const std::string& name, double value, ProgressReport& report) {
+void read_metric(const std::string& name, double value, ProgressReport& report) {
   if (name == "current_step" || name == "step") {
     report.step = count_of(value);
   } else if (name == "total_steps" || name == "total") {
@@ -53,12 +53,12 @@ void take_metric(const std::string& name, double value, ProgressReport& report) 
   }
 }
 
-void take_metrics(const Json& list, ProgressReport& report) {
+void read_metrics(const Json& list, ProgressReport& report) {
   for (const Json& entry : list) {
     const std::string name = text_field(entry, {"name"});
     const Json* const value = field(entry, {"value"});
     if (name.empty() || name.size() > kReportedNameBytesMax || !is_utf8(name) || value == nullptr) continue;
-    if (const std::optional<double> number = finite_number(*value)) take_metric(name, *number, report);
+    if (const std::optional<double> number = finite_number(*value)) read_metric(name, *number, report);
   }
 }
 
@@ -76,7 +76,7 @@ Result<ProgressReport> parse_progress_report(std::string_view body) {
     return invalid(std::string("no object trainerStatus; ") + kExpectedReport);
   ProgressReport report;
   const Json& metrics = list_field(*status, {"metrics"});
-  take_metrics(metrics, report);
+  read_metrics(metrics, report);
   if (const Json* const left = field(*status, {"estimatedRemainingSeconds"})) {
     if (const std::optional<double> seconds = finite_number(*left); seconds && *seconds >= 0) {
       report.eta_seconds = *seconds;

@@ -24,8 +24,8 @@ bool has_word(const std::string& list, std::string_view word) {
 
 }  // namespace
 
-CgroupPlace parse_cgroup_place(std::string_view text) {
-  CgroupPlace place;
+CgroupPaths parse_cgroup_paths(std::string_view text) {
+  CgroupPaths paths;
   std::istringstream stream{std::string(text)};
   for (std::string line; std::getline(stream, line);) {
     const size_t first = line.find(':');
@@ -33,12 +33,12 @@ CgroupPlace parse_cgroup_place(std::string_view text) {
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
-    if (controllers.empty()) place.unified = group;
-    if (has_word(controllers, "cpu")) place.cpu = group;
-    if (has_word(controllers, "memory")) place.memory = group;
-    if (has_word(controllers, "pids")) place.pids = group;
+    if (controllers.empty()) paths.unified = group;
+    if (has_word(controllers, "cpu")) paths.cpu = group;
+    if (has_word(controllers, "memory")) paths.memory = group;
+    if (has_word(controllers, "pids")) paths.pids = group;
   }
-  return place;
+  return paths;
 }
 
 std::optional<double> cpu_quota(const std::string& text) {
@@ -54,15 +54,15 @@ std::optional<double> cpu_quota(const std::string& text) {
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-Cgroups::Cgroups(fs::path root, const std::string& place_file)
-    : root_(std::move(root)), place_(parse_cgroup_place(read_kernel_file(place_file))) {
+Cgroups::Cgroups(fs::path root, const std::string& paths_file)
+    : root_(std::move(root)), paths_(parse_cgroup_paths(read_kernel_file(paths_file))) {
   std::error_code error;
   is_unified_ = fs::exists(root_ / "cgroup.controllers", error);
 }
 
 std::vector<fs::path> Cgroups::folders(const std::string& name, const std::string& group) const {
   const fs::path mount = is_unified_ ? root_ : root_ / name;
-  fs::path relative = fs::path(is_unified_ ? place_.unified : group).relative_path();
+  fs::path relative = fs::path(is_unified_ ? paths_.unified : group).relative_path();
   std::vector<fs::path> found;
   std::error_code error;
   while (true) {

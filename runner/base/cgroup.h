@@ -14,28 +14,28 @@ namespace lockstep {
 
 // The control groups of this process, from /proc/self/cgroup: one path in version 2, one for each controller in version
 // 1.
-struct CgroupPlace {
+struct CgroupPaths {
   std::string unified;
   std::string cpu;
   std::string memory;
   std::string pids;
 };
 // Pure. Fields that the text does not name stay empty.
-CgroupPlace parse_cgroup_place(std::string_view text);
+CgroupPaths parse_cgroup_paths(std::string_view text);
 
 // Pure. Cores, from "QUOTA PERIOD" in microseconds (cpu.max, or the two files of version 1). nullopt for "max" or -1.
 std::optional<double> cpu_quota(const std::string& text);
 
 class Cgroups {
  public:
-  explicit Cgroups(std::filesystem::path root = "/sys/fs/cgroup", const std::string& place_file = "/proc/self/cgroup");
+  explicit Cgroups(std::filesystem::path root = "/sys/fs/cgroup", const std::string& paths_file = "/proc/self/cgroup");
 
   [[nodiscard]] bool is_unified() const { return is_unified_; }  // version 2
   // The folders from this process's group up to the root; the tightest limit among them applies. In a container that
   // sees its own group as the root: that folder only.
-  [[nodiscard]] std::vector<std::filesystem::path> of_cpu() const { return folders("cpu", place_.cpu); }
-  [[nodiscard]] std::vector<std::filesystem::path> of_memory() const { return folders("memory", place_.memory); }
-  [[nodiscard]] std::vector<std::filesystem::path> of_pids() const { return folders("pids", place_.pids); }
+  [[nodiscard]] std::vector<std::filesystem::path> of_cpu() const { return folders("cpu", paths_.cpu); }
+  [[nodiscard]] std::vector<std::filesystem::path> of_memory() const { return folders("memory", paths_.memory); }
+  [[nodiscard]] std::vector<std::filesystem::path> of_pids() const { return folders("pids", paths_.pids); }
 
   // The tightest CPU quota, in cores.
   [[nodiscard]] std::optional<double> cores_allowed() const;
@@ -47,7 +47,7 @@ class Cgroups {
 
   std::filesystem::path root_;
   bool is_unified_;
-  CgroupPlace place_;
+  CgroupPaths paths_;
 };
 
 // The cores that the affinity of this thread lets it run on.

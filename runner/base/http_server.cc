@@ -51,11 +51,11 @@ using Connections = std::list<Connection*>;
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Tcp::socket socket, const HttpServer::Options& options, Connections& all)
-      : stream_(std::move(socket)), options_(options), all_(all), place_(all.insert(all.end(), this)) {
+      : stream_(std::move(socket)), options_(options), all_(all), entry_(all.insert(all.end(), this)) {
     parser_.header_limit(kHttpRequestMax);
     parser_.body_limit(options.body_max);
   }
-  ~Connection() { all_.erase(place_); }
+  ~Connection() { all_.erase(entry_); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -145,7 +145,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   const HttpServer::Options& options_;
   Connections& all_;
-  const Connections::iterator place_;
+  const Connections::iterator entry_;
   const Clock::time_point began_ = Clock::now();
   beast::flat_buffer buffer_{kReadMax};
   http::request_parser<http::string_body> parser_;

@@ -78,28 +78,28 @@ JsonSize size_of_json(std::string_view text) {
   return size;
 }
 
-std::optional<std::vector<JsonPart>> parts_of_json(std::string_view text) {
+std::optional<std::vector<JsonMember>> members_of_json(std::string_view text) {
   size_t at = skip_space(text, 0);
   const bool is_object = is_at(text, at, '{');
   if (!is_object && !is_at(text, at, '[')) return std::nullopt;
   const char close = is_object ? '}' : ']';
-  std::vector<JsonPart> parts;
+  std::vector<JsonMember> members;
   at = skip_space(text, at + 1);
   bool is_closed = is_at(text, at, close);
   while (!is_closed) {
-    JsonPart part;
+    JsonMember member;
     if (is_object) {
       const size_t end = is_at(text, at, '"') ? end_of_string(text, at) : kNowhere;
       if (end == kNowhere) return std::nullopt;
-      part.name = text.substr(at, end - at);
+      member.name = text.substr(at, end - at);
       at = skip_space(text, end);
       if (!is_at(text, at, ':')) return std::nullopt;
       at = skip_space(text, at + 1);
     }
     const size_t end = end_of_value(text, at);
     if (end == kNowhere || end == at) return std::nullopt;
-    part.text = text.substr(at, end - at);
-    parts.push_back(part);
+    member.text = text.substr(at, end - at);
+    members.push_back(member);
     at = skip_space(text, end);
     is_closed = is_at(text, at, close);
     if (is_closed) break;
@@ -107,7 +107,7 @@ std::optional<std::vector<JsonPart>> parts_of_json(std::string_view text) {
     at = skip_space(text, at + 1);
   }
   if (skip_space(text, at + 1) != text.size()) return std::nullopt;
-  return parts;
+  return members;
 }
 
 }  // namespace lockstep

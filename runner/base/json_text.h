@@ -1,5 +1,5 @@
-// JSON as text, before a document is made of it: how large the document would be, and the parts of an object or a list.
-// So a text from outside is refused, or read part by part, before it takes memory. Pure; never recursive.
+// JSON as text, before a document is made of it: how large the document would be, and the members of an object or a
+// list. So a text from outside is refused, or read member by member, before it takes memory. Pure; never recursive.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ struct JsonSize {
 };
 JsonSize size_of_json(std::string_view text);
 
-struct JsonPart {
+struct JsonMember {
   std::string_view name;  // a member's, as it is written, with its quotes; empty in a list
   std::string_view text;  // the value; not checked beyond its end
 };
 // The members of an object or the entries of a list, in their order; nullopt when `text` is neither.
-std::optional<std::vector<JsonPart>> parts_of_json(std::string_view text);
+std::optional<std::vector<JsonMember>> members_of_json(std::string_view text);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11).
 //
 // Role: every random draw of a training run (order, negatives, dropout, noise) is a pure function of
-// (seed, place, step or epoch, global sample, element). Nothing depends on the rank, the world size or the thread,
+// (seed, purpose, step or epoch, global sample, element). Nothing depends on the rank, the world size or the thread,
 // and no generator state is saved. Constants and vectors as in the paper's Random123 (kat_vectors).
 // Threads: pure. Header-only; compiles as CUDA device code too.
 #pragma once
@@ -37,9 +37,9 @@ LOCKSTEP_HOST_DEVICE inline Philox4 philox4x32_10(Philox4 counter, uint32_t key0
   return counter;
 }
 
-// What a number is drawn for; part of the counter, so that two places never use the same numbers.
+// What a number is drawn for; part of the counter, so that two purposes never use the same numbers.
 // Values are part of the reproducibility contract: never renumber, only append.
-enum class RandomPlace : uint32_t {
+enum class RandomPurpose : uint32_t {
   kOrder = 1,           // permutation of an epoch
   kInit = 2,            // initial parameters
   kNegatives = 3,       // training negatives
@@ -58,18 +58,18 @@ enum class RandomPlace : uint32_t {
   kDropout = 0x100,     // + index of the dropout layer in the model
 };
 
-// Stream of one (seed, place, step, sample); `element` indexes inside it.
-//   step:   optimizer step or epoch, depending on the place
+// Stream of one (seed, purpose, step, sample); `element` indexes inside it.
+//   step:   optimizer step or epoch, depending on the purpose
 //   sample: global sample (user, or slot of the global batch)
 struct PhiloxStream {
   uint64_t seed;
-  uint32_t place;
+  uint32_t purpose;
   uint32_t step;
   uint32_t sample;
 
   // Elements 4*block .. 4*block+3.
   LOCKSTEP_HOST_DEVICE Philox4 block(uint32_t block_index) const {
-    return philox4x32_10(Philox4{{block_index, sample, step, place}}, static_cast<uint32_t>(seed),
+    return philox4x32_10(Philox4{{block_index, sample, step, purpose}}, static_cast<uint32_t>(seed),
                          static_cast<uint32_t>(seed >> 32));
   }
   // One 32-bit word. It computes a whole block of four, so loops should use block().

@@ -96,7 +96,7 @@ Result<std::shared_ptr<const std::string>> bytes_of(FileSystem& fs, const std::s
 }
 
 // Resolves links in a path that a user gave ("latest"), because the step number is read from the step folder's name.
-std::string real_place(const std::string& path) {
+std::string real_path(const std::string& path) {
   std::error_code is_missing;
   const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
   return is_missing ? path : real.string();
@@ -167,10 +167,10 @@ Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path) {
 }
 
 Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path) {
-  const std::string place = real_place(path);
-  TRY_ASSIGN(const FileInfo info, fs.stat(place));
-  if (info.kind != FileKind::kDirectory) return load_weight_file(fs, place);
-  TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, place));
+  const std::string target = real_path(path);
+  TRY_ASSIGN(const FileInfo info, fs.stat(target));
+  if (info.kind != FileKind::kDirectory) return load_weight_file(fs, target);
+  TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, target));
   remove_wrappers(found.checkpoint->model);
   return std::move(found.checkpoint->model);
 }

@@ -89,7 +89,7 @@ Result<uint32_t> attempt_of(const Environment& environment) {
 
 // The restart decision from the environment. Our own parent wrote it, so a value that cannot be parsed is ignored.
 std::optional<RestartDecision> started_because(const Environment& environment) {
-  const Result<MemberMessage> message = decode_member_message(variable(environment, env::kStartedBecause));
+  const Result<NodeMessage> message = decode_node_message(variable(environment, env::kStartedBecause));
   const auto* const decision = message.ok() ? std::get_if<RestartDecision>(&*message) : nullptr;
   return decision == nullptr ? std::nullopt : std::optional(*decision);
 }
@@ -132,14 +132,14 @@ std::string control_folder_of_program(const Environment& environment) {
 struct Prepared {
   RunConfig config;
   Environment environment;
-  AgentPlace place;
+  AgentPosition position;
   LocalRanks ranks;
   AgentOptions agent;
   std::unique_ptr<GpuMonitor> gpus;  // null when no GPU is used
 };
 
 // spec.elastic, spec.health and spec.trainer of a TrainJob reach the pod as variables; the command line wins over them.
-Status take_job_s_defaults(RunConfig& config, const Environment& environment) {
+Status apply_job_defaults(RunConfig& config, const Environment& environment) {
   const struct {
     std::string_view flag;
     std::string_view name;
@@ -170,17 +170,17 @@ Result<std::chrono::seconds> stop_timeout_of(const Environment& environment, con
 Status set_membership(Prepared& p) {
   const LaunchOptions& launch = p.config.launch;
   AgentOptions& agent = p.agent;
-  agent.node_rank = p.place.node_rank;
-  agent.coordinator = {.host = p.place.coordinator_host, .port = p.place.coordinator_port};
+  agent.node_rank = p.position.node_rank;
+  agent.coordinator = {.host = p.position.coordinator_host, .port = p.position.coordinator_port};
   agent.host = read_host_name();
   agent.incarnation = random_number();
   CoordinatorOptions& coordinator = agent.coordinator_options;
   coordinator.job = agent.job;
   coordinator.token = variable(p.environment, env::kToken);
   TRY_ASSIGN(coordinator.attempt, attempt_of(p.environment));
-  coordinator.min_nodes = p.place.min_nodes;
-  coordinator.max_nodes = p.place.max_nodes;
-  coordinator.wanted_nodes = p.place.wanted_nodes;
+  coordinator.min_nodes = p.position.min_nodes;
+  coordinator.max_nodes = p.position.max_nodes;
+  coordinator.wanted_nodes = p.position.wanted_nodes;
   coordinator.rejoin_timeout = std::chrono::seconds(launch.rejoin_timeout_seconds);
   const std::chrono::milliseconds rendezvous_timeout = std::chrono::seconds(launch.rendezvous_timeout_seconds);
   coordinator.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
@@ -188,8 +188,8 @@ Status set_membership(Prepared& p) {
   // precise. So the coordinator waits a little longer.
   coordinator.rendezvous_timeout = rendezvous_timeout + coordinator.heartbeat_timeout;
   coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
-  const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
-  if (p.place.distributed() && is_found_by_name) coordinator.dns_ttl = kDnsTtl;
+  const bool is_found_by_name = !p.position.coordinator_host.empty() && !is_address(p.position.coordinator_host);
+  if (p.position.distributed() && is_found_by_name) coordinator.dns_ttl = kDnsTtl;
   agent.node.nproc = p.ranks.nproc;
   agent.node.max_restarts = launch.max_restarts;
   agent.node.rendezvous_timeout = rendezvous_timeout;
@@ -202,18 +202,18 @@ Status set_membership(Prepared& p) {
 Status find_node_rank_of(Prepared& p) {
   LaunchOptions& launch = p.config.launch;
   if (launch.node_rank || launch.coordinator.empty()) return {};
-  if (derive_agent_place(p.environment, read_host_name(), launch).ok()) return {};
+  if (derive_agent_position(p.environment, read_host_name(), launch).ok()) return {};
   LaunchOptions as_second = launch;
   as_second.node_rank = 1;
-  const Result<AgentPlace> place = derive_agent_place(p.environment, read_host_name(), as_second);
-  if (!place.ok()) return {};  // something else is wrong, too
+  const Result<AgentPosition> position = derive_agent_position(p.environment, read_host_name(), as_second);
+  if (!position.ok()) return {};  // something else is wrong, too
   Greet greet{.job = p.agent.job,
               .token = variable(p.environment, env::kToken),
               .node_rank = kAnyNode,
               .attempt = 0,
               .incarnation = random_number(),
               .host = read_host_name()};
-  TRY_ASSIGN(launch.node_rank, find_node_number(place->coordinator_host, place->coordinator_port, greet,
+  TRY_ASSIGN(launch.node_rank, find_node_number(position->coordinator_host, position->coordinator_port, greet,
                                                 std::chrono::seconds(launch.rendezvous_timeout_seconds)));
   return {};
 }
@@ -222,12 +222,12 @@ Result<Prepared> prepare(AgentRequest request) {
   Prepared p;
   p.config = std::move(request.config);
   p.environment = std::move(request.environment);
-  TRY(take_job_s_defaults(p.config, p.environment));
+  TRY(apply_job_defaults(p.config, p.environment));
   const LaunchOptions& launch = p.config.launch;
   TRY(check_placement(p.environment, launch, request.program.has_value()));
   p.agent.job = is_set(p.environment, env::kJob) ? variable(p.environment, env::kJob) : p.config.workload;
   if (request.program) TRY(find_node_rank_of(p));
-  TRY_ASSIGN(p.place, derive_agent_place(p.environment, read_host_name(), launch));
+  TRY_ASSIGN(p.position, derive_agent_position(p.environment, read_host_name(), launch));
 
   LocalDevices devices;
   p.gpus = open_gpu_monitor(p.environment);
@@ -239,7 +239,7 @@ Result<Prepared> prepare(AgentRequest request) {
     p.ranks = describe_program_ranks(launch.nproc.value_or(devices.nproc_of_pod.value_or(1)), devices.gpus);
   } else {
     TRY_ASSIGN(p.ranks, plan_local_ranks(launch, devices));
-    TRY(check_batch(p.config, p.ranks.nproc, p.place.max_nodes));
+    TRY(check_batch(p.config, p.ranks.nproc, p.position.max_nodes));
   }
   if (!p.ranks.uses_gpus) p.gpus.reset();
 
@@ -249,7 +249,7 @@ Result<Prepared> prepare(AgentRequest request) {
     agent.program->max_restarts = launch.max_restarts;
     agent.program->master_port = launch.master_port;
     // Rank 0 runs on node 0 as long as that is not lost.
-    if (agent.program->local_address.empty() && p.place.node_rank == 0) {
+    if (agent.program->local_address.empty() && p.position.node_rank == 0) {
       agent.program->local_address = launch.master_addr;
     }
     agent.program->checkpoint_folder = variable(p.environment, env::kCheckpointDir);
@@ -300,19 +300,19 @@ std::string port_advice(const Environment& environment, const char* trainjob_fie
 
 // Node 0 prints for the whole job; the others print only problems.
 void print_start(const Prepared& p) {
-  const bool is_first = p.place.node_rank == 0;
+  const bool is_first = p.position.node_rank == 0;
   if (p.ranks.is_warning || is_first) std::fprintf(p.ranks.is_warning ? stderr : stdout, "%s\n", p.ranks.line.c_str());
-  if (!is_first || !p.place.distributed()) return;
-  const std::string wanted = p.place.min_nodes == p.place.max_nodes
-                                 ? std::to_string(p.place.max_nodes)
-                                 : std::to_string(p.place.min_nodes) + " to " + std::to_string(p.place.max_nodes);
+  if (!is_first || !p.position.distributed()) return;
+  const std::string wanted = p.position.min_nodes == p.position.max_nodes
+                                 ? std::to_string(p.position.max_nodes)
+                                 : std::to_string(p.position.min_nodes) + " to " + std::to_string(p.position.max_nodes);
   std::printf("%s nodes; this one's agent listens for the others on port %d\n", wanted.c_str(),
-              p.place.coordinator_port);
+              p.position.coordinator_port);
   if (is_set(p.environment, env::kToken)) return;
   std::fprintf(stderr,
                "warning: %s is not set: whoever reaches port %d can join this job; set it to the same secret on all "
                "nodes\n",
-               std::string(env::kToken).c_str(), p.place.coordinator_port);
+               std::string(env::kToken).c_str(), p.position.coordinator_port);
 }
 
 void print_remark(const std::string& remark) {
@@ -451,7 +451,7 @@ int start_agent_of(FileSystem& fs, AgentRequest request) {
     const bool lacks_gpus = prepared.error().code == ErrorCode::kUnavailable;
     return fail(prepared.error(), lacks_gpus ? ExitCode::kDeviceFault : ExitCode::kUsage);
   }
-  if (prepared->place.node_rank == 0) print_remark(remark);
+  if (prepared->position.node_rank == 0) print_remark(remark);
   if (const Status made = make_log_folder(*prepared); !made.ok()) return fail(made.error());
   return run_agent(std::move(*prepared));
 }

@@ -165,17 +165,17 @@ class Parser {
         break;
       }
       if (word.starts_with("--")) {
-        TRY(take_flag(word));
+        TRY(parse_flag(word));
       } else if (word.starts_with("-") && word.size() > 1) {
-        TRY(take_letter(word));
+        TRY(parse_letter(word));
       } else {
         --at_;
         break;
       }
     }
-    TRY(take_variables());
+    TRY(read_variables());
     settle();
-    TRY(take_program());
+    TRY(read_program());
     return std::move(line_);
   }
 
@@ -191,7 +191,7 @@ class Parser {
   };
 
   // "--name" or "--name=value"
-  Status take_flag(const std::string& word) {
+  Status parse_flag(const std::string& word) {
     const size_t equals = word.find('=');
     const std::string name = with_underscores(word.substr(2, equals == std::string::npos ? equals : equals - 2));
     std::optional<std::string> value;
@@ -206,17 +206,17 @@ class Parser {
       line_.flags.emplace_back("--recover");
       return {};
     }
-    if (name == "spares") return take_spares(value);
+    if (name == "spares") return parse_spares(value);
     const TorchrunFlag* const known = find_torchrun_flag(name);
-    if (known != nullptr && known->meaning != TorchrunMeaning::kOurFlag) return take_torchrun_flag(*known, value);
+    if (known != nullptr && known->meaning != TorchrunMeaning::kOurFlag) return parse_torchrun_flag(*known, value);
     const Flag* const flag = find_flag(table_, name);
-    if (flag != nullptr) return take_own_flag(*flag, name, value);
+    if (flag != nullptr) return parse_own_flag(*flag, name, value);
     const std::string nearest = nearest_flag(table_, name);
     return invalid("unknown flag --" + name + (nearest.empty() ? "" : "; did you mean --" + nearest + "?") +
                    " Flags of the program come after its name; see lockstep launch --help");
   }
 
-  Status take_spares(std::optional<std::string> value) {
+  Status parse_spares(std::optional<std::string> value) {
     if (!value && at_ < arguments_.size()) value = arguments_[at_++];
     const std::optional<int> spares = parse_number<int>(value.value_or(""));
     if (!spares || *spares < 0 || *spares > kSparesMax) {
@@ -228,17 +228,17 @@ class Parser {
   }
 
   // "-m", "-t 3", "-t3", "-t=3"
-  Status take_letter(const std::string& word) {
+  Status parse_letter(const std::string& word) {
     const TorchrunFlag* const flag = find_torchrun_flag(word[1]);
     if (flag == nullptr || (!flag->takes_value && word.size() > 2)) {
       return invalid("unknown flag " + word + "; see lockstep launch --help");
     }
     std::optional<std::string> value;
     if (word.size() > 2) value = word.substr(word[2] == '=' ? 3 : 2);
-    return take_torchrun_flag(*flag, value);
+    return parse_torchrun_flag(*flag, value);
   }
 
-  Status take_own_flag(const Flag& flag, const std::string& name, std::optional<std::string> value) {
+  Status parse_own_flag(const Flag& flag, const std::string& name, std::optional<std::string> value) {
     if (!value && !flag.is_bool && at_ < arguments_.size()) value = arguments_[at_++];
     if (!value && !flag.is_bool) return invalid("--" + name + " needs a value (" + flag.expects + ")");
     return set_own_flag(flag, {.name = "--" + name}, value.value_or("true"));
@@ -263,7 +263,7 @@ class Parser {
     return {};
   }
 
-  Status take_torchrun_flag(const TorchrunFlag& flag, std::optional<std::string> value) {
+  Status parse_torchrun_flag(const TorchrunFlag& flag, std::optional<std::string> value) {
     const Source source{.name = "--" + std::string(flag.name)};
     given_.insert(flag.name);
     if (flag.takes_value && !value) {
@@ -274,7 +274,7 @@ class Parser {
   }
 
   // PET_NAME, where the flag is not given. torchrun's own rule.
-  Status take_variables() {
+  Status read_variables() {
     for (const TorchrunFlag& flag : torchrun_flags()) {
       const Source source{.name = variable_of(flag), .is_flag = false};
       const std::string value = variable(environment_, source.name);
@@ -425,7 +425,7 @@ class Parser {
     line_.flags.push_back("--coordinator=" + coordinator);
   }
 
-  Status take_program() {
+  Status read_program() {
     line_.command.words.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(at_), arguments_.end());
     if (line_.command.words.empty()) {
       return invalid("no program given: expected lockstep launch [flags] train.py …, or -- and any command");

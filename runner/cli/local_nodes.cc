@@ -300,8 +300,7 @@ class LocalNodes {
     if (agent.termination_fd < 0) return unavailable("no memory for its termination message");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
     if (pending_decision_ && (pending_decision_->level == "gang" ? node == 0 : node == pending_decision_->node)) {
-      launch.environment[std::string(env::kStartedBecause)] =
-          encode(MemberMessage(restart_decision(*pending_decision_)));
+      launch.environment[std::string(env::kStartedBecause)] = encode(NodeMessage(restart_decision(*pending_decision_)));
       pending_decision_.reset();
     }
     const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };
@@ -392,9 +391,9 @@ class LocalNodes {
 }  // namespace
 
 std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int nodes, int nproc, int node) {
-  const auto share = static_cast<size_t>(nproc);
-  if (gpus.size() < share * static_cast<size_t>(nodes)) return gpus;
-  const auto first = gpus.begin() + static_cast<std::ptrdiff_t>(share) * node;
+  const auto gpus_per_node = static_cast<size_t>(nproc);
+  if (gpus.size() < gpus_per_node * static_cast<size_t>(nodes)) return gpus;
+  const auto first = gpus.begin() + static_cast<std::ptrdiff_t>(gpus_per_node) * node;
   return {first, first + nproc};
 }
 

@@ -64,7 +64,7 @@ std::string help() {
   return text + "  the same with --local_nodes 2     as on two machines\n" + kExitCodesHelp;
 }
 
-lockstep::manifest::CommandParts manifest_parts() {
+lockstep::manifest::CommandContext manifest_context() {
   using namespace lockstep;
   return {.program = "lockstep",
           .in = std::cin,
@@ -115,8 +115,8 @@ int main(int argc, char** argv) {
   if (command == "doctor") {
     return lockstep::doctor_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   }
-  if (command == "validate") return lockstep::manifest::validate_command(rest, manifest_parts());
-  if (command == "render") return lockstep::manifest::render_command(rest, manifest_parts());
+  if (command == "validate") return lockstep::manifest::validate_command(rest, manifest_context());
+  if (command == "render") return lockstep::manifest::render_command(rest, manifest_context());
   if (command == "ckpt") {
     return lockstep::ckpt_command(fs, rest, std::cout, std::cerr);
   }

@@ -71,7 +71,7 @@ Result<std::optional<int>> ask(const addrinfo* address, const Greet& greet, std:
     return std::optional<int>();
   }
   LineChannel channel(fd.release(), kGreetingBytesMax);
-  const Status sent = channel.write_line(encode(MemberMessage(greet)));
+  const Status sent = channel.write_line(encode(NodeMessage(greet)));
   const Result<bool> is_readable = sent.ok() ? channel.wait_readable(kAnswerTimeout) : Result<bool>(sent.error());
   if (!is_readable.ok() || !*is_readable) {
     problem = is_readable.ok() ? "no answer" : is_readable.error().message;

@@ -122,10 +122,10 @@ class Localizer {
     TRY(check_program());
     read_mounts();
     TRY(map_checkpoints());
-    take_environment();
+    copy_environment();
     TRY(check_mount_options());
-    TRY(take_arguments());
-    take_nodes();
+    TRY(copy_arguments());
+    derive_node_flags();
     run_.arguments.insert(run_.arguments.end(), options_.flags.begin(), options_.flags.end());
     add_remarks();
     return std::move(run_);
@@ -188,7 +188,7 @@ class Localizer {
   }
 
   // As in a pod, a value may refer to variables before it: $(NAME).
-  void take_variables(const Json& list) {
+  void copy_variables(const Json& list) {
     for (const Json& variable : list) {
       const std::string name = text_field(variable, {"name"});
       if (variable.contains("valueFrom")) {
@@ -200,13 +200,13 @@ class Localizer {
     }
   }
 
-  void take_environment() {
+  void copy_environment() {
     run_.environment[std::string(env::kStallTimeout)] = std::to_string(spec().health.stall_timeout_seconds);
     if (spec().elastic) {
       run_.environment[std::string(env::kRejoinTimeout)] = std::to_string(spec().elastic->rejoin_timeout_seconds);
     }
-    take_variables(list_field(trainer_container(), {"env"}));
-    take_variables(Json(spec().trainer.env));
+    copy_variables(list_field(trainer_container(), {"env"}));
+    copy_variables(Json(spec().trainer.env));
   }
 
   // A --mount that maps nothing is refused as a typing error.
@@ -265,7 +265,7 @@ class Localizer {
                    "; give its local path, such as --mount " + *mount + "=." + *mount);
   }
 
-  Status take_arguments() {
+  Status copy_arguments() {
     const std::vector<std::string>& args = spec().trainer.args;
     for (size_t i = 1; i < args.size(); ++i) {
       const std::string where = "spec.trainer.args[" + std::to_string(i) + "]";
@@ -289,7 +289,7 @@ class Localizer {
   }
 
   // Flags from the fields come before the file's own flags, so that the latter win, as in a pod.
-  void take_nodes() {
+  void derive_node_flags() {
     std::vector<std::string> derived;
     const api::Trainer& trainer = spec().trainer;
     const bool is_placed = std::any_of(kPlacement.begin(), kPlacement.end(),

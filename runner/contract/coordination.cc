@@ -144,10 +144,10 @@ void fields(V&, typename V::template Ref<CoordinatorBeat>) {}
 // ---- names of types and of enumerators ----
 
 template <>
-constexpr auto kTypeNames<MemberMessage> = std::to_array<const char*>({"greet", "join", "node_ready", "broken",
-                                                                       "heartbeat", "store_call", "leave", "node_done",
-                                                                       "node_failed", "restart_decision",
-                                                                       "checkpoint_news"});
+constexpr auto kTypeNames<NodeMessage> = std::to_array<const char*>({"greet", "join", "node_ready", "broken",
+                                                                     "heartbeat", "store_call", "leave", "node_done",
+                                                                     "node_failed", "restart_decision",
+                                                                     "checkpoint_news"});
 template <>
 constexpr auto kTypeNames<CoordinatorMessage> =
     std::to_array<const char*>({"welcome", "refused", "assignment", "cut_group", "regroup", "stop_job", "kill_worker",
@@ -164,7 +164,7 @@ constexpr auto kEnumNames<Activity> = names_of<Activity, kActivityCount>();
 template <>
 constexpr auto kEnumNames<Phase> = names_of<Phase, kPhaseCount>();
 
-std::string encode(const MemberMessage& message) { return encode_line(message); }
+std::string encode(const NodeMessage& message) { return encode_line(message); }
 std::string encode(const CoordinatorMessage& message) { return encode_line(message); }
 
 std::string encode_values(const std::vector<std::string>& values) {
@@ -182,7 +182,7 @@ std::string encode_answer(int local_rank, StoreReply reply, std::string_view enc
   return line.replace(at, 2, encoded_values);
 }
 
-Result<MemberMessage> decode_member_message(std::string_view line) { return decode_line<MemberMessage>(line); }
+Result<NodeMessage> decode_node_message(std::string_view line) { return decode_line<NodeMessage>(line); }
 Result<CoordinatorMessage> decode_coordinator_message(std::string_view line) {
   return decode_line<CoordinatorMessage>(line);
 }

@@ -158,8 +158,8 @@ struct CheckpointNews {  // both directions
   int64_t step = 0;
 };
 
-using MemberMessage = std::variant<Greet, Join, NodeReady, Broken, Heartbeat, StoreCall, Leave, NodeDone, NodeFailed,
-                                   RestartDecision, CheckpointNews>;
+using NodeMessage = std::variant<Greet, Join, NodeReady, Broken, Heartbeat, StoreCall, Leave, NodeDone, NodeFailed,
+                                 RestartDecision, CheckpointNews>;
 
 // ---- coordinator -> agent ----
 
@@ -221,13 +221,13 @@ using CoordinatorMessage = std::variant<Welcome, Refused, Assignment, CutGroup, 
 // ---- lines ----
 
 // As in messages.h.
-std::string encode(const MemberMessage& message);
+std::string encode(const NodeMessage& message);
 std::string encode(const CoordinatorMessage& message);
 // encode(StoreAnswerTo{local_rank, reply}) in two parts, because many nodes get the same values: encode_values once,
 // and encode_answer for each, which ignores reply.values.
 std::string encode_values(const std::vector<std::string>& values);
 std::string encode_answer(int local_rank, StoreReply reply, std::string_view encoded_values);
-Result<MemberMessage> decode_member_message(std::string_view line);
+Result<NodeMessage> decode_node_message(std::string_view line);
 Result<CoordinatorMessage> decode_coordinator_message(std::string_view line);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // BatchSource: which samples make up which global batch of a run.
 //
 // Role: gives the loop the order of the data. Its results depend only on how it was made, so they are the same on every
-// rank, for every world size and in every generation, and a checkpoint only needs the place (epoch, index).
+// rank, for every world size and in every generation, and a checkpoint only needs the position (epoch, index).
 // Threads: the training thread; a source may cache the order of the last epoch.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-// A place in the data: the next batch.
-struct DataPlace {
+// A position in the data: the next batch.
+struct DataPosition {
   int64_t epoch = 0;  // from 0
   int64_t index = 0;  // of the batch in its epoch
-  friend bool operator==(const DataPlace&, const DataPlace&) = default;
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
 class BatchSource {
@@ -30,14 +30,15 @@ class BatchSource {
   [[nodiscard]] virtual int64_t cost(int64_t /*sample*/) const { return 1; }
 };
 
-// The place after `steps` more batches.
-inline DataPlace place_after(DataPlace place, int64_t steps, BatchSource& source) {
-  place.index += steps;
-  for (int64_t of_epoch = source.steps(place.epoch); place.index >= of_epoch; of_epoch = source.steps(place.epoch)) {
-    place.index -= of_epoch;
-    ++place.epoch;
+// The position after `steps` more batches.
+inline DataPosition position_after(DataPosition position, int64_t steps, BatchSource& source) {
+  position.index += steps;
+  for (int64_t of_epoch = source.steps(position.epoch); position.index >= of_epoch;
+       of_epoch = source.steps(position.epoch)) {
+    position.index -= of_epoch;
+    ++position.epoch;
   }
-  return place;
+  return position;
 }
 
 // The number of batches in all epochs before `epoch`.

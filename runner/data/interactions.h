@@ -106,7 +106,7 @@ struct ReadOptions {
   // Users and items with fewer lines are dropped. Both are counted once over the whole file; this is not repeated until
   // nothing changes. nullopt: 5, or 0 for the format `user item`.
   std::optional<int64_t> min_count = std::nullopt;
-  double max_bad_lines = 0.01;  // share of lines that may be malformed
+  double max_bad_lines = 0.01;  // fraction of lines that may be malformed
   bool original_ids = false;    // keep the ids of the file; training does not need them, and they take memory
   size_t names_max = 3;         // of bad lines, dropped users and dropped items that the report holds
 };

@@ -20,25 +20,27 @@
 namespace lockstep {
 namespace {
 
-// A source is divided into about this many parts, each of at least one piece and at most kPartPieces: enough that all
+// A source is divided into about this many chunks, each of at least one piece and at most kChunkPieces: enough that all
 // cores have work and that little is lost when a preparation is killed, few enough to have a file for each.
-constexpr int64_t kParts = 64;
-constexpr int64_t kPartPieces = 256;
+constexpr int64_t kChunks = 64;
+constexpr int64_t kChunkPieces = 256;
 constexpr size_t kReasonsShown = 3;
 constexpr size_t kFingerprintDigits = 16;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
 int threads_of(const PrepareOptions& options) { return options.threads > 0 ? options.threads : usable_cores(); }
 
-int64_t pieces_of_part(int64_t pieces) { return std::clamp<int64_t>((pieces + kParts - 1) / kParts, 1, kPartPieces); }
+int64_t pieces_of_chunk(int64_t pieces) {
+  return std::clamp<int64_t>((pieces + kChunks - 1) / kChunks, 1, kChunkPieces);
+}
 
-std::string parts_folder(const std::string& cache_path) {
+std::string chunks_folder(const std::string& cache_path) {
   return join_path(parent_path(cache_path), "." + base_name(cache_path) + ".parts");
 }
 
-std::string part_name(size_t part) {
+std::string chunk_name(size_t chunk) {
   std::array<char, 32> name = {};
-  std::snprintf(name.data(), name.size(), "part-%06zu", part);
+  std::snprintf(name.data(), name.size(), "part-%06zu", chunk);
   return name.data();
 }
 
@@ -63,10 +65,10 @@ Error volume_failed(const Error& error, const std::string& piece) {
                    "already is kept"};
 }
 
-Error stopped_preparation(const std::string& many, const std::string& parts_folder) {
+Error stopped_preparation(const std::string& many, const std::string& chunks_folder) {
   std::string message = "stopped while " + many + " were read";
-  if (!parts_folder.empty())
-    message += "; what is read is kept in " + parts_folder + ", and the next start continues from it";
+  if (!chunks_folder.empty())
+    message += "; what is read is kept in " + chunks_folder + ", and the next start continues from it";
   return Error{ErrorCode::kCancelled, message};
 }
 
@@ -80,7 +82,7 @@ Error nothing_read(const std::string& summary, const std::vector<SkippedFile>& s
   return Error{ErrorCode::kInvalid, "none of " + summary + " could be read:" + reasons};
 }
 
-// One preparation: its threads take one part after the other and make a cache of each, in a file or in memory.
+// One preparation: its threads take one chunk after the other and make a cache of each, in a file or in memory.
 class Preparation {
  public:
   // path: of the cache; empty: in memory.
@@ -91,24 +93,24 @@ class Preparation {
         kind_(kind),
         pieces_(source.size()),
         path_(std::move(path)),
-        parts_folder_(path_.empty() ? "" : parts_folder(path_)),
+        chunks_folder_(path_.empty() ? "" : chunks_folder(path_)),
         options_(options),
-        // One thread has no use for parts in memory: they would be held twice when they are joined.
-        part_pieces_(in_memory() && threads_of(options) == 1 ? pieces_ : pieces_of_part(pieces_)),
-        parts_((static_cast<size_t>(pieces_ + part_pieces_ - 1)) / static_cast<size_t>(part_pieces_)) {}
+        // One thread has no use for chunks in memory: they would be held twice when they are joined.
+        chunk_pieces_(in_memory() && threads_of(options) == 1 ? pieces_ : pieces_of_chunk(pieces_)),
+        chunks_((static_cast<size_t>(pieces_ + chunk_pieces_ - 1)) / static_cast<size_t>(chunk_pieces_)) {}
 
   Result<RecordCache> run() {
     if (!in_memory()) {
-      const Status made = make_directories(fs_, parts_folder_);
+      const Status made = make_directories(fs_, chunks_folder_);
       if (!made.ok()) return cannot_write(made.error());
     }
-    TRY(read_parts());
-    return join_parts();
+    TRY(make_chunks());
+    return join_chunks();
   }
 
  private:
   [[nodiscard]] bool in_memory() const { return path_.empty(); }
-  [[nodiscard]] std::string part_path(size_t part) const { return join_path(parts_folder_, part_name(part)); }
+  [[nodiscard]] std::string chunk_path(size_t chunk) const { return join_path(chunks_folder_, chunk_name(chunk)); }
   // With this process's tag, because another process may write the same file.
   [[nodiscard]] std::string temporary_of(const std::string& path) const {
     return join_path(parent_path(path), ".tmp-" + tag_ + "-" + base_name(path));
@@ -117,11 +119,11 @@ class Preparation {
     return cannot_write_cache(error, kind_.many, parent_path(path_), options_.cache_flags);
   }
 
-  // Returns when all parts exist, or with the first error.
-  Status read_parts() {
-    const size_t count = std::min<size_t>(static_cast<size_t>(threads_of(options_)), parts_.size());
-    // Processes start at different parts, so that of two that prepare the same source each does about half.
-    first_ = in_memory() ? 0 : std::hash<std::string>()(tag_) % parts_.size();
+  // Returns when all chunks exist, or with the first error.
+  Status make_chunks() {
+    const size_t count = std::min<size_t>(static_cast<size_t>(threads_of(options_)), chunks_.size());
+    // Processes start at different chunks, so that of two that prepare the same source each does about half.
+    first_ = in_memory() ? 0 : std::hash<std::string>()(tag_) % chunks_.size();
     std::vector<std::jthread> threads;
     MutexLock lock(mutex_);
     running_ = count;
@@ -132,7 +134,7 @@ class Preparation {
       lock.unlock();
       const bool goes_on = options_.progress(done, pieces_);
       lock.lock();
-      if (!goes_on && !error_) error_ = stopped_preparation(kind_.many, parts_folder_);
+      if (!goes_on && !error_) error_ = stopped_preparation(kind_.many, chunks_folder_);
     }
     if (error_) return *error_;
     return {};
@@ -141,9 +143,9 @@ class Preparation {
   void work() {
     for (;;) {
       const size_t taken = next_++;
-      if (taken >= parts_.size()) break;
-      const size_t part = (first_ + taken) % parts_.size();
-      const Status status = stopped() ? Status() : do_part(part);
+      if (taken >= chunks_.size()) break;
+      const size_t chunk = (first_ + taken) % chunks_.size();
+      const Status status = stopped() ? Status() : make_chunk(chunk);
       if (status.ok()) continue;
       const MutexLock lock(mutex_);
       if (!error_) error_ = status.error();
@@ -158,27 +160,27 @@ class Preparation {
     return error_.has_value();
   }
 
-  [[nodiscard]] int64_t begin_of(size_t part) const { return static_cast<int64_t>(part) * part_pieces_; }
-  [[nodiscard]] int64_t end_of(size_t part) const { return std::min(begin_of(part) + part_pieces_, pieces_); }
+  [[nodiscard]] int64_t begin_of(size_t chunk) const { return static_cast<int64_t>(chunk) * chunk_pieces_; }
+  [[nodiscard]] int64_t end_of(size_t chunk) const { return std::min(begin_of(chunk) + chunk_pieces_, pieces_); }
 
   void count_pieces(int64_t pieces) {
     const MutexLock lock(mutex_);
     pieces_done_ += pieces;
   }
 
-  Status do_part(size_t part) {
+  Status make_chunk(size_t chunk) {
     if (!in_memory()) {
-      Result<RecordCache> there = RecordCache::open(fs_, part_path(part), kind_.format);
+      Result<RecordCache> there = RecordCache::open(fs_, chunk_path(chunk), kind_.format);
       if (there.ok()) {  // made by an earlier preparation or by another process
-        parts_[part] = std::move(*there);
-        count_pieces(end_of(part) - begin_of(part));
+        chunks_[chunk] = std::move(*there);
+        count_pieces(end_of(chunk) - begin_of(chunk));
         return {};
       }
     }
-    RecordCacheWriter writer(kind_.format, end_of(part) - begin_of(part), kind_.record_bytes);
+    RecordCacheWriter writer(kind_.format, end_of(chunk) - begin_of(chunk), kind_.record_bytes);
     std::vector<SkippedFile> skipped;
     std::vector<SkippedFile> remarks;
-    for (int64_t i = begin_of(part); i < end_of(part); ++i) {
+    for (int64_t i = begin_of(chunk); i < end_of(chunk); ++i) {
       if (stopped()) return {};
       const Result<std::vector<PieceRecord>> read = kind_.read(i);
       if (read.ok()) {
@@ -197,38 +199,38 @@ class Preparation {
     }
     auto bytes = std::make_shared<const std::string>(std::move(writer).finish(kind_.facts, skipped, remarks));
     if (in_memory()) {
-      parts_bytes_ += bytes->size();
-      TRY_ASSIGN(parts_[part], RecordCache::from_bytes(std::move(bytes), "memory", kind_.format));
+      chunks_bytes_ += bytes->size();
+      TRY_ASSIGN(chunks_[chunk], RecordCache::from_bytes(std::move(bytes), "memory", kind_.format));
       return {};
     }
-    const Status written = write_file_atomically(fs_, part_path(part), *bytes, temporary_of(part_path(part)));
+    const Status written = write_file_atomically(fs_, chunk_path(chunk), *bytes, temporary_of(chunk_path(chunk)));
     if (!written.ok()) return cannot_write(written.error());
-    TRY_ASSIGN(parts_[part], RecordCache::open(fs_, part_path(part), kind_.format));
+    TRY_ASSIGN(chunks_[chunk], RecordCache::open(fs_, chunk_path(chunk), kind_.format));
     return {};
   }
 
-  Result<RecordCache> join_parts() {
-    std::vector<const RecordCache*> parts;
+  Result<RecordCache> join_chunks() {
+    std::vector<const RecordCache*> chunks;
     std::vector<SkippedFile> skipped;
     int64_t size = 0;
-    for (const std::optional<RecordCache>& part : parts_) {
-      parts.push_back(&*part);
-      size += part->size();
-      skipped.insert(skipped.end(), part->skipped().begin(), part->skipped().end());
+    for (const std::optional<RecordCache>& chunk : chunks_) {
+      chunks.push_back(&*chunk);
+      size += chunk->size();
+      skipped.insert(skipped.end(), chunk->skipped().begin(), chunk->skipped().end());
     }
     if (size == 0) return nothing_read(source_.summary(), skipped);
-    if (in_memory() && parts_.size() == 1) return *std::move(parts_[0]);
+    if (in_memory() && chunks_.size() == 1) return *std::move(chunks_[0]);
     if (in_memory()) {
       std::string bytes;
-      bytes.reserve(parts_bytes_);
-      TRY(write_record_cache(kind_.format, parts, [&](const void* data, size_t count) {
+      bytes.reserve(chunks_bytes_);
+      TRY(write_record_cache(kind_.format, chunks, [&](const void* data, size_t count) {
         bytes.append(static_cast<const char*>(data), count);
         return Status();
       }));
       return RecordCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "memory", kind_.format);
     }
     const Status written = write_file_atomically(
-        fs_, path_, [&](const ByteSink& sink) { return write_record_cache(kind_.format, parts, sink); },
+        fs_, path_, [&](const ByteSink& sink) { return write_record_cache(kind_.format, chunks, sink); },
         temporary_of(path_));
     if (!written.ok()) return cannot_write(written.error());
     return RecordCache::open(fs_, path_, kind_.format);
@@ -239,14 +241,14 @@ class Preparation {
   const RecordKind& kind_;
   int64_t pieces_;
   std::string path_;
-  std::string parts_folder_;
+  std::string chunks_folder_;
   const PrepareOptions& options_;
   const std::string tag_ = random_hex(16);  // in the names of temporary files, which no other process uses
-  int64_t part_pieces_;
+  int64_t chunk_pieces_;
   size_t first_ = 0;
   std::atomic<size_t> next_ = 0;
-  std::vector<std::optional<RecordCache>> parts_;  // each is set by the thread that took the part
-  std::atomic<size_t> parts_bytes_ = 0;            // of those in memory
+  std::vector<std::optional<RecordCache>> chunks_;  // each is set by the thread that took the chunk
+  std::atomic<size_t> chunks_bytes_ = 0;            // of those in memory
 
   Mutex mutex_;
   ConditionVariable changed_;
@@ -283,15 +285,15 @@ Result<Prepared<RecordCache>> prepare_cache(FileSystem& fs, const PieceSource& s
   Result<RecordCache> made = preparation.run();
   if (!made.ok()) {
     if (prepared.path.empty() || made.error().code == ErrorCode::kCancelled) return made.error();
-    // Another process that finished first has removed the parts that this one was writing.
+    // Another process that finished first has removed the chunks that this one was writing.
     Result<RecordCache> of_another = RecordCache::open(fs, prepared.path, kind.format);
     if (!of_another.ok()) return made.error();
     made = std::move(of_another);
   }
   prepared.cache = std::move(*made);
   if (!prepared.path.empty()) {
-    // The parts are not needed any more. An error here only leaves them on the disk.
-    static_cast<void>(remove_tree(fs, parts_folder(prepared.path)));
+    // The chunks are not needed any more. An error here only leaves them on the disk.
+    static_cast<void>(remove_tree(fs, chunks_folder(prepared.path)));
   }
   return prepared;
 }

@@ -53,11 +53,12 @@ std::vector<int64_t> permutation(const PhiloxStream& stream, int64_t num_samples
 }  // namespace
 
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples) {
-  return permutation({seed, static_cast<uint32_t>(RandomPlace::kOrder), static_cast<uint32_t>(epoch), 0}, num_samples);
+  return permutation({seed, static_cast<uint32_t>(RandomPurpose::kOrder), static_cast<uint32_t>(epoch), 0},
+                     num_samples);
 }
 
 std::vector<int64_t> split_order(uint64_t seed, int64_t num_samples) {
-  return permutation({seed, static_cast<uint32_t>(RandomPlace::kSplit), 0, 0}, num_samples);
+  return permutation({seed, static_cast<uint32_t>(RandomPurpose::kSplit), 0, 0}, num_samples);
 }
 
 SlotRange share_of(int rank, int world_size, int64_t n) {

@@ -41,9 +41,9 @@ struct BatchPlan {
   [[nodiscard]] int64_t batches_per_epoch() const;
 };
 
-// The order of one epoch: a permutation of 0 … num_samples-1 (Fisher–Yates on Philox, RandomPlace::kOrder).
+// The order of one epoch: a permutation of 0 … num_samples-1 (Fisher–Yates on Philox, RandomPurpose::kOrder).
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples);
-// The order by which samples are divided into those that train and those that validate (RandomPlace::kSplit).
+// The order by which samples are divided into those that train and those that validate (RandomPurpose::kSplit).
 std::vector<int64_t> split_order(uint64_t seed, int64_t num_samples);
 
 // Contiguous shares whose sizes differ by at most one, the larger ones first; with n < world_size the last are empty.

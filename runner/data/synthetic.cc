@@ -17,7 +17,7 @@ enum class Purpose : uint32_t { kChain = 0, kEvents = 1 };
 class EventDraws {
  public:
   EventDraws(uint64_t seed, Purpose purpose, uint32_t sample)
-      : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), static_cast<uint32_t>(purpose), sample} {}
+      : stream_{seed, static_cast<uint32_t>(RandomPurpose::kSynthetic), static_cast<uint32_t>(purpose), sample} {}
 
   uint32_t below(uint32_t n) { return stream_.below(next_++, n); }
   // In [0, 1), 32 bits.

@@ -22,8 +22,8 @@ namespace {
 struct Exchange {
   Exchange(ProcessGroup& group, const at::Tensor& mine) : sent(mine.repeat({group.world_size(), 1})) {
     all = torch::empty_like(sent);
-    std::vector<int64_t> equal_parts;
-    work = group.handle()->alltoall_base(all, sent, equal_parts, equal_parts);
+    std::vector<int64_t> equal_chunks;
+    work = group.handle()->alltoall_base(all, sent, equal_chunks, equal_chunks);
   }
 
   at::Tensor sent;  // kept until the work has ended
@@ -100,7 +100,7 @@ std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string min
     at::Tensor sent = torch::empty({sends[0]}, torch::kUInt8);
     if (sends[0] > 0) std::memcpy(sent.mutable_data_ptr(), mine.data() + begin, static_cast<size_t>(sends[0]));
     at::Tensor received = torch::empty({std::accumulate(receives.begin(), receives.end(), int64_t{0})}, torch::kUInt8);
-    exchange_parts(group, received, receives, sent, sends);
+    exchange_chunks(group, received, receives, sent, sends);
     const char* next = static_cast<const char*>(received.const_data_ptr());
     for (size_t r = 1; keeps && r < sizes.size(); next += receives[r++]) {
       all[r].append(next, static_cast<size_t>(receives[r]));
@@ -111,8 +111,8 @@ std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string min
   return all;
 }
 
-void exchange_parts(ProcessGroup& group, at::Tensor& received, std::vector<int64_t> receives, at::Tensor& sent,
-                    std::vector<int64_t> sends) {
+void exchange_chunks(ProcessGroup& group, at::Tensor& received, std::vector<int64_t> receives, at::Tensor& sent,
+                     std::vector<int64_t> sends) {
   group.handle()->alltoall_base(received, sent, receives, sends)->wait();
 }
 

@@ -47,8 +47,8 @@ std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string min
 
 // Sends consecutive parts of `sent` to the ranks, of sends[r] elements to rank r, and puts what comes from them into
 // `received`, receives[r] elements from rank r. All ranks call it; with 0 they exchange no data.
-void exchange_parts(ProcessGroup& group, at::Tensor& received, std::vector<int64_t> receives, at::Tensor& sent,
-                    std::vector<int64_t> sends);
+void exchange_chunks(ProcessGroup& group, at::Tensor& received, std::vector<int64_t> receives, at::Tensor& sent,
+                     std::vector<int64_t> sends);
 
 // Overwrites `tensor` on every rank with that of `source`.
 void broadcast(ProcessGroup& group, at::Tensor& tensor, int source);

@@ -117,7 +117,7 @@ std::vector<at::Tensor> send_along(const std::vector<int>& chain, ProcessGroup& 
     at::Tensor received_bytes = bytes(received);
     if (sends) to[static_cast<size_t>(chain[static_cast<size_t>(place + 1)])] = sent_bytes.numel();
     if (receives) from[static_cast<size_t>(chain[static_cast<size_t>(place - 1)])] = received_bytes.numel();
-    exchange_parts(group, received_bytes, std::move(from), sent_bytes, std::move(to));
+    exchange_chunks(group, received_bytes, std::move(from), sent_bytes, std::move(to));
     if (receives) staging.push_back(std::move(received));
     after_message();
   }

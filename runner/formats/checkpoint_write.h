@@ -35,8 +35,8 @@ struct CheckpointWrite {
 
 struct WrittenCheckpoint {
   std::string path;
-  // Written. 0: a complete checkpoint of this step and lineage existed, with the mark of the best and the evaluation of
-  // this one if it has them.
+  // Bytes written. 0: nothing had to be, because the folder of this step already held a complete checkpoint of the same
+  // lineage, and it has the mark of the best and the evaluation that this one would have had.
   uint64_t bytes = 0;
   std::string moved_aside;  // new path of an existing folder of that step; empty = there was none
   std::vector<std::string> pruned;

@@ -15,7 +15,7 @@ using dropout_detail::MaskPlan;
 MaskPlan plan_mask(double p, const DropoutKey& key, const DropoutRows& rows, bool of_relu) {
   constexpr double kWords = 4294967296.0;
   return MaskPlan{.seed = key.seed,
-                  .place = static_cast<uint32_t>(RandomPlace::kDropout) + key.layer,
+                  .purpose = static_cast<uint32_t>(RandomPurpose::kDropout) + key.layer,
                   .step = static_cast<uint32_t>(key.step),
                   .first_slot = static_cast<uint32_t>(key.first_slot),
                   .drop_below = static_cast<uint32_t>(std::llround(std::fmin(p * kWords, kWords - 1.0))),

@@ -29,7 +29,7 @@ __global__ void draw_and_apply(const T* x, uint8_t* mask, T* out, int64_t sample
     const uint32_t slot =
         is_row ? static_cast<uint32_t>(plan.samples[sample]) : plan.first_slot + static_cast<uint32_t>(sample);
     const int64_t block = is_row ? plan.parts[sample] * quads + quad : quad;
-    const PhiloxStream stream{plan.seed, plan.place, plan.step, slot};
+    const PhiloxStream stream{plan.seed, plan.purpose, plan.step, slot};
     const Philox4 words = stream.block(static_cast<uint32_t>(block));
     for (int i = 0; i < 4 && quad * 4 + i < n; ++i) {
       const int64_t at = sample * n + quad * 4 + i;

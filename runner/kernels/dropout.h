@@ -16,7 +16,7 @@ struct DropoutKey {
   uint64_t seed = 0;
   int64_t step = 0;        // optimizer step
   int64_t first_slot = 0;  // slot of x[0] in the global batch; x[b] has slot first_slot + b
-  uint32_t layer = 0;      // index of this dropout in the model; RandomPlace::kDropout + layer is the place
+  uint32_t layer = 0;      // index of this dropout in the model; RandomPurpose::kDropout + layer is the purpose
 };
 
 // x [B, ...]: dim 0 is the sample; fp32, fp64, bf16 or fp16; CPU or CUDA. Returns the kept elements times 1/(1-p) and
@@ -42,7 +42,7 @@ namespace dropout_detail {
 // The parameters of one call's mask, common to the CPU and the CUDA implementation.
 struct MaskPlan {
   uint64_t seed;
-  uint32_t place;
+  uint32_t purpose;
   uint32_t step;
   uint32_t first_slot;
   uint32_t drop_below;  // an element is dropped when its random word is smaller

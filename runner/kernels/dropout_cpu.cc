@@ -30,7 +30,7 @@ constexpr int64_t kElementsAtLeast = int64_t{1} << 14;  // of a thread
   const uint32_t drop_below = plan.drop_below;
   uint32_t kept[kLanes];
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const Philox4 counter{{first_block + lane, sample, plan.step, plan.place}};
+    const Philox4 counter{{first_block + lane, sample, plan.step, plan.purpose}};
     const Philox4 words =
         philox4x32_10(counter, static_cast<uint32_t>(plan.seed), static_cast<uint32_t>(plan.seed >> 32));
     const uint32_t first = words.x[0] >= drop_below ? 1U : 0U;

@@ -11,8 +11,8 @@ namespace {
 
 struct Launcher {
   std::string_view name;
-  std::string_view size;   // the variable with the number of nodes
-  std::string_view place;  // the flags that say which node this is, and where node 0 is
+  std::string_view size;            // the variable with the number of nodes
+  std::string_view position_flags;  // the flags that say which node this is, and where node 0 is
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
@@ -29,15 +29,15 @@ bool is_one(const std::string& nodes) { return nodes == "1" || nodes == "1:1"; }
 // Each task of a Volcano job has its own number of pods; together they are the nodes.
 std::optional<AnnouncedNodes> find_volcano(const Environment& environment) {
   if (variable(environment, env::kVolcanoTaskIndex).empty()) return std::nullopt;
-  std::string said_by;
+  std::string given_by;
   int64_t nodes = 0;
   for (const auto& [name, value] : environment) {
     if (!name.starts_with(env::kVolcanoPrefix) || !name.ends_with(env::kVolcanoNumSuffix)) continue;
-    said_by += (said_by.empty() ? "" : ", ") + name + "=" + value;
+    given_by += (given_by.empty() ? "" : ", ") + name + "=" + value;
     nodes += std::clamp<int64_t>(parse_number(value).value_or(1), 0, INT32_MAX);
   }
   if (nodes == 0) return std::nullopt;
-  return AnnouncedNodes{.said_by = said_by + " (Volcano)",
+  return AnnouncedNodes{.given_by = given_by + " (Volcano)",
                         .several = nodes > 1,
                         .flags = "--nnodes " + std::to_string(nodes) +
                                  " --node_rank N --coordinator HOST:29400 (N counts the pods of all tasks from 0, HOST "
@@ -50,9 +50,10 @@ std::optional<AnnouncedNodes> find_announced_nodes(const Environment& environmen
   for (const Launcher& launcher : kLaunchers) {
     const std::string nodes = variable(environment, launcher.size);
     if (nodes.empty()) continue;
-    return AnnouncedNodes{.said_by = std::string(launcher.size) + "=" + nodes + " (" + std::string(launcher.name) + ")",
-                          .several = !is_one(nodes),
-                          .flags = "--nnodes " + nodes + " " + std::string(launcher.place)};
+    return AnnouncedNodes{
+        .given_by = std::string(launcher.size) + "=" + nodes + " (" + std::string(launcher.name) + ")",
+        .several = !is_one(nodes),
+        .flags = "--nnodes " + nodes + " " + std::string(launcher.position_flags)};
   }
   return find_volcano(environment);
 }

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct AnnouncedNodes {
-  std::string said_by;  // "PET_NNODES=2 (Kubeflow Trainer)"
+  std::string given_by;  // "PET_NNODES=2 (Kubeflow Trainer)"
   bool several = false;
   std::string flags;  // that make all of them one run, "--nnodes 2 --node_rank $PET_NODE_RANK …"
 };

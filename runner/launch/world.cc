@@ -179,10 +179,10 @@ Result<World> torchrun_world(const Reader& env, const LaunchOptions& launch) {
 
 // --- nodes that say only which node they are: a pod, an Indexed Job, a StatefulSet, --node_rank ---
 
-struct NodePlace {
+struct NodePosition {
   WorldSource source;
   int node_rank;
-  std::string said_by;  // "LOCKSTEP_NODE_RANK=1"
+  std::string given_by;  // "LOCKSTEP_NODE_RANK=1"
 };
 
 // The ordinal behind the last '-' of a StatefulSet pod's name.
@@ -211,37 +211,37 @@ Result<std::optional<int>> read_nnodes(const Reader& env, const LaunchOptions& l
   return from_env ? from_env : launch.nnodes;
 }
 
-Result<std::optional<NodePlace>> find_node_place(const Reader& env, const std::string& host_name,
-                                                 const LaunchOptions& launch, std::optional<int> nnodes) {
-  std::optional<NodePlace> place;
+Result<std::optional<NodePosition>> find_node_position(const Reader& env, const std::string& host_name,
+                                                       const LaunchOptions& launch, std::optional<int> nnodes) {
+  std::optional<NodePosition> position;
   if (env.has(env::kNodeRank)) {
     TRY_ASSIGN(const std::optional<int> rank, env.number(env::kNodeRank, 0, kCountMax));
-    place = NodePlace{WorldSource::kPod, *rank, env.setting(env::kNodeRank)};
+    position = NodePosition{WorldSource::kPod, *rank, env.setting(env::kNodeRank)};
   } else if (env.has(env::kJobCompletionIndex) && nnodes != 1) {
     // With --nnodes 1 each index is a run of its own (a sweep).
     TRY_ASSIGN(const std::optional<int> rank, env.number(env::kJobCompletionIndex, 0, kCountMax));
-    place = NodePlace{WorldSource::kIndexedJob, *rank, env.setting(env::kJobCompletionIndex)};
+    position = NodePosition{WorldSource::kIndexedJob, *rank, env.setting(env::kJobCompletionIndex)};
   } else if (env.has(env::kKubernetesServiceHost) && nnodes.value_or(1) > 1 && !launch.node_rank) {
     const std::optional<int> ordinal = host_ordinal(host_name);
-    if (ordinal) place = NodePlace{WorldSource::kStatefulSet, *ordinal, "the host name " + host_name};
+    if (ordinal) position = NodePosition{WorldSource::kStatefulSet, *ordinal, "the host name " + host_name};
   }
-  if (place && launch.node_rank && *launch.node_rank != place->node_rank) {
-    return invalid("--node_rank " + std::to_string(*launch.node_rank) + " contradicts " + place->said_by +
+  if (position && launch.node_rank && *launch.node_rank != position->node_rank) {
+    return invalid("--node_rank " + std::to_string(*launch.node_rank) + " contradicts " + position->given_by +
                    ": leave out one of the two");
   }
-  return place;
+  return position;
 }
 
 // Sets local_rank and local_world_size. Several ranks on a node need a launcher that has started them and set
 // LOCAL_RANK; without one, a worker is the only rank.
-Status place_in_node(const Reader& env, const LaunchOptions& launch, World& world) {
+Status read_position_in_node(const Reader& env, const LaunchOptions& launch, World& world) {
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNprocPerNode, 1, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
   world.assignment.local_world_size = launch.nproc.value_or(from_env.value_or(1));
-  const std::string said_by =
+  const std::string given_by =
       launch.nproc ? "--nproc " + std::to_string(*launch.nproc) : env.setting(env::kNprocPerNode);
   if (world.assignment.local_world_size > 1 && !local_rank) {
-    return invalid(said_by +
+    return invalid(given_by +
                    ", but LOCAL_RANK is not set: lockstep-worker is one rank and starts no others; use "
                    "`lockstep run` (or torchrun), which starts them all");
   }
@@ -250,29 +250,29 @@ Status place_in_node(const Reader& env, const LaunchOptions& launch, World& worl
     const bool alone = !launch.nproc && !from_env;
     return invalid("LOCAL_RANK (--local_rank) is " + std::to_string(world.assignment.local_rank) +
                    ", but this node has " + plural(world.assignment.local_world_size, "rank") +
-                   (alone ? " (neither WORLD_SIZE nor --nproc is set)" : " (" + said_by + ")") +
+                   (alone ? " (neither WORLD_SIZE nor --nproc is set)" : " (" + given_by + ")") +
                    ": set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as a launcher does, or unset LOCAL_RANK");
   }
   return {};
 }
 
-Error number_of_nodes_unknown(const std::string& said_by) {
-  return invalid(said_by + " says which node this is, but not how many there are: set --nnodes (or " +
+Error number_of_nodes_unknown(const std::string& given_by) {
+  return invalid(given_by + " says which node this is, but not how many there are: set --nnodes (or " +
                  std::string(env::kNumNodes) + "); --nnodes 1 trains each alone");
 }
 
-Result<World> node_world(const Reader& env, const LaunchOptions& launch, const NodePlace& place,
+Result<World> node_world(const Reader& env, const LaunchOptions& launch, const NodePosition& position,
                          std::optional<int> nnodes) {
   World world;
-  world.source = place.source;
-  world.node_rank = place.node_rank;
-  if (!nnodes) return number_of_nodes_unknown(place.said_by);
+  world.source = position.source;
+  world.node_rank = position.node_rank;
+  if (!nnodes) return number_of_nodes_unknown(position.given_by);
   world.assignment.nnodes = *nnodes;
   if (world.node_rank >= world.assignment.nnodes) {
-    return invalid(place.said_by + " with " + std::to_string(world.assignment.nnodes) + " nodes (--nnodes or " +
+    return invalid(position.given_by + " with " + std::to_string(world.assignment.nnodes) + " nodes (--nnodes or " +
                    std::string(env::kNumNodes) + "): nodes are counted from 0");
   }
-  TRY(place_in_node(env, launch, world));
+  TRY(read_position_in_node(env, launch, world));
   if (int64_t{world.assignment.nnodes} * world.assignment.local_world_size > kCountMax) {
     return invalid(std::to_string(world.assignment.nnodes) + " nodes with " +
                    std::to_string(world.assignment.local_world_size) + " ranks each: at most " +
@@ -379,7 +379,7 @@ Result<World> slurm_world(const Reader& env, const LaunchOptions& launch) {
 
 // --- MPI ---
 
-// The variables of one kind of mpirun. Those of a rank's place on its node have several names.
+// The variables of one kind of mpirun. Those of a rank's position on its node have several names.
 struct MpiNames {
   std::string_view rank;
   std::string_view size;
@@ -494,7 +494,7 @@ Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::
                    "--node_rank out");
   }
   World world;
-  TRY(place_in_node(env, launch, world));
+  TRY(read_position_in_node(env, launch, world));
   world.assignment.rank = world.assignment.local_rank;
   world.assignment.world_size = world.assignment.local_world_size;
   TRY(read_store_address(env, launch, world));
@@ -508,7 +508,7 @@ Result<std::optional<int>> announced_nodes(const Environment& environment) {
   if (!announced) return std::optional<int>();
   if (!announced->several) return std::optional<int>(1);
   return invalid(
-      announced->said_by +
+      announced->given_by +
       " says that several of these were started, but --nnodes is not given, so each would train alone: give " +
       announced->flags + "; --nnodes 1 trains each alone");
 }
@@ -543,70 +543,70 @@ Result<NodeCounts> read_node_counts(const Reader& env, const LaunchOptions& laun
 }
 
 // Under srun or mpirun with one task per node.
-Result<std::optional<NodePlace>> find_task_place(const Reader& env, const NodeCounts& counts) {
+Result<std::optional<NodePosition>> find_task_position(const Reader& env, const NodeCounts& counts) {
   TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
   const bool is_slurm = launcher.mpi == nullptr;
-  if (!launcher.found() || (is_slurm && is_slurm_batch_script(env))) return std::optional<NodePlace>();
+  if (!launcher.found() || (is_slurm && is_slurm_batch_script(env))) return std::optional<NodePosition>();
   TRY_ASSIGN(const std::optional<int> rank, env.number(launcher.rank_name, 0, kCountMax));
   TRY_ASSIGN(const std::optional<int> size, env.number(launcher.size_name, 1, kCountMax));
   if (*size != counts.max) {
     return invalid(env.setting(launcher.size_name) + " tasks for " + std::to_string(counts.max) +
                    " nodes (--nnodes): start one task on each node");
   }
-  return std::optional<NodePlace>(
-      NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, env.setting(launcher.rank_name)});
+  return std::optional<NodePosition>(
+      NodePosition{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, env.setting(launcher.rank_name)});
 }
 
 Result<int> find_node_rank(const Reader& env, const std::string& host_name, const LaunchOptions& launch,
                            const NodeCounts& counts) {
-  TRY_ASSIGN(std::optional<NodePlace> place, find_node_place(env, host_name, launch, counts.max));
-  if (!place && launch.node_rank) {
-    place = NodePlace{WorldSource::kFlags, *launch.node_rank, "--node_rank " + std::to_string(*launch.node_rank)};
+  TRY_ASSIGN(std::optional<NodePosition> position, find_node_position(env, host_name, launch, counts.max));
+  if (!position && launch.node_rank) {
+    position = NodePosition{WorldSource::kFlags, *launch.node_rank, "--node_rank " + std::to_string(*launch.node_rank)};
   }
-  if (!place) {
-    TRY_ASSIGN(place, find_task_place(env, counts));
+  if (!position) {
+    TRY_ASSIGN(position, find_task_position(env, counts));
   }
-  if (!place && counts.max == 1) return 0;
-  if (!place) {
+  if (!position && counts.max == 1) return 0;
+  if (!position) {
     return invalid(std::to_string(counts.max) + " nodes (--nnodes or " + std::string(env::kNumNodes) +
                    "), but nothing says which of them this is: give --node_rank (0 to " +
                    std::to_string(counts.max - 1) + "), or set " + std::string(env::kNodeRank));
   }
-  if (place->node_rank < counts.max) return place->node_rank;
-  return invalid(place->said_by + " with " + plural(counts.max, "node") + " (--nnodes or " +
+  if (position->node_rank < counts.max) return position->node_rank;
+  return invalid(position->given_by + " with " + plural(counts.max, "node") + " (--nnodes or " +
                  std::string(env::kNumNodes) + "): nodes are counted from 0");
 }
 
 // "host:29400", "host", "[fd00::1]:29400".
-Status read_coordinator(const std::string& text, const std::string& said_by, AgentPlace& place) {
+Status read_coordinator(const std::string& text, const std::string& given_by, AgentPosition& position) {
   const size_t colon = text.rfind(':');
   const bool has_port = colon != std::string::npos && text.find(']', colon) == std::string::npos &&
                         (text.find(':') == colon || text.front() == '[');
-  place.coordinator_host = has_port ? host_of(text) : host_of(text + ":");
-  if (place.coordinator_host.empty()) return invalid(said_by + " is \"" + text + "\", expected HOST:PORT");
+  position.coordinator_host = has_port ? host_of(text) : host_of(text + ":");
+  if (position.coordinator_host.empty()) return invalid(given_by + " is \"" + text + "\", expected HOST:PORT");
   if (!has_port) return {};
   const std::optional<int64_t> port = parse_number(std::string_view(text).substr(colon + 1));
   if (!port || *port < 1 || *port > 65535) {
-    return invalid(said_by + " is \"" + text + "\", expected HOST:PORT with a port from 1 to 65535");
+    return invalid(given_by + " is \"" + text + "\", expected HOST:PORT with a port from 1 to 65535");
   }
-  place.coordinator_port = static_cast<int>(*port);
+  position.coordinator_port = static_cast<int>(*port);
   return {};
 }
 
-Status find_coordinator(const Reader& env, const LaunchOptions& launch, AgentPlace& place) {
-  if (!launch.coordinator.empty()) return read_coordinator(launch.coordinator, "--coordinator", place);
+Status find_coordinator(const Reader& env, const LaunchOptions& launch, AgentPosition& position) {
+  if (!launch.coordinator.empty()) return read_coordinator(launch.coordinator, "--coordinator", position);
   if (env.has(env::kCoordinator)) {
-    return read_coordinator(env.text(env::kCoordinator), std::string(env::kCoordinator), place);
+    return read_coordinator(env.text(env::kCoordinator), std::string(env::kCoordinator), position);
   }
   const std::string_view list = env.first_set({env::kSlurmStepNodelist, env::kSlurmJobNodelist, env::kSlurmNodelist});
-  if (place.node_rank == 0) return {};  // it is the coordinator
+  if (position.node_rank == 0) return {};  // it is the coordinator
   if (!list.empty() && env.has(env::kSlurmProcid)) {
     Result<std::vector<std::string>> hosts = expand_slurm_nodelist(env.text(list), 1);
     if (!hosts.ok()) return hosts.error().with_context(env.setting(list));
-    place.coordinator_host = hosts->front();
+    position.coordinator_host = hosts->front();
     return {};
   }
-  return invalid("node " + std::to_string(place.node_rank) + " of " + std::to_string(place.max_nodes) +
+  return invalid("node " + std::to_string(position.node_rank) + " of " + std::to_string(position.max_nodes) +
                  ", but nothing says where node 0 is: give --coordinator HOST:PORT, or set " +
                  std::string(env::kCoordinator));
 }
@@ -628,11 +628,11 @@ Result<World> derive_world(const Environment& environment, const std::string& ho
   if (env.has(env::kRank)) return torchrun_world(env, launch);
 
   TRY_ASSIGN(std::optional<int> nnodes, read_nnodes(env, launch));
-  TRY_ASSIGN(const std::optional<NodePlace> place, find_node_place(env, host_name, launch, nnodes));
-  if (place && !nnodes) {
+  TRY_ASSIGN(const std::optional<NodePosition> position, find_node_position(env, host_name, launch, nnodes));
+  if (position && !nnodes) {
     TRY_ASSIGN(nnodes, announced_nodes(environment));
   }
-  if (place) return node_world(env, launch, *place, nnodes);
+  if (position) return node_world(env, launch, *position, nnodes);
 
   TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
   if (launcher.mpi != nullptr) return mpi_world(env, launch, *launcher.mpi);
@@ -681,14 +681,14 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   return number_of_nodes_unknown(env.setting(env::kJobCompletionIndex));
 }
 
-Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,
-                                      const LaunchOptions& launch) {
+Result<AgentPosition> derive_agent_position(const Environment& environment, const std::string& host_name,
+                                            const LaunchOptions& launch) {
   const Reader env(environment);
   TRY_ASSIGN(const NodeCounts counts, read_node_counts(env, launch));
-  AgentPlace place{.min_nodes = counts.min, .max_nodes = counts.max, .wanted_nodes = counts.wanted};
-  TRY_ASSIGN(place.node_rank, find_node_rank(env, host_name, launch, counts));
-  if (place.distributed()) TRY(find_coordinator(env, launch, place));
-  return place;
+  AgentPosition position{.min_nodes = counts.min, .max_nodes = counts.max, .wanted_nodes = counts.wanted};
+  TRY_ASSIGN(position.node_rank, find_node_rank(env, host_name, launch, counts));
+  if (position.distributed()) TRY(find_coordinator(env, launch, position));
+  return position;
 }
 
 Result<std::vector<std::string>> expand_slurm_nodelist(std::string_view text, size_t limit) {

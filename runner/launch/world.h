@@ -1,6 +1,6 @@
 // World: who this process is among its peers, derived from the environment. Pure.
 //
-// Role: the one place where launchers' variables are understood. The first that is found decides: an assignment from
+// Role: the one file where launchers' variables are understood. The first that is found decides: an assignment from
 // the agent, torchrun, a pod's LOCKSTEP_*, an Indexed Job or StatefulSet, Slurm, MPI; without any of them it is alone.
 // A launcher that says "one of N" and is none of these is refused by name (launch/announced_nodes.h).
 // Threads: pure; the environment is an argument.
@@ -51,7 +51,7 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
                                bool starts_program = false);
 
 // Which node an agent is, among how many, and where node 0's agent listens.
-struct AgentPlace {
+struct AgentPosition {
   int node_rank = 0;
   int min_nodes = 1;
   int max_nodes = 1;
@@ -62,12 +62,12 @@ struct AgentPlace {
   [[nodiscard]] bool distributed() const { return max_nodes > 1; }
 };
 
-// The place of an agent that has passed check_agent_environment. The number of nodes: --nnodes, else
+// The position of an agent that has passed check_agent_environment. The number of nodes: --nnodes, else
 // LOCKSTEP_MIN_NODES, LOCKSTEP_MAX_NODES and LOCKSTEP_NUM_NODES (the wanted one). The node rank: as in derive_world;
 // under srun and mpirun with one task per node the task's. The coordinator: --coordinator, else LOCKSTEP_COORDINATOR,
 // else the first host of Slurm's list. Errors (kInvalid) name what is contradictory or missing.
-Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,
-                                      const LaunchOptions& launch);
+Result<AgentPosition> derive_agent_position(const Environment& environment, const std::string& host_name,
+                                            const LaunchOptions& launch);
 
 // The hosts' names of a Slurm node list, "node[01-03,7],gpu9" → node01, node02, node03, node7, gpu9; at most `limit`.
 // kInvalid when the brackets do not hold numbers.

@@ -46,7 +46,7 @@ InitialValues::InitialValues(uint64_t seed, size_t parameter) : seed_(seed), par
 
 template <typename Draw>
 at::Tensor InitialValues::fill(at::IntArrayRef sizes, const Draw& draw) const {
-  const PhiloxStream stream{seed_, static_cast<uint32_t>(RandomPlace::kInit), static_cast<uint32_t>(parameter_), 0};
+  const PhiloxStream stream{seed_, static_cast<uint32_t>(RandomPurpose::kInit), static_cast<uint32_t>(parameter_), 0};
   at::Tensor values = at::empty(sizes, at::kFloat);
   float* const out = values.data_ptr<float>();
   const int64_t n = values.numel();

@@ -84,7 +84,7 @@ void AgentSession::send(const WorkerMessage& message) {
 
 Result<StoreReply> AgentSession::call(StoreRequest request) {
   TRY_ASSIGN(const uint64_t id, ask(std::move(request)));
-  return *take_reply(id);
+  return *fetch_reply(id);
 }
 
 Result<uint64_t> AgentSession::ask(StoreRequest request) {
@@ -101,11 +101,11 @@ Result<uint64_t> AgentSession::ask(StoreRequest request) {
   return sent.error();
 }
 
-std::optional<Result<StoreReply>> AgentSession::take_reply(uint64_t id, std::chrono::milliseconds patience) {
+std::optional<Result<StoreReply>> AgentSession::fetch_reply(uint64_t id, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   MutexLock lock(mutex_);
   const auto at = open_calls_.find(id);
-  LOCKSTEP_CHECK(at != open_calls_.end(), "the reply to each request is taken once");
+  LOCKSTEP_CHECK(at != open_calls_.end(), "the reply to each request is fetched once");
   const OpenCall& open = at->second;
   const auto is_over = [&]() REQUIRES(mutex_) {
     return open.reply.has_value() || closing_ || cut_generation_ >= open.generation;

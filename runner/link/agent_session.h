@@ -59,10 +59,10 @@ class AgentSession final : public AgentLink, public StoreTransport {
   // that waits when a stop is requested, because the key may never come.
   Result<StoreReply> call(StoreRequest request) override;
   // call() in two parts, for a caller that looks around while it waits: ask() sends and returns the request's id;
-  // take_reply() returns its reply as call() does, nullopt when it is not there after `patience`. Each reply is taken
-  // once. kGone when the link has ended.
+  // fetch_reply() returns its reply as call() does, nullopt when it is not there after `patience`. Each reply is
+  // fetched once. kGone when the link has ended.
   Result<uint64_t> ask(StoreRequest request);
-  std::optional<Result<StoreReply>> take_reply(uint64_t id, std::chrono::milliseconds patience = kForever);
+  std::optional<Result<StoreReply>> fetch_reply(uint64_t id, std::chrono::milliseconds patience = kForever);
 
   // The newest generation that was cut, 0: none; and why.
   [[nodiscard]] uint64_t cut_generation() const;

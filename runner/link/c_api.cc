@@ -86,7 +86,7 @@ uint64_t lockstep_ask(lockstep_link* link, const char* line) {
 }
 
 char* lockstep_reply(lockstep_link* link, uint64_t id, int patience_ms) {
-  auto reply = link->session.take_reply(id, std::chrono::milliseconds(patience_ms));
+  auto reply = link->session.fetch_reply(id, std::chrono::milliseconds(patience_ms));
   if (!reply) return nullptr;
   if (reply->ok()) return text_of(encode(AgentMessage(std::move(**reply))));
   return text_of(encode(AgentMessage(lockstep::StoreReply{

@@ -74,9 +74,9 @@ std::vector<MetricSum> totals_of(std::vector<MetricSum> mine, ProcessGroup& grou
 
 }  // namespace
 
-EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationParts& parts) {
-  const RankContext& rank = parts.rank;
-  JointWork work(group, parts.stop, rank.clock, "during an evaluation");
+EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationContext& context) {
+  const RankContext& rank = context.rank;
+  JointWork work(group, context.stop, rank.clock, "during an evaluation");
   const auto loss = [&](const DeviceBatch& batch) {
     const AutocastScope autocast(rank.precision.precision, rank.device);
     return rank.workload.loss(batch);
@@ -87,10 +87,10 @@ EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationPar
       {.rank = group.rank(),
        .world_size = group.world_size(),
        .seed = rank.config.training.seed,
-       .phase = parts.phase,
+       .phase = context.phase,
        .goes_on = [&] { return work.goes_on(); },
        .device = rank.device,
-       .samples_at_once = parts.samples_at_once,
+       .samples_at_once = context.samples_at_once,
        .loss = loss,
        .give_part = [&](const std::string& name, const std::string& bytes) { my_parts[name] += bytes; }});
   if (!mine.ok()) throw RunFault(ExitCode::kData, mine.error().message);

@@ -27,13 +27,13 @@ struct EvaluationOutcome {
 };
 
 // What an evaluation works with; all outlive the call.
-struct EvaluationParts {
+struct EvaluationContext {
   const RankContext& rank;
   int64_t phase = 0;            // as EvaluationShard's
   int64_t samples_at_once = 1;  // as EvaluationShard's
   const StopToken& stop;
 };
 
-EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationParts& parts);
+EvaluationOutcome evaluate_on_all_ranks(ProcessGroup& group, const EvaluationContext& context);
 
 }  // namespace lockstep

@@ -19,12 +19,12 @@ void drop_gradients(const TrainingState& state) {
 BatchShare share_of_cost(const Counters& counters, BatchSource& source, uint64_t seed, int64_t cost_max) {
   BatchShare share{.seed = seed,
                    .step = counters.step,
-                   .epoch = counters.place.epoch,
+                   .epoch = counters.position.epoch,
                    .phase = counters.phase,
                    .first_slot = 0,
                    .samples = {}};
   int64_t cost = 0;
-  for (const int64_t sample : source.batch(counters.place.epoch, counters.place.index)) {
+  for (const int64_t sample : source.batch(counters.position.epoch, counters.position.index)) {
     cost += source.cost(sample);
     if (cost > cost_max && !share.samples.empty()) break;
     share.samples.push_back(sample);

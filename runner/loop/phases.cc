@@ -26,8 +26,8 @@ PhaseSteps phase_steps(const std::vector<TrainingPhase>& phases, const Counters&
                        BatchSource& source) {
   PhaseSteps steps;
   steps.begin = steps_before(counters.phase_epoch, source);
-  int64_t counted_epoch = counters.place.epoch;  // steps.total counts the steps before it
-  steps.total = counters.step - counters.place.index;
+  int64_t counted_epoch = counters.position.epoch;  // steps.total counts the steps before it
+  steps.total = counters.step - counters.position.index;
   int64_t end_epoch = counters.phase_epoch;
   for (auto phase = static_cast<size_t>(counters.phase); phase < phases.size(); ++phase) {
     end_epoch += phases[phase].num_epochs;
@@ -52,7 +52,7 @@ LrScheduleOptions lr_schedule_in(const TrainingOptions& training, const Counters
 
 void begin_next_phase(Counters& counters) {
   ++counters.phase;
-  counters.phase_epoch = counters.place.epoch;
+  counters.phase_epoch = counters.position.epoch;
   counters.plateau = {};
   counters.evaluations_without_best = 0;
 }

@@ -13,13 +13,13 @@ namespace lockstep {
 
 using Writes = CheckpointWriter::Writes;
 
-RunWriter::RunWriter(const TrainerParts& parts, TrainingState& state)
-    : parts_(parts), rank_(parts.rank), state_(state) {}
+RunWriter::RunWriter(const TrainerContext& context, TrainingState& state)
+    : context_(context), rank_(context.rank), state_(state) {}
 RunWriter::~RunWriter() = default;
 
 RunIdentity RunWriter::identity() const {
   const WorkloadInfo& info = rank_.workload.info();
-  return {.job = parts_.job,
+  return {.job = context_.job,
           .config_hash = rank_.config.config_hash(),
           .workload = info.name,
           .workload_version = info.version};
@@ -39,16 +39,17 @@ Status RunWriter::open() {
   lacks_folder_ = !opened.ok();
   if (opened.ok() || !from_live_rank_) return opened;
   problem_ = opened.error().message;
-  parts_.reporter.warn("the output folder cannot be used now: " + problem_ +
-                       "; training continues, and the folder is tried again at each checkpoint" +
-                       (opened.error().code == ErrorCode::kConflict ? "" : ". Free space in it, or repair the volume"));
+  context_.reporter.warn(
+      "the output folder cannot be used now: " + problem_ +
+      "; training continues, and the folder is tried again at each checkpoint" +
+      (opened.error().code == ErrorCode::kConflict ? "" : ". Free space in it, or repair the volume"));
   return {};
 }
 
 // Does nothing while the folder cannot be made: open_folder then returns the error, with what to do.
 Status RunWriter::lock_folder() {
-  if (lock_ || !parts_.locks_folder || !make_directories(rank_.fs, parts_.folder).ok()) return {};
-  TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
+  if (lock_ || !context_.locks_folder || !make_directories(rank_.fs, context_.folder).ok()) return {};
+  TRY_ASSIGN(FileLock taken, FileLock::take(join_path(context_.folder, ".lock")));
   lock_.emplace(std::move(taken));
   return {};
 }
@@ -60,7 +61,7 @@ Status RunWriter::open_folder() {
   const TrainingOptions& training = rank_.config.training;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(
-        rank_.fs, CheckpointWriterOptions{.folder = parts_.folder,
+        rank_.fs, CheckpointWriterOptions{.folder = context_.folder,
                                           .run = identity(),
                                           .retention = {.keep_last = training.keep_last,
                                                         .keep_every = training.keep_every,
@@ -70,18 +71,18 @@ Status RunWriter::open_folder() {
     writer_->make_buffers(checkpoint_tensors());
   }
   report();
-  if (opened_at_step_ < 0) TRY(prepare_checkpoint_folder(rank_.fs, parts_.folder, stamp()));
+  if (opened_at_step_ < 0) TRY(prepare_checkpoint_folder(rank_.fs, context_.folder, stamp()));
   if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
   // Opening replaces the files, and an old rank 0 that was cut off must not do that to its successor's.
-  TRY(check_none_is_newer(rank_.fs, parts_.folder, identity(), stamp()));
+  TRY(check_none_is_newer(rank_.fs, context_.folder, identity(), stamp()));
   TRY_ASSIGN(RunFolder folder, RunFolder::open(rank_.fs, rank_.config, rank_.workload,
-                                               {.path = parts_.folder,
-                                                .host_name = parts_.host_name,
+                                               {.path = context_.folder,
+                                                .host_name = context_.host_name,
                                                 .stamp = stamp(),
                                                 .resume_step = state_.counters.step,
-                                                .resume_epochs = state_.counters.place.epoch}));
+                                                .resume_epochs = state_.counters.position.epoch}));
   opened_at_step_ = state_.counters.step;
-  parts_.reporter.use_folder(std::move(folder));
+  context_.reporter.use_folder(std::move(folder));
   return {};
 }
 
@@ -92,7 +93,7 @@ bool RunWriter::has_folder(const StopToken& stop) {
   if (opened.ok()) opened = open_folder();
   if (!opened.ok()) {
     problem_ = opened.error().message;
-    parts_.reporter.warn("the output folder still cannot be used: " + problem_);
+    context_.reporter.warn("the output folder still cannot be used: " + problem_);
     return false;
   }
   lacks_folder_ = false;
@@ -112,7 +113,7 @@ void RunWriter::close(const StopToken& stop) {
   problem_.clear();
   opened_at_step_ = -1;
   unstaged_.reset();
-  parts_.reporter.leave_folder();
+  context_.reporter.leave_folder();
 }
 
 void RunWriter::write_what_was_missed(const StopToken& stop) {
@@ -123,12 +124,12 @@ void RunWriter::write_what_was_missed(const StopToken& stop) {
   const auto report_steps = [&](bool after_evaluation) {
     for (const StepReport& report : steps) {
       const bool is_after = !note || report.step >= note->report.step;
-      if (is_after == after_evaluation) parts_.reporter.on_report(report);
+      if (is_after == after_evaluation) context_.reporter.on_report(report);
     }
   };
   report_steps(/*after_evaluation=*/false);
-  if (note && parts_.reporter.misses_evaluation(note->report.step)) {
-    parts_.reporter.on_evaluation(note->report, rank_.workload);
+  if (note && context_.reporter.misses_evaluation(note->report.step)) {
+    context_.reporter.on_evaluation(note->report, rank_.workload);
   }
   report_steps(/*after_evaluation=*/true);
   if (!note) return;
@@ -178,8 +179,8 @@ CheckpointContent RunWriter::checkpoint_tensors() const {
 
 CheckpointState RunWriter::checkpoint_state(bool is_best) const {
   CheckpointState s;
-  s.job = parts_.job.name;
-  s.job_uid = parts_.job.uid;
+  s.job = context_.job.name;
+  s.job_uid = context_.job.uid;
   s.run = state_.counters.run;
   s.lineage = state_.counters.lineage;
   s.generation = generation_;
@@ -189,7 +190,7 @@ CheckpointState RunWriter::checkpoint_state(bool is_best) const {
   s.config = rank_.config.maths_flags();
   s.config_hash = rank_.config.config_hash();
   s.world_size = world_size_;
-  s.threads = parts_.threads;
+  s.threads = context_.threads;
   s.deterministic = rank_.config.training.deterministic;
   s.workload = rank_.workload.info().name;
   s.workload_version = rank_.workload.info().version;
@@ -231,9 +232,9 @@ void RunWriter::wait_for(const StopToken& stop, Writes writes) {
 
 void RunWriter::report() {
   if (!writer_) return;
-  for (const OutputReport& output : writer_->poll_output_reports()) parts_.reporter.on_output(output);
+  for (const OutputReport& output : writer_->poll_output_reports()) context_.reporter.on_output(output);
   for (const WriteReport& checkpoint : writer_->poll_reports()) {
-    parts_.reporter.on_checkpoint(checkpoint, stage_seconds_);
+    context_.reporter.on_checkpoint(checkpoint, stage_seconds_);
     problem_ = checkpoint.error ? checkpoint.error->message : std::string();
   }
 }
@@ -241,7 +242,7 @@ void RunWriter::report() {
 void RunWriter::make_durable(const StopToken& stop) {
   if (!writer_) return;
   const PhaseScope scope(rank_.clock, Phase::kCheckpointStall);
-  parts_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
+  context_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
   wait_for(stop);
   report();
   if (problem_.empty()) return;
@@ -253,9 +254,9 @@ void RunWriter::make_durable(const StopToken& stop) {
 void RunWriter::wait(std::chrono::seconds patience) {
   if (!writer_) return;
   auto until = std::chrono::steady_clock::now() + patience;
-  int64_t seen_ns = parts_.page.changed_ns.load();
+  int64_t seen_ns = context_.page.changed_ns.load();
   writer_->wait_durable([&] {
-    const int64_t changed_ns = parts_.page.changed_ns.load();  // by CheckpointWriterOptions::on_progress
+    const int64_t changed_ns = context_.page.changed_ns.load();  // by CheckpointWriterOptions::on_progress
     if (std::exchange(seen_ns, changed_ns) != changed_ns) until = std::chrono::steady_clock::now() + patience;
     return std::chrono::steady_clock::now() >= until;
   });

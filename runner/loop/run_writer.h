@@ -20,7 +20,7 @@
 #include "runner/checkpoint/writer.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/loop/stop_token.h"
-#include "runner/loop/trainer_parts.h"
+#include "runner/loop/trainer_context.h"
 #include "runner/loop/training_state.h"
 
 namespace lockstep {
@@ -28,7 +28,7 @@ namespace lockstep {
 class RunWriter {
  public:
   // Both outlive it.
-  RunWriter(const TrainerParts& parts, TrainingState& state);
+  RunWriter(const TrainerContext& context, TrainingState& state);
   ~RunWriter();
 
   [[nodiscard]] RunIdentity identity() const;
@@ -78,8 +78,8 @@ class RunWriter {
   void write_state(bool is_best, const StopToken& stop);
   void wait_for(const StopToken& stop, CheckpointWriter::Writes writes = CheckpointWriter::Writes::kAll);
 
-  const TrainerParts& parts_;
-  const RankContext& rank_;  // parts_.rank
+  const TrainerContext& context_;
+  const RankContext& rank_;  // context_.rank
   TrainingState& state_;
   std::unique_ptr<CheckpointWriter> writer_;
   std::optional<FileLock> lock_;  // of the folder

@@ -23,9 +23,9 @@ Failure failure_of(const Error& error) {
   return {exit_code_of_file_error(error), word + error.message};
 }
 
-Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, const BatchShape& batch) {
-  return parts.rank.workload.batches(
-      {.split = Split::kTrain, .seed = parts.rank.config.training.seed, .global_batch = batch.global_batch});
+Result<std::unique_ptr<BatchSource>> training_batches(const SyncContext& context, const BatchShape& batch) {
+  return context.rank.workload.batches(
+      {.split = Split::kTrain, .seed = context.rank.config.training.seed, .global_batch = batch.global_batch});
 }
 
 Json document_of(const Failure& failure) {
@@ -75,24 +75,24 @@ Result<Description> parse_description(const Json& document) {
   return d;
 }
 
-Status take_description(Description description, TrainingState& state, Workload& workload) {
+Status adopt_description(Description description, TrainingState& state, Workload& workload) {
   state.counters = std::move(description.counters);
   state.journal = std::move(description.journal);
   return workload.restore_progress(description.workload);
 }
 
-// Keeps the checkpoint's place in the data. Where the batch (of another run's checkpoint, given with --resume) or the
-// data set has another size now, the number of steps changes: the run goes on in the same epoch, at the same share of
-// its steps, rounded down, so that a few samples may be seen again and none is left out.
-Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& parts, SyncResult& result) {
+// Keeps the checkpoint's position in the data. Where the batch (of another run's checkpoint, given with --resume) or
+// the data set has another size now, the number of steps changes: the run goes on in the same epoch, at the same
+// fraction of its steps, rounded down, so that a few samples may be seen again and none is left out.
+Status keep_position(Counters& counters, const BatchShape& batch, const SyncContext& context, SyncResult& result) {
   counters.batch = batch;
-  TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, batch));
+  TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(context, batch));
   const int64_t steps_then = counters.epoch_steps;
-  const int64_t steps_now = source->steps(counters.place.epoch);
+  const int64_t steps_now = source->steps(counters.position.epoch);
   if (steps_now == steps_then) return {};
-  counters.place.index = std::min(counters.place.index * steps_now / steps_then, steps_now - 1);
+  counters.position.index = std::min(counters.position.index * steps_now / steps_then, steps_now - 1);
   counters.epoch_steps = steps_now;
-  const int64_t step = steps_before(counters.place.epoch, *source) + counters.place.index;
+  const int64_t step = steps_before(counters.position.epoch, *source) + counters.position.index;
   if (step == counters.step) return {};
   result.remarks.push_back("step " + std::to_string(counters.step) + " of the checkpoint, with " +
                            std::to_string(steps_then) + " steps an epoch, is step " + std::to_string(step) +
@@ -102,10 +102,10 @@ Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& 
   return {};
 }
 
-Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, const SyncOptions& options,
+Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncContext& context, const SyncOptions& options,
                        SyncResult& result) {
-  TrainingState& state = parts.state;
-  TRY(check_frozen(loaded.state.progress, parts.rank.workload, loaded.path));
+  TrainingState& state = context.state;
+  TRY(check_frozen(loaded.state.progress, context.rank.workload, loaded.path));
   TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
   TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
   for (auto& [name, ema] : state.emas()) {
@@ -118,14 +118,14 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, c
     }
   }
   TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
-  TRY(check_phase(phases_of(parts.rank.workload.info(), parts.rank.config.training), state.counters, loaded.path));
+  TRY(check_phase(phases_of(context.rank.workload.info(), context.rank.config.training), state.counters, loaded.path));
   BatchShape batch = state.counters.batch;
   if (loaded.state.config_hash != options.identity.config_hash) {
     TRY(options.first_batch);
     batch = *options.first_batch;
   }
-  TRY(keep_place(state.counters, batch, parts, result));
-  const Status restored = parts.rank.workload.restore_progress(loaded.state.progress.at("workload"));
+  TRY(keep_position(state.counters, batch, context, result));
+  const Status restored = context.rank.workload.restore_progress(loaded.state.progress.at("workload"));
   if (!restored.ok()) return restored.error().with_context(loaded.path);
   return {};
 }
@@ -247,7 +247,7 @@ Error unusable_weights(const Error& error, const std::string& path) {
 
 // For weights that were trained for `epochs` epochs already: training begins with the epoch after them.
 void start_after_epochs(int64_t epochs, BatchSource& source, Counters& counters, SyncResult& result) {
-  counters.place = {.epoch = epochs, .index = 0};
+  counters.position = {.epoch = epochs, .index = 0};
   counters.epoch_steps = source.steps(epochs);
   counters.step = steps_before(epochs, source);
   if (epochs == 0) return;
@@ -290,29 +290,29 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
 }
 
 // Restores weights, optimizer and counters from a file that was written after an evaluation. The file's epoch gives the
-// place in the data, the flags give the learning rate, and the file's past evaluations give plateau and patience.
-Status resume_from_training_file(const SyncParts& parts, FileSystem& fs, const std::string& path, BatchSource& source,
-                                 SyncResult& result) {
-  TrainingState& state = parts.state;
+// position in the data, the flags give the learning rate, and the file's past evaluations give plateau and patience.
+Status resume_from_training_file(const SyncContext& context, FileSystem& fs, const std::string& path,
+                                 BatchSource& source, SyncResult& result) {
+  TrainingState& state = context.state;
   const std::string what = "--resume " + path;
   const auto unusable = [&](const Error& error) { return Error{error.code, what + ": " + error.message}; };
   const Result<TrainingFile> read = load_training_file(fs, path);
   if (!read.ok()) return Error{read.error().code, "--resume " + read.error().message};  // which names the file
-  const Result<NamedTensors> weights = parts.rank.workload.weights_of_file(read->model);
+  const Result<NamedTensors> weights = context.rank.workload.weights_of_file(read->model);
   if (!weights.ok()) return unusable(weights.error());
   TRY(copy_tensors(*weights, state.model_tensors(), what));
   const Result<NamedTensors> adam = adam_tensors(read->optimizer, read->model, state.optimizer_tensors());
   if (!adam.ok()) return unusable(adam.error());
   TRY(copy_tensors(*adam, state.optimizer_tensors(), "the optimizer's state of " + what));
   for (auto& [name, ema] : state.emas()) ema.reset();
-  const Result<Workload::TrainingSoFar> past = parts.rank.workload.restore_from_file(read->fields);
+  const Result<Workload::TrainingSoFar> past = context.rank.workload.restore_from_file(read->fields);
   if (!past.ok()) return unusable(past.error());
   result.origin = "resumed from " + path;
   start_after_epochs(past->epochs, source, state.counters, result);
   result.resumed_step = state.counters.step;
-  const WorkloadInfo& info = parts.rank.workload.info();
+  const WorkloadInfo& info = context.rank.workload.info();
   for (const double figure : past->figures) {
-    count_evaluation(state.counters, info, parts.rank.config.training, {{info.best.name, figure}});
+    count_evaluation(state.counters, info, context.rank.config.training, {{info.best.name, figure}});
     state.counters.evaluated_step = state.counters.step;
   }
   return {};
@@ -342,21 +342,21 @@ std::optional<Result<ResumeResult>> find_newer(const RunConfig& config, FileSyst
 }
 
 // Rank 0, when no rank holds a state, or the checkpoint in `newer` is newer than all of them.
-Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncOptions& options,
+Status restore_or_initialise(const SyncContext& context, FileSystem& fs, const SyncOptions& options,
                              std::optional<Result<ResumeResult>> newer, SyncResult& result) {
-  TrainingState& state = parts.state;
-  const TrainingOptions& training = parts.rank.config.training;
+  TrainingState& state = context.state;
+  const TrainingOptions& training = context.rank.config.training;
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
-    TRY(move_other_jobs_aside(parts.rank.config, fs, options, result));
-    newer = find_checkpoint(parts.rank.config, fs, options);
+    TRY(move_other_jobs_aside(context.rank.config, fs, options, result));
+    newer = find_checkpoint(context.rank.config, fs, options);
   }
   TRY_ASSIGN(const ResumeResult found, std::move(*newer));
   std::optional<CheckpointStamp> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
-    TRY(copy_checkpoint(*found.checkpoint, parts, options, result));
+    TRY(copy_checkpoint(*found.checkpoint, context, options, result));
     result.origin = "resumed from " + found.checkpoint->path;
     const CheckpointState& saved = found.checkpoint->state;
     const JobIdentity& job = options.identity.job;
@@ -367,11 +367,11 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   } else {
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
-    TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, state.counters.batch));
+    TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(context, state.counters.batch));
     if (is_training_file(training.resume)) {
-      TRY(resume_from_training_file(parts, fs, training.resume, *source, result));
+      TRY(resume_from_training_file(context, fs, training.resume, *source, result));
     } else {
-      TRY(initialise(parts.rank.config, parts.rank.workload, state, fs, result));
+      TRY(initialise(context.rank.config, context.rank.workload, state, fs, result));
       start_after_epochs(training.weights_epochs, *source, state.counters, result);
     }
   }
@@ -388,17 +388,18 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
 // a stop ends the reading.
 class Reading {
  public:
-  explicit Reading(const SyncParts& parts)
-      : phase_(parts.rank.clock, Phase::kStartup), fs_(parts.rank.fs, [this, &parts] { return check_stop(parts); }) {}
+  explicit Reading(const SyncContext& context)
+      : phase_(context.rank.clock, Phase::kStartup),
+        fs_(context.rank.fs, [this, &context] { return check_stop(context); }) {}
   FileSystem& fs() { return fs_; }
   // True: an error was caused by the cut or the stop, and says nothing about the volume.
   [[nodiscard]] bool was_stopped() const { return was_stopped_; }
 
  private:
   // Called after each read.
-  Status check_stop(const SyncParts& parts) {
-    parts.rank.clock.progress();
-    was_stopped_ = was_stopped_ || parts.stop.is_stopped();
+  Status check_stop(const SyncContext& context) {
+    context.rank.clock.progress();
+    was_stopped_ = was_stopped_ || context.stop.is_stopped();
     if (was_stopped_) return Error{ErrorCode::kCancelled, "the reading was stopped"};
     return {};
   }
@@ -418,29 +419,31 @@ struct Transfer {
   std::vector<bool> receives;       // by rank
   bool rank_zero_receives = false;  // then only a cut ends the transfer; a stop has to wait for it
 };
-void send_tensors(const SyncParts& parts, const Transfer& transfer) {
-  transfer_state(parts.group, parts.rank.stream, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
-    parts.rank.clock.progress();
-    const bool leaves = transfer.rank_zero_receives ? parts.stop.is_cut() : parts.stop.is_stopped();
-    if (leaves) leave_group("the group was cut, or a stop was requested, during the transfer of the state");
-  });
+void send_tensors(const SyncContext& context, const Transfer& transfer) {
+  transfer_state(context.group, context.rank.stream, context.state.all_tensors(), transfer.source, transfer.receives,
+                 [&] {
+                   context.rank.clock.progress();
+                   const bool leaves = transfer.rank_zero_receives ? context.stop.is_cut() : context.stop.is_stopped();
+                   if (leaves)
+                     leave_group("the group was cut, or a stop was requested, during the transfer of the state");
+                 });
 }
 
 // Rank 0 reads or initialises the state, tells the others whether that worked, and sends its tensors to all of them.
 // `newer`: a checkpoint that rank 0 has read already, or could not read. `result`: holds the remarks so far.
-SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& options,
+SyncOutcome start_from_rank_zero(const SyncContext& context, const SyncOptions& options,
                                  std::optional<Result<ResumeResult>> newer, SyncResult result) {
-  const Assignment& mine = parts.group.options().assignment;
+  const Assignment& mine = context.group.options().assignment;
   Json document;
   if (mine.rank == 0) {
-    Reading reading(parts);
-    const Status status = restore_or_initialise(parts, reading.fs(), options, std::move(newer), result);
+    Reading reading(context);
+    const Status status = restore_or_initialise(context, reading.fs(), options, std::move(newer), result);
     if (!status.ok() && reading.was_stopped()) return reading_stopped();
     if (status.ok()) options.on_start(result);
-    document = status.ok() ? describe_state(parts.state, parts.rank.workload, result)
+    document = status.ok() ? describe_state(context.state, context.rank.workload, result)
                            : document_of(failure_of(status.error()));
   }
-  Result<std::string> text = broadcast_from_rank_zero(parts.store, mine, "sync", dump_line(document));
+  Result<std::string> text = broadcast_from_rank_zero(context.store, mine, "sync", dump_line(document));
   if (!text.ok()) return Failure{ExitCode::kPeerLost, text.error().message};
   const Result<Json> received = parse_json(*text, "rank 0's description of its state");
   if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
@@ -450,47 +453,47 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
   std::vector<bool> all_others(static_cast<size_t>(mine.world_size), true);
   all_others[0] = false;
-  send_tensors(parts, {.source = 0, .receives = std::move(all_others)});
+  send_tensors(context, {.source = 0, .receives = std::move(all_others)});
   if (receives) {
-    const Status taken = take_description(std::move(*description), parts.state, parts.rank.workload);
+    const Status taken = adopt_description(std::move(*description), context.state, context.rank.workload);
     if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
     result.origin = received->at("origin").get<std::string>();
     result.generation = received->at("generation").get<uint64_t>();
   }
-  result.resumed_step = parts.state.counters.step;
+  result.resumed_step = context.state.counters.step;
   result.has_changed = true;
   return result;
 }
 
 // The source rank sends its state to the ranks that lack it, most often to one new rank.
-SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& options,
+SyncOutcome sync_from_live_rank(const SyncContext& context, const SyncOptions& options,
                                 const std::vector<StateClaim>& claims, const SourceChoice& choice) {
-  const int rank = parts.group.options().assignment.rank;
+  const int rank = context.group.options().assignment.rank;
   const bool receives = choice.receives[static_cast<size_t>(rank)];
-  Counters& counters = parts.state.counters;
+  Counters& counters = context.state.counters;
   SyncResult result{.origin = choice.reason, .from_live_rank = true, .has_changed = receives};
   options.on_live_state();
   // All ranks take the same branch: `choice` is a pure function of the claims of all ranks.
   if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {
     // Counters, journal and progress go through the store; the tensors follow by collectives.
     if (rank == *choice.source) {
-      const Json document = describe_state(parts.state, parts.rank.workload, result);
-      parts.store.get()->set("counters", dump_line(document));
+      const Json document = describe_state(context.state, context.rank.workload, result);
+      context.store.get()->set("counters", dump_line(document));
       if (const std::optional<Failure> failure = failure_in(document)) return *failure;
     }
     std::optional<Description> description;
     if (receives) {
-      const Result<Json> received = parse_json(parts.store.get()->get_to_str("counters"), "the source's counters");
+      const Result<Json> received = parse_json(context.store.get()->get_to_str("counters"), "the source's counters");
       if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
       if (const std::optional<Failure> failure = failure_in(*received)) return *failure;
       Result<Description> parsed = parse_description(*received);
       if (!parsed.ok()) return Failure{ExitCode::kCrash, parsed.error().message};
       description = std::move(*parsed);
     }
-    send_tensors(parts,
+    send_tensors(context,
                  {.source = *choice.source, .receives = choice.receives, .rank_zero_receives = choice.receives[0]});
     if (description) {
-      const Status taken = take_description(std::move(*description), parts.state, parts.rank.workload);
+      const Status taken = adopt_description(std::move(*description), context.state, context.rank.workload);
       if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
     }
   }
@@ -503,37 +506,37 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
 
 }  // namespace
 
-SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
-  const PhaseScope waiting(parts.rank.clock, Phase::kWaiting);
-  const Counters& mine = parts.state.counters;
-  const std::vector<StateClaim> claims = gather_claims(parts.group, {.lineage = mine.lineage,
-                                                                     .step = mine.step,
-                                                                     .evaluated_step = mine.evaluated_step,
-                                                                     .has_state = mine.has_state,
-                                                                     .generation = mine.generation});
+SyncOutcome sync_state(const SyncContext& context, const SyncOptions& options) {
+  const PhaseScope waiting(context.rank.clock, Phase::kWaiting);
+  const Counters& mine = context.state.counters;
+  const std::vector<StateClaim> claims = gather_claims(context.group, {.lineage = mine.lineage,
+                                                                       .step = mine.step,
+                                                                       .evaluated_step = mine.evaluated_step,
+                                                                       .has_state = mine.has_state,
+                                                                       .generation = mine.generation});
   const SourceChoice choice = choose_source(claims);
-  if (!choice.source) return start_from_rank_zero(parts, options, std::nullopt, {});
+  if (!choice.source) return start_from_rank_zero(context, options, std::nullopt, {});
 
   const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
   if (may_have_missed_groups(best, options.generation)) {
-    const Assignment& mine = parts.group.options().assignment;
+    const Assignment& mine = context.group.options().assignment;
     std::optional<Result<ResumeResult>> newer;
     if (mine.rank == 0) {
-      Reading reading(parts);
-      newer = find_newer(parts.rank.config, reading.fs(), options, best);
+      Reading reading(context);
+      newer = find_newer(context.rank.config, reading.fs(), options, best);
       if (reading.was_stopped()) return reading_stopped();
     }
     const Result<std::string> has_newer =
-        broadcast_from_rank_zero(parts.store, mine, "volume", newer ? "true" : "false");
+        broadcast_from_rank_zero(context.store, mine, "volume", newer ? "true" : "false");
     if (!has_newer.ok()) return Failure{ExitCode::kPeerLost, has_newer.error().message};
     if (*has_newer == "true") {
-      return start_from_rank_zero(parts, options, std::move(newer),
+      return start_from_rank_zero(context, options, std::move(newer),
                                   {.origin = {},
                                    .remarks = {"no rank had anything newer than step " + std::to_string(best.step) +
                                                ", of a group before the one that wrote this run's newest checkpoint"}});
     }
   }
-  return take_from_live_rank(parts, options, claims, choice);
+  return sync_from_live_rank(context, options, claims, choice);
 }
 
 }  // namespace lockstep

@@ -41,12 +41,12 @@ struct SyncOptions {
   // start is reported even if the group breaks meanwhile.
   std::function<void(const SyncResult&)> on_start = [](const SyncResult&) {};
   // Called when the state comes from a live rank. It may be in no checkpoint, so from now on a signal must not end the
-  // process at once (TrainerParts::defer_stops).
+  // process at once (TrainerContext::defer_stops).
   std::function<void()> on_live_state = [] {};
 };
 
 // What sync_state works on; all outlive the call.
-struct SyncParts {
+struct SyncContext {
   const RankContext& rank;
   TrainingState& state;
   ProcessGroup& group;
@@ -61,6 +61,6 @@ using SyncOutcome = std::variant<SyncResult, Failure>;
 // volume shows on rank 0, and not on the ranks that wait for it. No tensor is sent when every rank has the state.
 // A cut ends the reading and the transfer (kPeerLost, or an exception of leave_group). So does a stop, except while
 // rank 0 receives: it alone writes checkpoints, and the last one is to hold the state that it is receiving.
-SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options);
+SyncOutcome sync_state(const SyncContext& context, const SyncOptions& options);
 
 }  // namespace lockstep

@@ -72,8 +72,8 @@ std::vector<std::string> outside_graphs(const std::vector<at::Tensor>& roots, co
 // A step whose batch was requested from the queue.
 struct TrainStep::Planned {
   int64_t step = 0;
-  DataPlace place;
-  DataPlace after;                 // the place of the step after it
+  DataPosition position;
+  DataPosition after;              // the position of the step after it
   int64_t after_epoch_steps = 0;   // the number of steps in the epoch of `after`
   int64_t samples = 0;             // of the global batch
   std::vector<BatchShare> shares;  // one for each micro-batch; one without samples when this rank has none
@@ -95,23 +95,23 @@ struct TrainStep::Pending {
   DeviceStream::Reading figures;  // fp64: by loss term, then by Figure
 };
 
-TrainStep::TrainStep(const Parts& parts)
-    : parts_(parts),
-      terms_(parts.rank.workload.info().loss_terms),
-      first_step_(parts.state.counters.step),
-      first_place_(parts.state.counters.place),
-      gate_at_first_(parts.gate.committed()),
-      schedule_(lr_schedule_in(parts.training, parts.state.counters, parts.steps, parts.source)),
+TrainStep::TrainStep(const Context& context)
+    : context_(context),
+      terms_(context.rank.workload.info().loss_terms),
+      first_step_(context.state.counters.step),
+      first_position_(context.state.counters.position),
+      gate_at_first_(context.gate.committed()),
+      schedule_(lr_schedule_in(context.training, context.state.counters, context.steps, context.source)),
       checks_graph_(std::any_of(terms_.begin(), terms_.end(), [](const LossTerm& t) { return t.coefficient == 0.0; })) {
-  parts_.upload.drop();
+  context_.upload.drop();
 }
 
 TrainStep::~TrainStep() = default;
 
 StepOutcome TrainStep::run(const StepRequests& requests) {
-  Counters& counters = parts_.state.counters;
-  const TrainingOptions& training = parts_.training;
-  PhaseClock& clock = parts_.rank.clock;
+  Counters& counters = context_.state.counters;
+  const TrainingOptions& training = context_.training;
+  PhaseClock& clock = context_.rank.clock;
 
   clock.enter(Phase::kDataWait);
   if (next_ == nullptr) next_ = std::make_unique<Fetched>(fetch_next());
@@ -121,11 +121,11 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   if (batch->failure) throw RunFault(batch->failure->code, batch->failure->message);
   if (totals_.empty()) {
     clock.enter(Phase::kWaiting);
-    totals_ = sum_over_ranks(parts_.group, batch->weights);
+    totals_ = sum_over_ranks(context_.group, batch->weights);
     clock.enter(Phase::kDataWait);
   }
   std::vector<double> next_weights(terms_.size(), 0.0);
-  if (step + 1 < parts_.steps.end) {
+  if (step + 1 < context_.steps.end) {
     next_ = std::make_unique<Fetched>(fetch_next());
     next_weights = next_->weights;
   }
@@ -133,11 +133,11 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   // ---- the training section ----
   clock.enter(Phase::kForward);
   append_requests(requests, next_weights);
-  HostSums sums(parts_.group, std::move(next_weights));
+  HostSums sums(context_.group, std::move(next_weights));
   zero_gradients();
-  const double loss_scale = parts_.rank.precision.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
+  const double loss_scale = context_.rank.precision.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
   const std::vector<double> scale_by_term = scales(totals_, loss_scale);
-  const at::Tensor& probe = parts_.state.loss_probe();
+  const at::Tensor& probe = context_.state.loss_probe();
   at::Tensor regularization;
   std::vector<at::Tensor> roots;  // of the graphs that are checked
   for (size_t i = 0; i < planned.shares.size(); ++i) {
@@ -146,7 +146,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     if (planned.shares[i].samples.empty()) {
       loss = reach_every_parameter();
     } else {
-      std::vector<at::Tensor> scaled = forward(parts_.upload.take(batch->batches[i], planned.shares[i]));
+      std::vector<at::Tensor> scaled = forward(context_.upload.take(batch->batches[i], planned.shares[i]));
       for (size_t term = 0; term < terms_.size(); ++term) {
         scaled[term] = scaled[term] * scale_by_term[term];
         const double coefficient = terms_[term].coefficient;
@@ -163,42 +163,42 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     const Fetched* const following = is_last ? next_.get() : batch.get();
     if (following != nullptr) begin_upload(*following, is_last ? 0 : i + 1);
     if (is_last) {
-      regularization = parts_.rank.workload.regularization();
+      regularization = context_.rank.workload.regularization();
       if (regularization.defined()) loss = loss + regularization * loss_scale;
       if (!roots.empty()) {
         roots.push_back(regularization);
-        refuse_unreached(outside_graphs(roots, parts_.state.trained()));
+        refuse_unreached(outside_graphs(roots, context_.state.trained()));
         checks_graph_ = false;
       }
-      parts_.reducer.prepare(loss);
+      context_.reducer.prepare(loss);
     }
     clock.enter(Phase::kBackward);
     loss.backward();
   }
-  refuse_unreached(parts_.reducer.unreached());
+  refuse_unreached(context_.reducer.unreached());
   clock.enter(Phase::kOptimizer);
-  clock.move(Phase::kBackward, Phase::kGradSync, parts_.reducer.exposed_time());
+  clock.move(Phase::kBackward, Phase::kGradSync, context_.reducer.exposed_time());
 
   const GradClipResult clip =
-      clip_gradients(parts_.state.trained(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
-  const double lr = lr_value(step - parts_.steps.begin, schedule_, counters.plateau);
-  const CommitGate::Passed passed = parts_.gate.pass(clip.found_inf);
-  parts_.before_change();
-  parts_.state.adam().step(lr, passed.skip);
-  for (auto& [name, ema] : parts_.state.emas()) ema.update(passed.skip);
+      clip_gradients(context_.state.trained(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
+  const double lr = lr_value(step - context_.steps.begin, schedule_, counters.plateau);
+  const CommitGate::Passed passed = context_.gate.pass(clip.found_inf);
+  context_.before_change();
+  context_.state.adam().step(lr, passed.skip);
+  for (auto& [name, ema] : context_.state.emas()) ema.update(passed.skip);
   ++counters.step;  // the commit
   // ---- everything that follows is bookkeeping ----
 
-  counters.place = planned.after;
+  counters.position = planned.after;
   counters.epoch_steps = planned.after_epoch_steps;
   const torch::NoGradGuard no_grad;
   const at::Tensor reg =
       regularization.defined() ? regularization.detach().reshape({}) : torch::zeros({}, probe.options());
   pending_.push_back(
-      {.report = {.step = step, .epoch = planned.place.epoch, .samples = planned.samples, .terms = {}, .lr = lr},
+      {.report = {.step = step, .epoch = planned.position.epoch, .samples = planned.samples, .terms = {}, .lr = lr},
        .loss_scale = loss_scale,
        .totals = std::move(totals_),
-       .figures = parts_.rank.stream.read_later(torch::cat(
+       .figures = context_.rank.stream.read_later(torch::cat(
            {probe.grad().to(torch::kFloat64),
             torch::stack({reg.to(torch::kFloat64), clip.norm.reshape({}).to(torch::kFloat64),
                           clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})})}))});
@@ -209,48 +209,48 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   totals_ = sums.wait();
   clock.enter(Phase::kOther);
   outcome.requests = extract_requests(totals_);
-  outcome.reports = report_up_to(step - parts_.rank.stream.lag());
+  outcome.reports = report_up_to(step - context_.rank.stream.lag());
   return outcome;
 }
 
 std::vector<StepReport> TrainStep::flush() {
   // If a peer is dead, this barrier on the host fails. Without it, this rank's device would wait for the peer for ever.
   if (!pending_.empty()) {
-    const PhaseScope waiting(parts_.rank.clock, Phase::kWaiting);
-    barrier(parts_.group);
+    const PhaseScope waiting(context_.rank.clock, Phase::kWaiting);
+    barrier(context_.group);
   }
-  return report_up_to(parts_.state.counters.step);
+  return report_up_to(context_.state.counters.step);
 }
 
 std::vector<StepReport> TrainStep::abandon() {
   is_abandoned_ = true;
   // The host may have queued more steps than the gate has let through.
-  const int64_t committed = parts_.gate.committed() - gate_at_first_;
-  parts_.state.counters.step = first_step_ + committed;
-  parts_.state.counters.place = place_after(first_place_, committed, parts_.source);
-  parts_.state.counters.epoch_steps = parts_.source.steps(parts_.state.counters.place.epoch);
-  while (!pending_.empty() && pending_.back().report.step >= parts_.state.counters.step) pending_.pop_back();
-  return report_up_to(parts_.state.counters.step);
+  const int64_t committed = context_.gate.committed() - gate_at_first_;
+  context_.state.counters.step = first_step_ + committed;
+  context_.state.counters.position = position_after(first_position_, committed, context_.source);
+  context_.state.counters.epoch_steps = context_.source.steps(context_.state.counters.position.epoch);
+  while (!pending_.empty() && pending_.back().report.step >= context_.state.counters.step) pending_.pop_back();
+  return report_up_to(context_.state.counters.step);
 }
 
-TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
-  const std::vector<int64_t> batch = parts_.source.batch(place.epoch, place.index);
+TrainStep::Planned TrainStep::plan(int64_t step, const DataPosition& position) {
+  const std::vector<int64_t> batch = context_.source.batch(position.epoch, position.index);
   std::vector<int64_t> costs;
   costs.reserve(batch.size());
-  for (const int64_t sample : batch) costs.push_back(parts_.source.cost(sample));
-  const DataPlace after = place_after(place, 1, parts_.source);
+  for (const int64_t sample : batch) costs.push_back(context_.source.cost(sample));
+  const DataPosition after = position_after(position, 1, context_.source);
   Planned planned{.step = step,
-                  .place = place,
+                  .position = position,
                   .after = after,
-                  .after_epoch_steps = parts_.source.steps(after.epoch),
+                  .after_epoch_steps = context_.source.steps(after.epoch),
                   .samples = static_cast<int64_t>(batch.size()),
                   .shares = {}};
-  for (const SlotRange& slots :
-       micro_batches_of_rank(parts_.state.counters.batch, costs, parts_.group.rank(), parts_.group.world_size())) {
-    planned.shares.push_back({.seed = parts_.training.seed,
+  for (const SlotRange& slots : micro_batches_of_rank(context_.state.counters.batch, costs, context_.group.rank(),
+                                                      context_.group.world_size())) {
+    planned.shares.push_back({.seed = context_.training.seed,
                               .step = step,
-                              .epoch = place.epoch,
-                              .phase = parts_.state.counters.phase,
+                              .epoch = position.epoch,
+                              .phase = context_.state.counters.phase,
                               .first_slot = slots.begin,
                               .samples = {batch.begin() + slots.begin, batch.begin() + slots.end}});
   }
@@ -259,10 +259,10 @@ TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
 
 // Takes the batch of the next step that has none yet, and requests those of the steps after it.
 TrainStep::Fetched TrainStep::fetch_next() {
-  while (coming_.size() < kStepsAhead && unplanned_step_ < parts_.steps.end) {
-    coming_.push_back(plan(unplanned_step_, unplanned_place_));
+  while (coming_.size() < kStepsAhead && unplanned_step_ < context_.steps.end) {
+    coming_.push_back(plan(unplanned_step_, unplanned_position_));
     ++unplanned_step_;
-    unplanned_place_ = coming_.back().after;
+    unplanned_position_ = coming_.back().after;
   }
   LOCKSTEP_CHECK(!coming_.empty(), "no step after the last one is run");
   std::vector<BatchShare> wanted;
@@ -270,7 +270,7 @@ TrainStep::Fetched TrainStep::fetch_next() {
     std::copy_if(planned.shares.begin(), planned.shares.end(), std::back_inserter(wanted),
                  [](const BatchShare& share) { return !share.samples.empty(); });
   }
-  parts_.queue.want(wanted);
+  context_.queue.want(wanted);
   Fetched fetched{.planned = std::move(coming_.front()),
                   .batches = {},
                   .weights = std::vector<double>(terms_.size(), 0.0),
@@ -279,7 +279,7 @@ TrainStep::Fetched TrainStep::fetch_next() {
   for (const BatchShare& share : fetched.planned.shares) {
     HostBatch& batch = fetched.batches.emplace_back();
     if (share.samples.empty()) continue;
-    FetchedBatch taken = parts_.queue.take(share, parts_.is_cut);
+    FetchedBatch taken = context_.queue.take(share, context_.is_cut);
     if (auto* const failure = std::get_if<Failure>(&taken)) {
       fetched.failure = std::move(*failure);
       continue;
@@ -293,7 +293,7 @@ TrainStep::Fetched TrainStep::fetch_next() {
 
 void TrainStep::begin_upload(const Fetched& fetched, size_t micro_batch) {
   const BatchShare& share = fetched.planned.shares[micro_batch];
-  if (!fetched.failure && !share.samples.empty()) parts_.upload.begin(fetched.batches[micro_batch], share);
+  if (!fetched.failure && !share.samples.empty()) context_.upload.begin(fetched.batches[micro_batch], share);
 }
 
 // A factor for each loss term. The reducer averages over the W ranks; with this factor (W / denominator) its result is
@@ -302,14 +302,14 @@ std::vector<double> TrainStep::scales(const std::vector<double>& totals, double 
   std::vector<double> scales;
   for (size_t term = 0; term < terms_.size(); ++term) {
     const double denominator = totals[term] > 0.0 ? terms_[term].denominator.value_or(totals[term]) : 0.0;
-    scales.push_back(denominator > 0.0 ? loss_scale * parts_.group.world_size() / denominator : 0.0);
+    scales.push_back(denominator > 0.0 ? loss_scale * context_.group.world_size() / denominator : 0.0);
   }
   return scales;
 }
 
 std::vector<at::Tensor> TrainStep::forward(const DeviceBatch& batch) {
-  const AutocastScope autocast(parts_.rank.precision.precision, parts_.rank.device);
-  std::vector<at::Tensor> sums = parts_.rank.workload.loss(batch);
+  const AutocastScope autocast(context_.rank.precision.precision, context_.rank.device);
+  std::vector<at::Tensor> sums = context_.rank.workload.loss(batch);
   LOCKSTEP_CHECK(sums.size() == terms_.size(), "a loss has a sum for each loss term");
   return sums;
 }
@@ -317,8 +317,8 @@ std::vector<at::Tensor> TrainStep::forward(const DeviceBatch& batch) {
 // A loss of 0 whose graph reaches every parameter. A rank without samples needs it: without a gradient for every
 // parameter its buckets would never be complete, and the other ranks would wait in the all-reduce.
 at::Tensor TrainStep::reach_every_parameter() const {
-  at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(parts_.rank.device));
-  for (const NamedTensor& p : parts_.state.reduced()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
+  at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(context_.rank.device));
+  for (const NamedTensor& p : context_.state.reduced()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
   return loss;
 }
 
@@ -326,8 +326,8 @@ at::Tensor TrainStep::reach_every_parameter() const {
 // dropped instead: autograd then stores its result without adding it to zeros.
 void TrainStep::zero_gradients() {
   std::vector<at::Tensor> gradients;
-  for (const NamedTensor& p : parts_.state.reduced()) {
-    if (parts_.group.is_solo()) {
+  for (const NamedTensor& p : context_.state.reduced()) {
+    if (context_.group.is_solo()) {
       p.tensor.mutable_grad().reset();
     } else if (p.tensor.grad().defined()) {
       gradients.push_back(p.tensor.grad());
@@ -343,11 +343,11 @@ std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
 }
 
 void TrainStep::report_oldest() {
-  const PhaseScope device(parts_.rank.clock, Phase::kDevice);
+  const PhaseScope device(context_.rank.clock, Phase::kDevice);
   const Pending& oldest = pending_.front();
   StepReport report = oldest.report;
   const at::Tensor read = oldest.figures();
-  if (!is_abandoned_) refuse_when_cut(parts_.group);
+  if (!is_abandoned_) refuse_when_cut(context_.group);
   const double* const by_term = read.data_ptr<double>();
   const double* const figures = by_term + terms_.size();
   const int64_t expected = gate_at_first_ + report.step - first_step_ + 1;
@@ -363,8 +363,8 @@ void TrainStep::report_oldest() {
   }
   report.grad_norm = figures[kGradNorm];
   report.skipped = figures[kFoundInf] != 0.0;
-  if (parts_.rank.precision.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
-  count_figures(parts_.state.counters, report);
+  if (context_.rank.precision.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
+  count_figures(context_.state.counters, report);
   known_.push_back(report);
   pending_.pop_front();
 }

@@ -50,7 +50,7 @@ struct StepOutcome {
 
 class TrainStep {
  public:
-  struct Parts {
+  struct Context {
     const RankContext& rank;
     const TrainingOptions& training;  // the flags of the present phase (options_in)
     TrainingState& state;
@@ -65,7 +65,7 @@ class TrainStep {
     // Called before the commit, which changes the state's tensors.
     std::function<void()> before_change = [] {};
   };
-  explicit TrainStep(const Parts& parts);
+  explicit TrainStep(const Context& context);
   ~TrainStep();
 
   // Runs step `state.counters.step`, commits it and advances the counter.
@@ -84,7 +84,7 @@ class TrainStep {
   struct Planned;
   struct Fetched;
 
-  [[nodiscard]] Planned plan(int64_t step, const DataPlace& place);
+  [[nodiscard]] Planned plan(int64_t step, const DataPosition& position);
   Fetched fetch_next();
   [[nodiscard]] std::vector<double> scales(const std::vector<double>& totals, double loss_scale) const;
   std::vector<at::Tensor> forward(const DeviceBatch& batch);
@@ -94,18 +94,18 @@ class TrainStep {
   [[nodiscard]] std::vector<StepReport> report_up_to(int64_t step);
   void report_oldest();
 
-  Parts parts_;
+  Context context_;
   const std::vector<LossTerm>& terms_;
-  int64_t first_step_;     // the first step that this object runs
-  DataPlace first_place_;  // the place in the data of that step
-  int64_t gate_at_first_;  // the commit gate's count before that step
+  int64_t first_step_;           // the first step that this object runs
+  DataPosition first_position_;  // the position in the data of that step
+  int64_t gate_at_first_;        // the commit gate's count before that step
   LrScheduleOptions schedule_;
   // The first micro-batch also looks for parameters that no loss term uses. It walks the graphs of the terms
   // themselves: the loss contains reach_every_parameter(), from which every parameter is reached.
   bool checks_graph_;
   std::deque<Planned> coming_;            // steps whose batches the queue is fetching
   int64_t unplanned_step_ = first_step_;  // the first step after those
-  DataPlace unplanned_place_ = first_place_;
+  DataPosition unplanned_position_ = first_position_;
   std::unique_ptr<Fetched> next_;  // the step that run() does next, with its batch
   std::vector<double> totals_;     // the weights of that step over all ranks, by loss term; empty: not summed yet
   std::deque<Pending> pending_;

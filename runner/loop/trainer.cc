@@ -49,13 +49,13 @@ struct Trainer::Generation {
   [[nodiscard]] bool is_rank_zero() const { return group.rank() == 0; }
 };
 
-Trainer::Trainer(const Parts& parts)
-    : parts_(parts),
-      rank_(parts_.rank),
+Trainer::Trainer(const Context& context)
+    : context_(context),
+      rank_(context_.rank),
       state_(rank_.workload, rank_.config.training),
       upload_(rank_.workload, rank_.device),
       gate_(rank_.device),
-      writer_(parts_, state_),
+      writer_(context_, state_),
       queue_(rank_.workload, rank_.config.training.num_workers, rank_.device) {}
 
 Trainer::~Trainer() = default;
@@ -85,11 +85,11 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const Failure fault = classify_fault(exception);
   std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
   if (fault.code == ExitCode::kOutOfMemory) message += advice_on_memory(g);
-  const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.assignment.generation);
+  const bool was_cut = context_.agent != nullptr && context_.agent->was_cut(g.assignment.generation);
   const bool device_is_usable = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
-  if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
+  if (fault.code == ExitCode::kDeviceFault) context_.on_device_fault({fault.code, message});
   const bool group_is_lost = fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout || was_cut;
-  if (parts_.agent == nullptr || !group_is_lost || !device_is_usable) return {fault.code, message, {}};
+  if (context_.agent == nullptr || !group_is_lost || !device_is_usable) return {fault.code, message, {}};
   rank_.clock.enter(Phase::kWaiting);
   try {
     // NCCL's kernels may still run. With the gate shut, updates that are queued behind them change nothing.
@@ -99,7 +99,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   } catch (const std::exception& e) {
     const Failure second = classify_fault(e);
     const std::string why = "leaving a lost group: " + second.message;
-    if (second.code == ExitCode::kDeviceFault) parts_.on_device_fault({second.code, why});
+    if (second.code == ExitCode::kDeviceFault) context_.on_device_fault({second.code, why});
     return {second.code, why, {}};
   }
   return {ExitCode::kPeerLost, message, was_cut ? kLeftCut : exit_reason(static_cast<int>(fault.code))};
@@ -138,15 +138,15 @@ Outcome Trainer::prepare(Generation& g) {
   const TrainingOptions& training = rank_.config.training;
   phases_ = phases_of(rank_.workload.info(), training);
   rank_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
-  parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
+  context_.reporter.beat(state_.counters.step, Activity::kRestoring);
   // A run that starts before all nodes have come has the batch and the learning rate of all of them.
   const int declared_world_size = std::max(g.assignment.declared_world_size, g.group.world_size());
-  const SyncOptions options{.folder = parts_.folder,
+  const SyncOptions options{.folder = context_.folder,
                             .identity = writer_.identity(),
                             .generation = g.assignment.generation,
                             .first_batch = batch_shape(training, declared_world_size),
                             .on_start = [this](const SyncResult& start) { unreported_start_ = start; },
-                            .on_live_state = [this] { parts_.defer_stops(); }};
+                            .on_live_state = [this] { context_.defer_stops(); }};
   const double began = rank_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   writer_.before_change();
@@ -157,10 +157,10 @@ Outcome Trainer::prepare(Generation& g) {
   g.number = g.sync.generation;
   g.synced_ns = monotonic_ns();
   const double restored = rank_.clock.seconds().total();
-  if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
-  if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
+  if (is_first) context_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
+  if (g.sync.resumed_step > 0) context_.reporter.metrics().on_restore(restored - began);
   writer_.begin_generation(g.number, g.group.world_size(), g.sync.from_live_rank);
-  parts_.page.step.store(state_.counters.step);
+  context_.page.step.store(state_.counters.step);
 
   const Counters& counters = state_.counters;
   Result<std::unique_ptr<BatchSource>> source = rank_.workload.batches(
@@ -190,8 +190,8 @@ Outcome Trainer::prepare(Generation& g) {
 // The outcome of a failed sync_state. If the group broke during it and there is an agent, this rank waits for the next
 // group; otherwise it ends.
 Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) const {
-  if (parts_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
-  const bool was_cut = parts_.agent->was_cut(g.assignment.generation);
+  if (context_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
+  const bool was_cut = context_.agent->was_cut(g.assignment.generation);
   return {failure.code, failure.message, was_cut ? kLeftCut : exit_reason(static_cast<int>(failure.code))};
 }
 
@@ -199,27 +199,27 @@ Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) con
 // rank it would say nothing new; the agent prints its own line about the recovery.
 void Trainer::announce(const Generation& g) {
   if (const std::optional<SyncResult> start = std::exchange(unreported_start_, std::nullopt)) {
-    for (const std::string& remark : start->remarks) parts_.reporter.warn(remark);
-    parts_.reporter.start_table(start_table_rows({.rank = rank_,
-                                                  .group = g.group.options(),
-                                                  .launched_by = parts_.launched_by,
-                                                  .solo = g.group.is_solo(),
-                                                  .batch = state_.counters.batch,
-                                                  .threads = parts_.threads,
-                                                  .phases = phases_,
-                                                  .steps_per_epoch = state_.counters.epoch_steps,
-                                                  .total_steps = g.steps.total,
-                                                  .origin = start->origin,
-                                                  .folder = parts_.folder,
-                                                  .nccl_variables = parts_.nccl_variables}));
+    for (const std::string& remark : start->remarks) context_.reporter.warn(remark);
+    context_.reporter.start_table(start_table_rows({.rank = rank_,
+                                                    .group = g.group.options(),
+                                                    .launched_by = context_.launched_by,
+                                                    .solo = g.group.is_solo(),
+                                                    .batch = state_.counters.batch,
+                                                    .threads = context_.threads,
+                                                    .phases = phases_,
+                                                    .steps_per_epoch = state_.counters.epoch_steps,
+                                                    .total_steps = g.steps.total,
+                                                    .origin = start->origin,
+                                                    .folder = context_.folder,
+                                                    .nccl_variables = context_.nccl_variables}));
   }
   set_plan(g);
 }
 
 void Trainer::set_plan(const Generation& g) {
-  parts_.reporter.set_plan({.total_steps = g.steps.total,
-                            .num_epochs = num_epochs(g),
-                            .flops_per_sample = rank_.workload.flops_per_sample()});
+  context_.reporter.set_plan({.total_steps = g.steps.total,
+                              .num_epochs = num_epochs(g),
+                              .flops_per_sample = rank_.workload.flops_per_sample()});
 }
 
 // Makes the reducer and the TrainStep of the present phase.
@@ -231,22 +231,22 @@ void Trainer::begin_steps(Generation& g) {
   g.training = options_in(phase, rank_.config.training);
   g.steps = phase_steps(phases_, counters, g.training.max_steps, *g.source);
   state_.freeze(phase.frozen);
-  g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &parts_.page] {
+  g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &context_.page] {
     page->phase.store(Phase::kGradSync, std::memory_order_relaxed);
     page->changed_ns.store(monotonic_ns(), std::memory_order_relaxed);
   });
-  g.step = std::make_unique<TrainStep>(TrainStep::Parts{.rank = rank_,
-                                                        .training = g.training,
-                                                        .state = state_,
-                                                        .group = g.group,
-                                                        .reducer = *g.reducer,
-                                                        .source = *g.source,
-                                                        .queue = queue_,
-                                                        .upload = upload_,
-                                                        .gate = gate_,
-                                                        .steps = g.steps,
-                                                        .is_cut = g.stop.is_cut,
-                                                        .before_change = [this] { writer_.before_change(); }});
+  g.step = std::make_unique<TrainStep>(TrainStep::Context{.rank = rank_,
+                                                          .training = g.training,
+                                                          .state = state_,
+                                                          .group = g.group,
+                                                          .reducer = *g.reducer,
+                                                          .source = *g.source,
+                                                          .queue = queue_,
+                                                          .upload = upload_,
+                                                          .gate = gate_,
+                                                          .steps = g.steps,
+                                                          .is_cut = g.stop.is_cut,
+                                                          .before_change = [this] { writer_.before_change(); }});
   set_plan(g);
 }
 
@@ -256,7 +256,7 @@ void Trainer::begin_steps(Generation& g) {
 StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
   if (rank_.workload.info().phases.empty()) return {};
   const PhaseScope scope(rank_.clock, Phase::kStartup);
-  parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
+  context_.reporter.beat(state_.counters.step, Activity::kRestoring);
   JointWork work(g.group, g.stop, rank_.clock, "while a phase was entered");
   // A rank that kept its state through a recovery has prepared the phase already.
   if (entered_phase_ != phase) {
@@ -267,7 +267,7 @@ StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
     if (work.goes_on()) entered_phase_ = phase;
   }
   const JointEnd end = work.end();
-  parts_.reporter.beat(state_.counters.step, Activity::kTraining);
+  context_.reporter.beat(state_.counters.step, Activity::kTraining);
   return end.requests;
 }
 
@@ -286,21 +286,21 @@ StepRequests Trainer::change_phase(Generation& g) {
   if (asked.any()) return asked;
   begin_next_phase(counters);
   begin_steps(g);
-  parts_.reporter.say("now " + describe_phases({phases_[static_cast<size_t>(next)]}) + ", from step " +
-                      std::to_string(counters.step + 1));
+  context_.reporter.say("now " + describe_phases({phases_[static_cast<size_t>(next)]}) + ", from step " +
+                        std::to_string(counters.step + 1));
   return {};
 }
 
 Outcome Trainer::train(Generation& g, StepRequests asked) {
   Counters& counters = state_.counters;
   if (is_finished(g) && !g.sync.from_live_rank) {
-    parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.steps.total) +
-                        ": nothing to do; to train further, use " + needed_to_continue());
+    context_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.steps.total) +
+                          ": nothing to do; to train further, use " + needed_to_continue());
     report_resumed(g);
     return {};
   }
   begin_steps(g);
-  parts_.reporter.beat(counters.step, Activity::kTraining);
+  context_.reporter.beat(counters.step, Activity::kTraining);
   // A stop or a fault may have come after a step and before its evaluation. It is made now, because the learning rate
   // and early stopping depend on it.
   if (!asked.any() && counters.evaluated_step != counters.step && is_time_to_evaluate(g)) asked = evaluate(g);
@@ -319,10 +319,10 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     counters.seconds_training += seconds;
     // This rank now holds a step that no checkpoint has: from here on a signal asks for a stop instead of ending the
     // process.
-    parts_.defer_stops();
-    const double epoch = static_cast<double>(counters.place.epoch) +
-                         static_cast<double>(counters.place.index) / static_cast<double>(counters.epoch_steps);
-    parts_.reporter.on_step_done(
+    context_.defer_stops();
+    const double epoch = static_cast<double>(counters.position.epoch) +
+                         static_cast<double>(counters.position.index) / static_cast<double>(counters.epoch_steps);
+    context_.reporter.on_step_done(
         {.step = counters.step, .samples = stepped.samples, .epoch = epoch, .seconds = seconds});
     report_resumed(g);
     asked = stepped.requests;
@@ -342,10 +342,10 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
 }
 
 StopToken Trainer::stop_token(uint64_t generation) const {
-  const AgentLink* const agent = parts_.agent;
+  const AgentLink* const agent = context_.agent;
   return {.is_cut = [=] { return agent != nullptr && agent->was_cut(generation); },
           .requests =
-              [=, stop_code = parts_.stop_code] {
+              [=, stop_code = context_.stop_code] {
                 const bool leaves = agent != nullptr && agent->leave_together(generation).has_value();
                 return StepRequests{.stop_code = stop_code(), .leave_together = leaves};
               }};
@@ -353,14 +353,14 @@ StopToken Trainer::stop_token(uint64_t generation) const {
 
 // The first committed step proves that the group works: tells the agent the times of the recovery.
 void Trainer::report_resumed(Generation& g) {
-  if (parts_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
-  parts_.agent->send(Resumed{.generation = g.assignment.generation,
-                             .step = state_.counters.step,
-                             .formed_ns = g.formed_ns,
-                             .synced_ns = g.synced_ns,
-                             .committed_ns = parts_.page.committed_ns.load(),
-                             .resumed_step = g.sync.resumed_step,
-                             .origin = g.sync.origin});
+  if (context_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
+  context_.agent->send(Resumed{.generation = g.assignment.generation,
+                               .step = state_.counters.step,
+                               .formed_ns = g.formed_ns,
+                               .synced_ns = g.synced_ns,
+                               .committed_ns = context_.page.committed_ns.load(),
+                               .resumed_step = g.sync.resumed_step,
+                               .origin = g.sync.origin});
 }
 
 // All ranks have committed the same step, on their devices too. A rank whose leaving code is not 0 ends for good; a
@@ -371,7 +371,7 @@ Outcome Trainer::leave_together(Generation& g) {
     const PhaseScope scope(rank_.clock, Phase::kWaiting);
     wait_for_all_devices(g.group, rank_.stream);
   }
-  const int leaving_code = parts_.agent->leave_together(g.assignment.generation).value_or(0);
+  const int leaving_code = context_.agent->leave_together(g.assignment.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
   if (writer_.is_open()) {
     checkpoint(g, has_unwritten_best());
@@ -387,7 +387,7 @@ void Trainer::take(const std::vector<StepReport>& reports) {
   const int64_t limit = rank_.config.training.max_skipped_steps;
   for (const StepReport& report : reports) {
     state_.journal.add(report);
-    parts_.reporter.on_report(report);
+    context_.reporter.on_report(report);
     if (state_.counters.skipped_in_row <= limit || not_finite_) continue;
     const int64_t in_row = state_.counters.skipped_in_row;
     const std::string last = std::to_string(report.step + 1);
@@ -416,16 +416,16 @@ Outcome Trainer::check_drift(Generation& g) {
 
 // Epochs until the last step, which --max_steps may bring forward.
 int64_t Trainer::num_epochs(const Generation& g) const {
-  DataPlace place = state_.counters.place;
-  int64_t left = g.steps.total - state_.counters.step + place.index;
-  for (; left > 0; ++place.epoch) left -= g.source->steps(place.epoch);
-  return std::max<int64_t>(1, place.epoch);
+  DataPosition position = state_.counters.position;
+  int64_t left = g.steps.total - state_.counters.step + position.index;
+  for (; left > 0; ++position.epoch) left -= g.source->steps(position.epoch);
+  return std::max<int64_t>(1, position.epoch);
 }
 
 bool Trainer::is_time_to_evaluate(const Generation& g) const {
   const int64_t every = rank_.config.training.eval_every;
   const Counters& counters = state_.counters;
-  return every > 0 && counters.step > 0 && counters.place.index == 0 && counters.place.epoch % every == 0 &&
+  return every > 0 && counters.step > 0 && counters.position.index == 0 && counters.position.epoch % every == 0 &&
          counters.step < g.steps.total;
 }
 
@@ -444,7 +444,7 @@ StepRequests Trainer::evaluate(Generation& g) {
   const PhaseScope scope(rank_.clock, Phase::kValidation);
   if (g.step) take(g.step->flush());
   Counters& counters = state_.counters;
-  parts_.reporter.beat(counters.step, Activity::kEvaluating);
+  context_.reporter.beat(counters.step, Activity::kEvaluating);
   EvaluationOutcome outcome;
   {
     writer_.before_change();
@@ -454,8 +454,8 @@ StepRequests Trainer::evaluate(Generation& g) {
         {.rank = rank_, .phase = counters.phase, .samples_at_once = counters.batch.micro_batch_max, .stop = g.stop});
     if (outcome.is_complete) {
       EvaluationNote note{.report = {.step = counters.step,
-                                     .epoch = counters.place.epoch,
-                                     .ends_epoch = counters.place.index == 0,
+                                     .epoch = counters.position.epoch,
+                                     .ends_epoch = counters.position.index == 0,
                                      .seconds_training = counters.seconds_training,
                                      .metrics = std::move(outcome.metrics)},
                           .outputs = {}};
@@ -467,14 +467,14 @@ StepRequests Trainer::evaluate(Generation& g) {
       std::erase_if(kept.outputs, [&](const std::string& name) { return outcome.parts.contains(name); });
       record_evaluation(g, std::move(kept));
       note.lr = state_.journal.evaluation->lr;
-      parts_.reporter.on_evaluation(note.report, rank_.workload);
+      context_.reporter.on_evaluation(note.report, rank_.workload);
       writer_.stage_outputs(note, std::move(outcome.parts), g.stop);
     }
   }
-  parts_.reporter.beat(counters.step, Activity::kTraining);
+  context_.reporter.beat(counters.step, Activity::kTraining);
   if (!outcome.is_complete) {
-    parts_.reporter.say("the evaluation of step " + std::to_string(counters.step) +
-                        " was interrupted; it is repeated when the run resumes");
+    context_.reporter.say("the evaluation of step " + std::to_string(counters.step) +
+                          " was interrupted; it is repeated when the run resumes");
   }
   return outcome.requests;
 }
@@ -546,13 +546,13 @@ void Trainer::report_end(int stop_code) {
   if (!writer_.problem().empty()) how += ", but the last checkpoint could not be written,";
   const DecidingFigure& best = rank_.workload.info().best;
   const double score = state_.counters.best_metric;
-  parts_.reporter.end_summary({.how = how,
-                               .step = state_.counters.step,
-                               .best_metric = best.name,
-                               .best_value = best.direction == Direction::kHigher ? score : -score,
-                               .skipped_steps = state_.counters.skipped_total,
-                               .resume_command = parts_.resume_command,
-                               .needed_to_continue = needed_to_continue()});
+  context_.reporter.end_summary({.how = how,
+                                 .step = state_.counters.step,
+                                 .best_metric = best.name,
+                                 .best_value = best.direction == Direction::kHigher ? score : -score,
+                                 .skipped_steps = state_.counters.skipped_total,
+                                 .resume_command = context_.resume_command,
+                                 .needed_to_continue = needed_to_continue()});
 }
 
 Outcome Trainer::stop_between_groups(int stop_code) {

@@ -25,7 +25,7 @@
 #include "runner/loop/run_writer.h"
 #include "runner/loop/state_sync.h"
 #include "runner/loop/stop_token.h"
-#include "runner/loop/trainer_parts.h"
+#include "runner/loop/trainer_context.h"
 #include "runner/loop/training_state.h"
 #include "runner/loop/upload.h"
 #include "runner/models/workload.h"
@@ -36,15 +36,15 @@ namespace lockstep {
 struct Outcome {
   ExitCode code = ExitCode::kDone;
   std::string message;  // why, when code is neither kDone nor a stop
-  // Why this rank left the group: "PeerLost", "Timeout", "Cut" or "Regroup". Not empty: its state is that of the last
+  // Why this rank left the group: "PeerLost", "TimedOut", "Cut" or "Regroup". Not empty: its state is that of the last
   // commit, and it waits for the next group. Empty: it ends with `code`.
   std::string wait_reason;
 };
 
 class Trainer {
  public:
-  using Parts = TrainerParts;
-  explicit Trainer(const Parts& parts);
+  using Context = TrainerContext;
+  explicit Trainer(const Context& context);
   ~Trainer();
 
   // Brings all ranks to one state (sync_state), then trains until the end, a stop or a fault. Never throws. Afterwards
@@ -95,8 +95,8 @@ class Trainer {
   [[nodiscard]] bool is_out_of_patience() const;
   Outcome check_drift(Generation& generation);
 
-  Parts parts_;
-  const RankContext& rank_;  // parts_.rank
+  Context context_;
+  const RankContext& rank_;  // context_.rank
   std::vector<TrainingPhase> phases_;
   TrainingState state_;
   Upload upload_;

@@ -64,8 +64,8 @@ Json to_json(const Counters& c) {
               {"global_batch", c.batch.global_batch},
               {"micro_batch_max", c.batch.micro_batch_max},
               {"declared_world_size", c.batch.declared_world_size},
-              {"epoch", c.place.epoch},
-              {"index", c.place.index},
+              {"epoch", c.position.epoch},
+              {"index", c.position.index},
               {"epoch_steps", c.epoch_steps},
               {"phase", c.phase},
               {"phase_epoch", c.phase_epoch},
@@ -195,8 +195,8 @@ Result<Counters> counters_from_json(const Json& json) {
     c.batch.global_batch = json.at("global_batch").get<int64_t>();
     c.batch.micro_batch_max = json.at("micro_batch_max").get<int64_t>();
     c.batch.declared_world_size = json.at("declared_world_size").get<int>();
-    c.place.epoch = json.at("epoch").get<int64_t>();
-    c.place.index = json.at("index").get<int64_t>();
+    c.position.epoch = json.at("epoch").get<int64_t>();
+    c.position.index = json.at("index").get<int64_t>();
     c.epoch_steps = json.at("epoch_steps").get<int64_t>();
     c.phase = json.at("phase").get<int64_t>();
     c.phase_epoch = json.at("phase_epoch").get<int64_t>();
@@ -222,7 +222,8 @@ Result<Counters> counters_from_json(const Json& json) {
       c.training.push_back({.name = sum.at(0).get<std::string>(), .sum = value, .count = sum.at(2).get<double>()});
     }
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0 ||
-        c.place.epoch < 0 || c.place.index < 0 || c.place.index >= c.epoch_steps || c.phase < 0 || c.phase_epoch < 0) {
+        c.position.epoch < 0 || c.position.index < 0 || c.position.index >= c.epoch_steps || c.phase < 0 ||
+        c.phase_epoch < 0) {
       return Error{
           ErrorCode::kCorrupt,
           "progress holds a batch, world size, step, phase or place in the data out of range: " + dump_line(json)};

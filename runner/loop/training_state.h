@@ -36,8 +36,8 @@ struct Counters {
   uint64_t lineage = 0;
   bool has_state = false;
   BatchShape batch;
-  DataPlace place;          // in the data: the batch of the next step
-  int64_t epoch_steps = 0;  // number of steps in the epoch of `place`
+  DataPosition position;    // in the data: the batch of the next step
+  int64_t epoch_steps = 0;  // number of steps in the epoch of `position`
   int64_t phase = 0;        // index into WorkloadInfo::phases
   int64_t phase_epoch = 0;  // the epoch that the phase began with
   int64_t skipped_in_row = 0;

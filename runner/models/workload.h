@@ -4,7 +4,7 @@
 // the order of steps, ranks, gradients, optimizer, schedule and checkpoints.
 // Threads: `fetch` comes from any thread, also several at once; all other calls come from the training thread.
 // Determinism: everything a workload draws at random is a pure function of (seed, step or epoch, slot of the global
-// batch, place, element); see base/philox.h. Nothing depends on the rank or the world size.
+// batch, purpose, element); see base/philox.h. Nothing depends on the rank or the world size.
 #pragma once
 
 #include <ATen/core/Tensor.h>

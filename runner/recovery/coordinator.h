@@ -117,7 +117,7 @@ struct CoordinatorOptions {
 
 struct NodeSent {
   ConnectionId connection = 0;
-  MemberMessage message;
+  NodeMessage message;
 };
 struct ConnectionEnded {
   ConnectionId connection = 0;

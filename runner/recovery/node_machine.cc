@@ -293,9 +293,9 @@ class NodeStepper {
 
   // ---- finding, joining and losing the coordinator ----
 
-  void send(MemberMessage message) { out_.emplace_back(SendToCoordinator{std::move(message)}); }
+  void send(NodeMessage message) { out_.emplace_back(SendToCoordinator{std::move(message)}); }
   // Without a coordinator nothing is sent; the next Join, or a message after it, reports the same.
-  void send_if_joined(MemberMessage message) {
+  void send_if_joined(NodeMessage message) {
     if (s_.joined && !s_.job_ended) send(std::move(message));
   }
 

@@ -165,7 +165,7 @@ using NodeEvent = std::variant<Started, CoordinatorFound, CoordinatorLost, Coord
 // ---- outputs ----
 
 struct SendToCoordinator {
-  MemberMessage message;
+  NodeMessage message;
 };
 // Drop the connection, if any, and look for a coordinator: resolve again, try all addresses, take the one with the
 // highest generation. Goes on until CoordinatorFound.

@@ -19,7 +19,7 @@ bool SharedGets::joins(int local_rank, const StoreRequest& request) {
   return true;
 }
 
-std::vector<SharedGets::Asked> SharedGets::take_others(Asked asked) {
+std::vector<SharedGets::Asked> SharedGets::pop_others(Asked asked) {
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& o) {
     return o.first.local_rank == asked.local_rank && o.first.id == asked.id;
   });

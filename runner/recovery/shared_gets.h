@@ -26,7 +26,7 @@ class SharedGets {
     uint64_t id = 0;  // of its request
   };
   // The other requests that the answer to this request answers. They are forgotten.
-  std::vector<Asked> take_others(Asked asked);
+  std::vector<Asked> pop_others(Asked asked);
 
  private:
   struct Open {

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kTenths = 1000;  // 100 %, in tenths of a percent
 
 // Rounds by the largest-remainder method, because rounding each row separately could give sums of 99.9 or 100.1.
-void share_out_percents(std::vector<TimeSplitRow>& rows, double total) {
+void distribute_percents(std::vector<TimeSplitRow>& rows, double total) {
   struct Rest {
     size_t row;
     double rest;
@@ -80,7 +80,7 @@ std::vector<TimeSplitRow> time_split(const PhaseSeconds& seconds) {
     if (seconds.seconds[i] > 0.0) rows.push_back({static_cast<Phase>(i), seconds.seconds[i], 0.0});
   std::stable_sort(rows.begin(), rows.end(),
                    [](const TimeSplitRow& a, const TimeSplitRow& b) { return a.seconds > b.seconds; });
-  if (!rows.empty()) share_out_percents(rows, seconds.total());
+  if (!rows.empty()) distribute_percents(rows, seconds.total());
   return rows;
 }
 

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 struct Handler {
-  std::function<void(const Failure&)> say;
+  std::function<void(const Failure&)> report;
   std::terminate_handler before = nullptr;
 };
 
@@ -28,7 +28,7 @@ void on_terminate() {
   } catch (const std::exception& e) {
     const Failure failure = classify_fault(e);
     if (failure.code == ExitCode::kDeviceFault) {
-      handler().say(failure);
+      handler().report(failure);
       leave_at_once(failure.code);
     }
     handler().before();
@@ -45,8 +45,8 @@ void leave_at_once(ExitCode code) {
   _exit(static_cast<int>(code));
 }
 
-UncaughtDeviceFaults::UncaughtDeviceFaults(std::function<void(const Failure&)> say) {
-  handler().say = std::move(say);
+UncaughtDeviceFaults::UncaughtDeviceFaults(std::function<void(const Failure&)> report) {
+  handler().report = std::move(report);
   handler().before = std::set_terminate(on_terminate);
 }
 

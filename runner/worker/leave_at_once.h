@@ -13,11 +13,11 @@ namespace lockstep {
 [[noreturn]] void leave_at_once(ExitCode code);
 
 // While it lives, a device fault that cannot be caught (a destructor throws during stack unwinding, which calls
-// std::terminate) is passed to `say`, and the process ends as by leave_at_once. Other uncaught exceptions abort the
+// std::terminate) is passed to `report`, and the process ends as by leave_at_once. Other uncaught exceptions abort the
 // process as usual. At most one object at a time.
 class UncaughtDeviceFaults {
  public:
-  explicit UncaughtDeviceFaults(std::function<void(const Failure&)> say);
+  explicit UncaughtDeviceFaults(std::function<void(const Failure&)> report);
   ~UncaughtDeviceFaults();
   UncaughtDeviceFaults(const UncaughtDeviceFaults&) = delete;
   UncaughtDeviceFaults& operator=(const UncaughtDeviceFaults&) = delete;

@@ -244,28 +244,28 @@ class Worker {
   }
 
   void make_trainer() {
-    trainer_ =
-        std::make_unique<Trainer>(Trainer::Parts{.rank = {.config = config_,
-                                                          .workload = *workload_,
-                                                          .fs = fs_,
-                                                          .clock = clock_,
-                                                          .stream = *stream_,
-                                                          .device = device_,
-                                                          .precision = precision_},
-                                                 .reporter = *reporter_,
-                                                 .page = *page_,
-                                                 .stop_code = [this] { return signals_.requested(); },
-                                                 .defer_stops = [this] { signals_.defer_from_now_on(); },
-                                                 .agent = session_.get(),
-                                                 .threads = threads_,
-                                                 .folder = folder_,
-                                                 .locks_folder = variable(input_.environment, env::kPodAttempt).empty(),
-                                                 .host_name = input_.host_name,
-                                                 .job = job_,
-                                                 .resume_command = resume_command(),
-                                                 .launched_by = to_string(world_.source),
-                                                 .nccl_variables = nccl_variables(input_.environment),
-                                                 .on_device_fault = [this](const Failure& fault) { fail(fault); }});
+    trainer_ = std::make_unique<Trainer>(
+        Trainer::Context{.rank = {.config = config_,
+                                  .workload = *workload_,
+                                  .fs = fs_,
+                                  .clock = clock_,
+                                  .stream = *stream_,
+                                  .device = device_,
+                                  .precision = precision_},
+                         .reporter = *reporter_,
+                         .page = *page_,
+                         .stop_code = [this] { return signals_.requested(); },
+                         .defer_stops = [this] { signals_.defer_from_now_on(); },
+                         .agent = session_.get(),
+                         .threads = threads_,
+                         .folder = folder_,
+                         .locks_folder = variable(input_.environment, env::kPodAttempt).empty(),
+                         .host_name = input_.host_name,
+                         .job = job_,
+                         .resume_command = resume_command(),
+                         .launched_by = to_string(world_.source),
+                         .nccl_variables = nccl_variables(input_.environment),
+                         .on_device_fault = [this](const Failure& fault) { fail(fault); }});
   }
 
   // Tells the agent that this rank has left its group and keeps its state, and waits for the next group. False when a
@@ -397,7 +397,7 @@ class Worker {
 
   // Logs why this worker ends and returns its exit code; with a broken device it ends the process instead.
   int fail(const Failure& failure) {
-    say(failure);
+    report(failure);
     if (failure.code == ExitCode::kDeviceFault) {
       if (trainer_) trainer_->wait_for_writes(kWritesPatience);
       leave_at_once(failure.code);
@@ -405,7 +405,7 @@ class Worker {
     return static_cast<int>(failure.code);
   }
 
-  void say(const Failure& failure) {
+  void report(const Failure& failure) {
     if (session_) {
       session_->send(Failing{.code = static_cast<int>(failure.code),
                              .message = failure.message,
@@ -432,7 +432,7 @@ class Worker {
   JobIdentity job_;
   World world_;
   std::unique_ptr<AgentSession> session_;
-  const UncaughtDeviceFaults uncaught_{[this](const Failure& failure) { say(failure); }};
+  const UncaughtDeviceFaults uncaught_{[this](const Failure& failure) { report(failure); }};
   at::Device device_ = at::Device(at::kCPU);
   std::unique_ptr<DeviceStream> stream_;
   GroupBackend backend_ = GroupBackend::kGloo;

@@ -135,7 +135,7 @@ class FaultProxy:
         the client, before it hears of the last one; no other is passed on."""
         self.kill_at = (changes, kill)
 
-    def take_fault(self, request):
+    def pop_fault(self, request):
         with self.lock:
             for fault in self.faults:
                 if fault.times > 0 and fault.match(request):
@@ -180,7 +180,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = Request(self.command, url.path, dict(urllib.parse.parse_qsl(url.query)), body.decode())
-        fault = self.proxy.take_fault(request)
+        fault = self.proxy.pop_fault(request)
         if fault and fault.delay:
             time.sleep(fault.delay)
             fault = None

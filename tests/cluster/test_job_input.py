@@ -139,11 +139,11 @@ def no_pods_here(api):
     wait_until(is_in_force, "policy in force")
     left = list(reversed(kinds))
 
-    def take_away():
+    def remove():
         while left:
             cluster.delete(left.pop(0), name=name)
-    yield take_away
-    take_away()
+    yield remove
+    remove()
 
 
 def test_what_an_admission_policy_refuses_waits_in_its_words_until_it_does_not(api, no_pods_here, jobs):

@@ -23,7 +23,7 @@ void must_survive(const Result<Message>& message, Result<Message> (*decode)(std:
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view line(reinterpret_cast<const char*>(data), size);
-  must_survive(decode_member_message(line), &decode_member_message);
+  must_survive(decode_node_message(line), &decode_node_message);
   must_survive(decode_coordinator_message(line), &decode_coordinator_message);
   return 0;
 }

@@ -57,7 +57,7 @@ class Conversation {
   void say(char slot, std::string_view text) {
     ConnectionId& connection = connections_[slot];
     if (!open_.contains(connection)) open_.insert(connection = ++last_connection_);
-    Result<MemberMessage> message = decode_member_message(text);
+    Result<NodeMessage> message = decode_node_message(text);
     // The server closes whoever makes no sense, and whoever does not greet first (agent/coordinator_server).
     const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
     if (!message.ok() || is_greeting == greeted_.contains(connection)) return hang_up(slot);

@@ -33,15 +33,15 @@ void check_document(std::string_view text, const Json& json) {
   const JsonSize size = size_of_json(text);
   LOCKSTEP_CHECK(size.values >= values_of(json), "no value is missed");
   LOCKSTEP_CHECK(size.depth == depth_of(json), "no level is missed");
-  const auto parts = parts_of_json(text);
-  LOCKSTEP_CHECK(parts.has_value() == json.is_structured(), "an object or a list has parts");
-  if (!parts) return;
+  const auto members = members_of_json(text);
+  LOCKSTEP_CHECK(members.has_value() == json.is_structured(), "an object or a list has parts");
+  if (!members) return;
   Json again = json.is_object() ? Json::object() : Json::array();
-  for (const JsonPart& part : *parts) {
-    const Result<Json> value = parse_json(part.text, "part");
+  for (const JsonMember& member : *members) {
+    const Result<Json> value = parse_json(member.text, "part");
     LOCKSTEP_CHECK(value.ok(), "each part is a value");
     if (json.is_object()) {
-      again[parse_json(part.name, "name")->get<std::string>()] = *value;
+      again[parse_json(member.name, "name")->get<std::string>()] = *value;
     } else {
       again.push_back(*value);
     }

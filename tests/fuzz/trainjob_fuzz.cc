@@ -51,7 +51,7 @@ void check_file(std::string_view text) {
   for (const manifest::JobInFile& one : file->jobs) {
     require(one.findings.empty() == one.job.has_value());
     for (const manifest::Finding& finding : one.findings) {
-      require(finding.place.line >= 1 && finding.place.line <= lines && finding.place.column >= 1);
+      require(finding.position.line >= 1 && finding.position.line <= lines && finding.position.column >= 1);
     }
     if (one.job)
       require(manifest::rendered_objects(*one.job, {.nodes = std::min(one.job->spec.trainer.num_nodes, 3)}).ok() ||

@@ -22,7 +22,7 @@ Decoded decode(std::string_view bytes, size_t piece_bytes) {
   Decoded decoded;
   kube::WatchDecoder decoder(4096);
   for (size_t begin = 0; begin < bytes.size(); begin += piece_bytes) {
-    const Status status = decoder.feed(bytes.substr(begin, piece_bytes), [&](const kube::WatchEvent& event) {
+    const Status status = decoder.decode(bytes.substr(begin, piece_bytes), [&](const kube::WatchEvent& event) {
       LOCKSTEP_CHECK(event.object.at("metadata").is_object(), "an event holds an object with metadata");
       decoded.events.push_back(std::to_string(static_cast<int>(event.type)) + dump_line(event.object));
     });

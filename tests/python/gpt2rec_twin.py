@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 MASK32 = 0xFFFFFFFF
-ORDER, NEGATIVES = 1, 3  # RandomPlace
+ORDER, NEGATIVES = 1, 3  # RandomPurpose
 
 
 # --- draws

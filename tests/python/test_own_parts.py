@@ -99,8 +99,8 @@ def test_a_loop_that_an_exception_has_ended_or_whose_iterator_is_kept_is_none(it
 def test_nested_state_comes_apart_and_together():
     value = {"a": [torch.arange(3), (1, torch.tensor(2.5))], 7: "text"}
     tensors = []
-    rest = _tensors.from_bytes(_tensors.to_bytes(_tensors.take_apart(value, tensors), "x"))
-    again = _tensors.put_together(rest, [tensor.clone() for tensor in tensors])
+    rest = _tensors.from_bytes(_tensors.to_bytes(_tensors.extract_tensors(value, tensors), "x"))
+    again = _tensors.insert_tensors(rest, [tensor.clone() for tensor in tensors])
     assert again["a"][0].equal(value["a"][0]) and again["a"][1][1].equal(value["a"][1][1]) and again[7] == "text"
 
 
@@ -366,7 +366,7 @@ def test_any_state_is_the_same_after_it_was_written_and_read(tmp_path, shape):
     path, content = folder.newest(8)
     assert [path] == written and content.step == 3 and content.notes == notes
     found, wanted = [], []
-    assert _tensors.take_apart(content.state, found) == _tensors.take_apart(state, wanted)
+    assert _tensors.extract_tensors(content.state, found) == _tensors.extract_tensors(state, wanted)
     assert _tensors.description_of(found) == _tensors.description_of(wanted)
     assert all(_tensors.as_bytes(one).equal(_tensors.as_bytes(other)) for one, other in zip(found, wanted, strict=True))
 

@@ -101,7 +101,7 @@ class SimulatedNode {
   }
 
  private:
-  void say(const MemberMessage& message) { socket_->send(encode(message)); }
+  void say(const NodeMessage& message) { socket_->send(encode(message)); }
 
   [[nodiscard]] size_t bytes_of_value() const {
     switch (load_.asks) {
@@ -224,7 +224,7 @@ class SimulatedNode {
     // Only the last rank to come says that all are here.
     int& next = next_[static_cast<size_t>(answer.local_rank)];
     if (next == kSetAllHere && answer.reply.number < load_.ranks()) ++next;
-    const auto others = gets_.take_others({.local_rank = answer.local_rank, .id = answer.reply.id});
+    const auto others = gets_.pop_others({.local_rank = answer.local_rank, .id = answer.reply.id});
     ask_next(answer.local_rank);
     for (const SharedGets::Asked& other : others) ask_next(other.local_rank);
   }

@@ -135,13 +135,13 @@ bool wrap_goes_on(JointWork* work) {
   return real_goes_on(work);
 }
 
-EvaluationOutcome real_evaluate(ProcessGroup& group, const EvaluationParts& parts)
-    REAL("_ZN8lockstep21evaluate_on_all_ranksERNS_12ProcessGroupERKNS_15EvaluationPartsE");
-EvaluationOutcome wrap_evaluate(ProcessGroup& group, const EvaluationParts& parts)
-    WRAP("_ZN8lockstep21evaluate_on_all_ranksERNS_12ProcessGroupERKNS_15EvaluationPartsE");
-EvaluationOutcome wrap_evaluate(ProcessGroup& group, const EvaluationParts& parts) {
+EvaluationOutcome real_evaluate(ProcessGroup& group, const EvaluationContext& context)
+    REAL("_ZN8lockstep21evaluate_on_all_ranksERNS_12ProcessGroupERKNS_17EvaluationContextE");
+EvaluationOutcome wrap_evaluate(ProcessGroup& group, const EvaluationContext& context)
+    WRAP("_ZN8lockstep21evaluate_on_all_ranksERNS_12ProcessGroupERKNS_17EvaluationContextE");
+EvaluationOutcome wrap_evaluate(ProcessGroup& group, const EvaluationContext& context) {
   stall_here("stall_evaluation");
-  return real_evaluate(group, parts);
+  return real_evaluate(group, context);
 }
 
 ssize_t real_write(int fd, const void* data, size_t bytes) REAL("write");

@@ -94,12 +94,12 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
   const int64_t items = workload.data().num_items();
   DeviceBatch batch;
   for (int64_t step = 0; step < number(flags, "steps", 20); ++step) {
-    const DataPlace place = place_after({}, step, *source);
+    const DataPosition position = position_after({}, step, *source);
     const BatchShare share{.seed = seed,
                            .step = step,
-                           .epoch = place.epoch,
+                           .epoch = position.epoch,
                            .first_slot = 0,
-                           .samples = source->batch(place.epoch, place.index)};
+                           .samples = source->batch(position.epoch, position.index)};
     TRY_ASSIGN(const HostBatch fetched, workload.fetch(share));
     batch = {.share = share, .tensors = fetched.tensors};
     adam.zero_grad();

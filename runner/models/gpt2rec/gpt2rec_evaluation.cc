@@ -147,20 +147,20 @@ RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const
 }
 
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
-                                         const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH,
+                                         const at::Tensor& user_terms_UH, const at::Tensor& item_terms_IH,
                                          bool valid_seen, const EvaluationShard& shard) {
   const torch::NoGradGuard no_grad;
   const std::vector<int64_t> users = evaluated_users(data);
   const auto total = static_cast<int64_t>(users.size());
   RankingSums sums(data, valid_seen);
-  const auto films = static_cast<size_t>(item_parts_IH.size(0));
+  const auto films = static_cast<size_t>(item_terms_IH.size(0));
   for (int64_t begin = shard.rank * kUsersAtOnce; begin < total && shard.goes_on();
        begin += shard.world_size * kUsersAtOnce) {
     const int64_t n = std::min(kUsersAtOnce, total - begin);
     const at::Tensor chunk_U = at::empty({n}, at::kLong);
     std::copy_n(users.begin() + begin, n, chunk_U.mutable_data_ptr<int64_t>());
     const at::Tensor scores_UI =
-        model.scores(user_parts_UH.index_select(0, chunk_U.to(user_parts_UH.device())), item_parts_IH).to(at::kCPU);
+        model.scores(user_terms_UH.index_select(0, chunk_U.to(user_terms_UH.device())), item_terms_IH).to(at::kCPU);
     Mutex mutex;
     at::parallel_for(0, n, /*grain_size=*/1, [&](int64_t first, int64_t end) {
       RankingSums part(data, valid_seen);

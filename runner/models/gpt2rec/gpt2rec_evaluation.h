@@ -36,9 +36,9 @@ struct RankingFigures {
 // ascending, at least one.
 RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const int32_t> wanted, int64_t k);
 
-// user_parts_UH, item_parts_IH: those of all users and all films.
+// user_terms_UH, item_terms_IH: those of all users and all films.
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
-                                         const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH,
+                                         const at::Tensor& user_terms_UH, const at::Tensor& item_terms_IH,
                                          bool valid_seen, const EvaluationShard& shard);
 
 }  // namespace lockstep

@@ -30,19 +30,20 @@ std::string needs_adapters(const RunConfig& config) {
 
 // Three numbers with commas between them.
 bool parse_ratio(std::string_view text, SplitRatio& ratio) {
-  std::array<double, 3> shares{};
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const bool is_last = i + 1 == shares.size();
+  std::array<double, 3> fractions{};
+  for (size_t i = 0; i < fractions.size(); ++i) {
+    const bool is_last = i + 1 == fractions.size();
     const size_t end = is_last ? text.size() : text.find(',');
     if (end == std::string_view::npos) return false;
-    if (!parse_whole(text.substr(0, end), shares[i]) || !(shares[i] >= 0.0 && shares[i] <= 1.0)) return false;
+    if (!parse_whole(text.substr(0, end), fractions[i]) || !(fractions[i] >= 0.0 && fractions[i] <= 1.0)) return false;
     text.remove_prefix(is_last ? end : end + 1);
   }
   constexpr double kRounding = 1e-6;
   // The validation decides which weights are kept.
-  if (shares[0] <= 0.0 || shares[1] <= 0.0 || std::fabs(shares[0] + shares[1] + shares[2] - 1.0) > kRounding)
+  if (fractions[0] <= 0.0 || fractions[1] <= 0.0 ||
+      std::fabs(fractions[0] + fractions[1] + fractions[2] - 1.0) > kRounding)
     return false;
-  ratio = {.train = shares[0], .valid = shares[1], .test = shares[2]};
+  ratio = {.train = fractions[0], .valid = fractions[1], .test = fractions[2]};
   return true;
 }
 
@@ -59,8 +60,8 @@ void add_gpt2rec_data_flags(FlagTableBuilder& table) {
     return parse_ratio(text, options_of<Gpt2recOptions>(config).split_ratio);
   };
   ratio.get = [](const RunConfig& config) {
-    const SplitRatio& shares = options_of<Gpt2recOptions>(config).split_ratio;
-    return number_text(shares.train) + "," + number_text(shares.valid) + "," + number_text(shares.test);
+    const SplitRatio& fractions = options_of<Gpt2recOptions>(config).split_ratio;
+    return number_text(fractions.train) + "," + number_text(fractions.valid) + "," + number_text(fractions.test);
   };
   table.choice("neg", kMaths, {"static", "resample"}, &Gpt2recOptions::negatives,
                "the film that each rating is compared with is drawn once, or anew in each epoch");

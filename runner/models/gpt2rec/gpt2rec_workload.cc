@@ -53,7 +53,7 @@ at::Tensor to_tensor(const std::vector<int64_t>& values, bool pinned) {
 
 // Returns the distinct values, ascending, and replaces each of `values` by its index in that list. Values are below
 // `count`, the rows of a table that the optimizer goes through in each step: so can this, instead of sorting.
-std::vector<int64_t> take_distinct(std::vector<int64_t>& values, int64_t count) {
+std::vector<int64_t> index_distinct(std::vector<int64_t>& values, int64_t count) {
   std::vector<int64_t> index_of(static_cast<size_t>(count), -1);
   for (const int64_t value : values) index_of[static_cast<size_t>(value)] = 0;
   std::vector<int64_t> distinct;
@@ -291,8 +291,8 @@ Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
           data_.negative(sample, static_cast<int64_t>(k) - 1, options_.negatives, share.seed, share.epoch);
     }
   }
-  const std::vector<int64_t> users = take_distinct(user_rows, data_.num_users());
-  const std::vector<int64_t> films = take_distinct(film_rows, data_.num_items());
+  const std::vector<int64_t> users = index_distinct(user_rows, data_.num_users());
+  const std::vector<int64_t> films = index_distinct(film_rows, data_.num_items());
   std::vector<int64_t> user_texts(users.size());
   std::vector<int64_t> film_texts(films.size());
   std::transform(users.begin(), users.end(), user_texts.begin(), [&](int64_t user) { return texts_.of_user(user); });
@@ -334,9 +334,9 @@ std::vector<at::Tensor> Gpt2recWorkload::loss(const DeviceBatch& batch) {
             .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0});
   }
   const at::Tensor user_UH =
-      model_.user_part(model_.users(batch["users_U"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_U"]}));
+      model_.user_term(model_.users(batch["users_U"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_U"]}));
   const at::Tensor film_IH =
-      model_.item_part(model_.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
+      model_.item_term(model_.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
   const at::Tensor user_BH = at::embedding(user_UH, batch["user_rows_B"]);
   const at::Tensor film_BMH = at::embedding(film_IH, batch["film_rows_BM"])
                                   .view({user_BH.size(0), 1 + options_.num_negatives, user_BH.size(1)});
@@ -362,11 +362,11 @@ at::Tensor Gpt2recWorkload::encode_all(const std::function<bool()>& goes_on) con
   return vectors_TW;
 }
 
-at::Tensor Gpt2recWorkload::film_parts(const at::Tensor& texts_TW) const {
+at::Tensor Gpt2recWorkload::film_terms(const at::Tensor& texts_TW) const {
   const std::span<const int32_t> trained = data_.train_items();
   const at::Tensor known_K = at::empty({std::ssize(trained)}, at::kLong);
   std::copy(trained.begin(), trained.end(), known_K.mutable_data_ptr<int64_t>());
-  return model_.item_part(model_.all_items(known_K.to(device_), {.vectors_TW = texts_TW, .rows_B = film_texts_I_}));
+  return model_.item_term(model_.all_items(known_K.to(device_), {.vectors_TW = texts_TW, .rows_B = film_texts_I_}));
 }
 
 Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& shard) {
@@ -374,9 +374,9 @@ Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& 
   const at::Tensor texts_TW = cached_TW_.defined() ? cached_TW_ : encode_all(shard.goes_on);
   if (!texts_TW.defined()) return std::vector<MetricSum>();  // stopped
   const auto ids = [&](int64_t count) { return at::arange(count, at::TensorOptions(at::kLong).device(device_)); };
-  const at::Tensor user_parts_UH =
-      model_.user_part(model_.users(ids(data_.num_users()), {.vectors_TW = texts_TW, .rows_B = user_texts_U_}));
-  return evaluate_rankings(model_, data_, user_parts_UH, film_parts(texts_TW), options_.valid_seen, shard);
+  const at::Tensor user_terms_UH =
+      model_.user_term(model_.users(ids(data_.num_users()), {.vectors_TW = texts_TW, .rows_B = user_texts_U_}));
+  return evaluate_rankings(model_, data_, user_terms_UH, film_terms(texts_TW), options_.valid_seen, shard);
 }
 
 EvaluationMetrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {

@@ -82,7 +82,7 @@ class Gpt2recWorkload final : public Workload {
   // The row of each user's text among these vectors, by user id, on the device.
   [[nodiscard]] const at::Tensor& user_texts() const { return user_texts_U_; }
   // The parts of the first layer of all films: [I, H].
-  [[nodiscard]] at::Tensor film_parts(const at::Tensor& texts_TW) const;
+  [[nodiscard]] at::Tensor film_terms(const at::Tensor& texts_TW) const;
 
  private:
   Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,

@@ -69,7 +69,7 @@ class FilmRecommender {
     const RecommenderModel& model = workload.model();
     const RecommenderData& data = workload.data();
     texts_TW_ = workload.encode_all([] { return true; });
-    film_parts_IH_ = workload.film_parts(texts_TW_);
+    film_terms_IH_ = workload.film_terms(texts_TW_);
     for (const Film& film : ratings.films) {
       is_candidate_.push_back(!film.title.empty() || !film.genres.empty());
       ids_.push_back(std::to_string(titles_.size()));
@@ -77,9 +77,9 @@ class FilmRecommender {
     }
     if (!options_.describes_film()) return;
     const Film film{.title = options_.title, .genres = genres_of(options_.genres)};
-    const at::Tensor part_1H =
-        model.item_part(model.items_unseen(ids_of(data.train_items()), vector_of(film_text(film))));
-    film_parts_IH_ = at::cat({film_parts_IH_, part_1H});
+    const at::Tensor term_1H =
+        model.item_term(model.items_unseen(ids_of(data.train_items()), vector_of(film_text(film))));
+    film_terms_IH_ = at::cat({film_terms_IH_, term_1H});
     is_candidate_.push_back(true);
     ids_.emplace_back(kNew);
     titles_.push_back(options_.title);
@@ -126,7 +126,7 @@ class FilmRecommender {
     std::vector<Recommended> audience;
     for (size_t begin = 0; begin < people_.size(); begin += static_cast<size_t>(kUsersAtOnce)) {
       const size_t count = std::min(static_cast<size_t>(kUsersAtOnce), people_.size() - begin);
-      const at::Tensor scores_UI = workload_.model().scores(parts_of(begin, count), film_parts_IH_).to(at::kCPU);
+      const at::Tensor scores_UI = workload_.model().scores(user_terms_of(begin, count), film_terms_IH_).to(at::kCPU);
       for (size_t i = 0; i < count; ++i) {
         const Person& person = people_[begin + i];
         const auto films = static_cast<size_t>(scores_UI.size(1));
@@ -168,16 +168,16 @@ class FilmRecommender {
   }
 
   // [count, H]
-  [[nodiscard]] at::Tensor parts_of(size_t begin, size_t count) const {
+  [[nodiscard]] at::Tensor user_terms_of(size_t begin, size_t count) const {
     const RecommenderModel& model = workload_.model();
     if (people_[begin].id < 0) {
-      return model.user_part(
+      return model.user_term(
           model.users_unseen(ids_of(workload_.data().trained().users()), vector_of(people_[begin].name)));
     }
     std::vector<int64_t> ids;
     for (size_t i = begin; i < begin + count; ++i) ids.push_back(people_[i].id);
     const at::Tensor ids_B = ids_of(ids);
-    return model.user_part(
+    return model.user_term(
         model.users(ids_B, {.vectors_TW = texts_TW_, .rows_B = workload_.user_texts().index_select(0, ids_B)}));
   }
 
@@ -200,7 +200,7 @@ class FilmRecommender {
   at::Device device_;
   ItemsOfUsers seen_;  // empty without --exclude_seen
   at::Tensor texts_TW_;
-  at::Tensor film_parts_IH_;
+  at::Tensor film_terms_IH_;
   std::vector<bool> is_candidate_;  // by film, the new one last
   std::vector<std::string> ids_;
   std::vector<std::string> titles_;

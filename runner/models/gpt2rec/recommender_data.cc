@@ -19,8 +19,8 @@ constexpr int64_t kEpochOfSplit = -1;
 constexpr uint32_t kNegativeTries = 64;
 
 // ⌊share · count⌋, computed as in the guide.
-int64_t part_of(double share, size_t count) {
-  return static_cast<int64_t>(std::floor(share * static_cast<double>(count)));
+int64_t rounded_count(double fraction, size_t count) {
+  return static_cast<int64_t>(std::floor(fraction * static_cast<double>(count)));
 }
 
 }  // namespace
@@ -62,8 +62,8 @@ RatingSplit split_ratings(const RatingData& data, const SplitRatio& ratio, uint6
     (is_kept_back ? kept_back : shuffled).push_back(rating);
   }
   const auto count = static_cast<int64_t>(shuffled.size());
-  const int64_t train_end = std::min(count, part_of(ratio.train, shuffled.size()));
-  const int64_t of_valid = part_of(ratio.valid, shuffled.size()) + 1;
+  const int64_t train_end = std::min(count, rounded_count(ratio.train, shuffled.size()));
+  const int64_t of_valid = rounded_count(ratio.valid, shuffled.size()) + 1;
   const int64_t valid_end = ratio.test > 0.0 ? std::min(count, train_end + of_valid) : count;
   split.train.assign(shuffled.begin(), shuffled.begin() + train_end);
   std::vector<bool> is_trained_on(data.users.size(), false);
@@ -129,7 +129,8 @@ int32_t RecommenderData::negative(int64_t sample, int64_t index, NegativeDraw dr
   const int32_t user = train_[static_cast<size_t>(sample)].user;
   const auto films = static_cast<uint32_t>(train_items_.size());
   const uint32_t step = draw == NegativeDraw::kStatic ? 0 : static_cast<uint32_t>(epoch) + 1;
-  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kNegatives), step, static_cast<uint32_t>(sample)};
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPurpose::kNegatives), step,
+                            static_cast<uint32_t>(sample)};
   uint32_t at = 0;
   Philox4 words{};
   for (uint32_t draws = 0; draws < kNegativeTries; ++draws) {

@@ -140,12 +140,12 @@ at::Tensor RecommenderModel::items_unseen(const at::Tensor& known_K, const at::T
   return unseen(item_, known_K, vectors_BW);
 }
 
-at::Tensor RecommenderModel::user_part(const at::Tensor& users_BF) const {
+at::Tensor RecommenderModel::user_term(const at::Tensor& users_BF) const {
   const int64_t width = users_BF.size(1);
   return at::linear(users_BF, first_.weight.narrow(1, 0, width));
 }
 
-at::Tensor RecommenderModel::item_part(const at::Tensor& items_NF) const {
+at::Tensor RecommenderModel::item_term(const at::Tensor& items_NF) const {
   const int64_t width = items_NF.size(1);
   return at::linear(items_NF, first_.weight.narrow(1, width, width), first_.bias);
 }
@@ -156,9 +156,9 @@ at::Tensor RecommenderModel::score(const at::Tensor& sum, Dropouts& dropouts) co
   return last_(second).squeeze(-1);
 }
 
-at::Tensor RecommenderModel::scores(const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH) const {
+at::Tensor RecommenderModel::scores(const at::Tensor& user_terms_UH, const at::Tensor& item_terms_IH) const {
   return pair_scores(
-      user_parts_UH, item_parts_IH,
+      user_terms_UH, item_terms_IH,
       {.second_SH = second_.weight, .second_bias_S = second_.bias, .last_1S = last_.weight, .last_bias_1 = last_.bias});
 }
 

@@ -59,12 +59,12 @@ class RecommenderModel {
   [[nodiscard]] at::Tensor items_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const;
   // The first layer of the score network is linear in [user ; film], and so the sum of a user's part and a film's part.
   // Each part needs to be computed only once.
-  [[nodiscard]] at::Tensor user_part(const at::Tensor& users_BF) const;  // [B, H]
-  [[nodiscard]] at::Tensor item_part(const at::Tensor& items_NF) const;  // [N, H], with the bias
+  [[nodiscard]] at::Tensor user_term(const at::Tensor& users_BF) const;  // [B, H]
+  [[nodiscard]] at::Tensor item_term(const at::Tensor& items_NF) const;  // [N, H], with the bias
   // The rest of the score network, given the sum of both parts: [.., H] → [..].
   [[nodiscard]] at::Tensor score(const at::Tensor& sum, Dropouts& dropouts) const;
   // The scores of all pairs, given their parts, without dropout and gradients: [U, I], fp32.
-  [[nodiscard]] at::Tensor scores(const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH) const;
+  [[nodiscard]] at::Tensor scores(const at::Tensor& user_terms_UH, const at::Tensor& item_terms_IH) const;
 
  private:
   // Fuses the embeddings of id and text.

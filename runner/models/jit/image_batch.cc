@@ -21,7 +21,7 @@ Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t>
     const int64_t image = images[static_cast<size_t>(i)];
     TRY_ASSIGN(const std::span<const uint8_t> pixels, cache.pixels(image));
     std::copy(pixels.begin(), pixels.end(), batch.pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);
-    fill_normals({key.seed, static_cast<uint32_t>(RandomPlace::kImageNoise), static_cast<uint32_t>(key.epoch),
+    fill_normals({key.seed, static_cast<uint32_t>(RandomPurpose::kImageNoise), static_cast<uint32_t>(key.epoch),
                   static_cast<uint32_t>(image)},
                  batch.noise_BCHH.mutable_data_ptr<float>() + i * values, values);
   }

@@ -24,7 +24,7 @@ at::Tensor frequencies(int64_t n) {
 }
 
 // The places of a grid, row by row: [grid², 2] as (row, column).
-at::Tensor grid_places(int64_t grid) {
+at::Tensor grid_positions(int64_t grid) {
   const at::Tensor line = torch::arange(grid, torch::kFloat64);
   const auto at_both = torch::meshgrid({line, line}, "ij");
   return torch::stack({at_both[0].flatten(), at_both[1].flatten()}, 1);
@@ -32,10 +32,10 @@ at::Tensor grid_places(int64_t grid) {
 
 // Position embedding [grid², d]: the first half of d encodes the column, the second the row, as [sin | cos] each.
 at::Tensor sin_cos_embedding(int64_t grid, int64_t d) {
-  const at::Tensor places_S2 = grid_places(grid);
+  const at::Tensor positions_S2 = grid_positions(grid);
   const at::Tensor omega = frequencies(d / 4);
   const auto of_axis = [&](int64_t axis) {
-    const at::Tensor angles = torch::outer(places_S2.select(1, axis), omega);
+    const at::Tensor angles = torch::outer(positions_S2.select(1, axis), omega);
     return torch::cat({torch::sin(angles), torch::cos(angles)}, 1);
   };
   return torch::cat({of_axis(1), of_axis(0)}, 1).to(torch::kFloat32);
@@ -139,9 +139,9 @@ JitModel::JitModel(const JitShape& shape, at::Device device) : shape_(shape) {
   time_frequencies_ = frequencies(kTimeFrequencies).to(torch::kFloat32).to(device);
   pos_embed_SD_ = sin_cos_embedding(shape.grid(), d).to(device);
   // Each axis has E/4 frequencies, and each frequency rotates a pair of adjacent elements.
-  const at::Tensor places_S2 = grid_places(shape.grid());
+  const at::Tensor positions_S2 = grid_positions(shape.grid());
   const auto of_axis = [&](int64_t axis) {
-    return torch::outer(places_S2.select(1, axis), frequencies(e / 4)).repeat_interleave(2, 1);
+    return torch::outer(positions_S2.select(1, axis), frequencies(e / 4)).repeat_interleave(2, 1);
   };
   const at::Tensor angles_SE = torch::cat({of_axis(0), of_axis(1)}, 1);
   const auto rotation = [&](const at::Tensor& angles) {

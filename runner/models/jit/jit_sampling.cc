@@ -22,22 +22,22 @@ at::Tensor velocity(const JitModel& model, const at::Tensor& z_BCHH, double t, c
   const int64_t b = z_BCHH.size(0);
   const double rest = std::max(1.0 - t, sampling.t_eps);
   const bool is_guided = sampling.guidance != 1.0 && t > kGuidedFrom && t < 1.0;
-  const auto of = [&](const at::Tensor& z, const at::Tensor& classes) {
+  const auto predict = [&](const at::Tensor& z, const at::Tensor& classes) {
     const at::Tensor t_B = torch::full({z.size(0)}, t, z.options());
     return (model(z, t_B, classes).to(z.scalar_type()) - z) / rest;
   };
-  if (!is_guided) return of(z_BCHH, classes_B);
+  if (!is_guided) return predict(z_BCHH, classes_B);
   const at::Tensor none_B = torch::full_like(classes_B, model.shape().num_classes);
-  const at::Tensor both = of(torch::cat({z_BCHH, z_BCHH}), torch::cat({classes_B, none_B}));
-  const at::Tensor of_none = both.slice(0, b);
-  return of_none + sampling.guidance * (both.slice(0, 0, b) - of_none);
+  const at::Tensor both = predict(torch::cat({z_BCHH, z_BCHH}), torch::cat({classes_B, none_B}));
+  const at::Tensor unconditional = both.slice(0, b);
+  return unconditional + sampling.guidance * (both.slice(0, 0, b) - unconditional);
 }
 
 }  // namespace
 
 at::Tensor image_noise(uint64_t seed, int64_t number, int64_t image_size) {
   at::Tensor noise = at::empty({kChannels, image_size, image_size}, at::kFloat);
-  fill_normals({seed, static_cast<uint32_t>(RandomPlace::kImageNoise), kSampleStep, static_cast<uint32_t>(number)},
+  fill_normals({seed, static_cast<uint32_t>(RandomPurpose::kImageNoise), kSampleStep, static_cast<uint32_t>(number)},
                noise.mutable_data_ptr<float>(), noise.numel());
   return noise;
 }

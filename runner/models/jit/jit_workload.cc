@@ -36,7 +36,7 @@ struct ImageDraws {
   double class_draw = 0.0;  // uniform in [0, 1); below class_dropout, the image is shown without its class
 };
 ImageDraws draws_of(uint64_t seed, int64_t epoch, int64_t image) {
-  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kDiffusion), static_cast<uint32_t>(epoch),
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPurpose::kDiffusion), static_cast<uint32_t>(epoch),
                             static_cast<uint32_t>(image)};
   float normals[4];
   normals_of(stream.block(0), 1.0, normals);

@@ -100,8 +100,8 @@ Result<HostBatch> PixelDlmWorkload::fetch(const BatchShare& share) const {
   for (size_t i = 0; i < numbers.size(); ++i) {
     TRY_ASSIGN(const std::span<const uint8_t> pixels, images_.cache.pixels(numbers[i]));
     tokens += tokens_in(pixels);
-    const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPlace::kDiffusion), static_cast<uint32_t>(epoch),
-                              static_cast<uint32_t>(numbers[i])};
+    const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPurpose::kDiffusion),
+                              static_cast<uint32_t>(epoch), static_cast<uint32_t>(numbers[i])};
     t_B.mutable_data_ptr<int64_t>()[i] = stream.below(0, kTimes);
   }
   return HostBatch{

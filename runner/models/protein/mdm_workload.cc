@@ -94,7 +94,7 @@ class BatchesOfRange final : public BatchSource {
   int64_t first_;
 };
 
-NamedTensors part_of(const NamedTensors& model, std::string_view prefix) {
+NamedTensors with_prefix(const NamedTensors& model, std::string_view prefix) {
   NamedTensors part;
   for (const NamedTensor& tensor : model) {
     if (tensor.name.starts_with(prefix)) part.push_back({tensor.name.substr(prefix.size()), tensor.tensor});
@@ -144,7 +144,7 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits_NV, const at::Tensor& targ
 
 std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, uint64_t seed, int64_t epoch,
                                    int64_t sample) {
-  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kMaskedTokens), static_cast<uint32_t>(epoch),
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPurpose::kMaskedTokens), static_cast<uint32_t>(epoch),
                             static_cast<uint32_t>(sample)};
   const auto below = [&](int64_t element, int64_t n) {
     return static_cast<int64_t>(stream.below(static_cast<uint64_t>(element), static_cast<uint32_t>(n)));
@@ -156,8 +156,8 @@ std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, ui
       for (int64_t i = first; i < std::min(first + kBlockLength, tokens); ++i) masked.push_back(i);
     }
   } else {
-    const auto share = static_cast<int64_t>(std::floor(static_cast<double>(tokens) * options.mask_ratio));
-    const int64_t wanted = std::clamp<int64_t>(share, 1, tokens);
+    const auto by_ratio = static_cast<int64_t>(std::floor(static_cast<double>(tokens) * options.mask_ratio));
+    const int64_t wanted = std::clamp<int64_t>(by_ratio, 1, tokens);
     std::vector<int64_t> order(static_cast<size_t>(tokens));
     std::iota(order.begin(), order.end(), int64_t{0});
     for (int64_t i = 0; i < wanted; ++i) {
@@ -225,8 +225,8 @@ Status MdmWorkload::choose_examples(const RunConfig& config) {
   const std::vector<int64_t> groups = sequence_groups(sequences);
   for (size_t i = 0; i < groups.size(); ++i) to_split[unclustered[i]].cluster = -1 - groups[i];
   TRY(check_torsions(std::ssize(all)));
-  const double drawn_share = options_.use_predefined_split ? 0.0 : options_.val_split;
-  const SampleSplit split = split_samples(to_split, drawn_share, config.training.seed);
+  const double drawn_fraction = options_.use_predefined_split ? 0.0 : options_.val_split;
+  const SampleSplit split = split_samples(to_split, drawn_fraction, config.training.seed);
   if (options_.use_predefined_split && split.validation.empty()) {
     return no_predefined_split(options_.pdb_path, has_clusters);
   }
@@ -305,8 +305,8 @@ std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
   const bool is_block = options_.mdm.masking_strategy == MaskingStrategy::kBlock;
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", "mdm"},
-      {"parameters", text(count_elements(all)) + ": encoder " + text(count_elements(part_of(all, kEncoderPrefix))) +
-                         ", decoder " + text(count_elements(part_of(all, kDecoderPrefix)))},
+      {"parameters", text(count_elements(all)) + ": encoder " + text(count_elements(with_prefix(all, kEncoderPrefix))) +
+                         ", decoder " + text(count_elements(with_prefix(all, kDecoderPrefix)))},
       {"structures",
        text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
            (unusable_ > 0 ? ", " + text(unusable_) + " without side chains" : "") +
@@ -442,8 +442,8 @@ std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
 
 OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
   TorchTree tree = guide_tree({{"epoch", {state.epoch}}},
-                              {{"encoder_state_dict", part_of(state.model, kEncoderPrefix)},
-                               {"decoder_state_dict", part_of(state.model, kDecoderPrefix)}},
+                              {{"encoder_state_dict", with_prefix(state.model, kEncoderPrefix)},
+                               {"decoder_state_dict", with_prefix(state.model, kDecoderPrefix)}},
                               model_.parameters(), training_, state);
   tree.root.emplace_back("loss", PickleValue{metric_value(state.metrics, "valid_loss")});
   tree.root.emplace_back("train_losses", list_of(train_losses_));

@@ -13,15 +13,15 @@ namespace {
 constexpr int64_t kCoordinatesOfResidue = 12;
 constexpr double kWords = 4294967296.0;
 
-PhiloxStream stream_of(const SampleKey& key, RandomPlace place, int64_t sample) {
-  return {key.seed, static_cast<uint32_t>(place), static_cast<uint32_t>(key.step),
+PhiloxStream stream_of(const SampleKey& key, RandomPurpose purpose, int64_t sample) {
+  return {key.seed, static_cast<uint32_t>(purpose), static_cast<uint32_t>(key.step),
           static_cast<uint32_t>(key.first_slot + sample)};
 }
 
-at::Tensor normals(const SampleKey& key, RandomPlace place, int64_t samples, int64_t values) {
+at::Tensor normals(const SampleKey& key, RandomPurpose purpose, int64_t samples, int64_t values) {
   at::Tensor out = at::empty({samples, values}, at::kFloat);
   for (int64_t b = 0; b < samples; ++b) {
-    fill_normals(stream_of(key, place, b), out.mutable_data_ptr<float>() + b * values, values);
+    fill_normals(stream_of(key, purpose, b), out.mutable_data_ptr<float>() + b * values, values);
   }
   return out;
 }
@@ -29,19 +29,19 @@ at::Tensor normals(const SampleKey& key, RandomPlace place, int64_t samples, int
 }  // namespace
 
 at::Tensor backbone_normals(const SampleKey& key, int64_t samples, int64_t length) {
-  return normals(key, RandomPlace::kBackboneNoise, samples, length * kCoordinatesOfResidue)
+  return normals(key, RandomPurpose::kBackboneNoise, samples, length * kCoordinatesOfResidue)
       .view({samples, length, 4, 3});
 }
 
 at::Tensor order_normals(const SampleKey& key, int64_t samples, int64_t length) {
-  return normals(key, RandomPlace::kDecodingOrder, samples, length);
+  return normals(key, RandomPurpose::kDecodingOrder, samples, length);
 }
 
 at::Tensor design_uniforms(const SampleKey& key, int64_t samples, int64_t length) {
   at::Tensor out = at::empty({samples, length}, at::kDouble);
   auto* const values = out.mutable_data_ptr<double>();
   for (int64_t b = 0; b < samples; ++b) {
-    const PhiloxStream stream = stream_of(key, RandomPlace::kDesign, b);
+    const PhiloxStream stream = stream_of(key, RandomPurpose::kDesign, b);
     for (int64_t i = 0; i < length; ++i) {
       values[b * length + i] = static_cast<double>(stream.word(static_cast<uint64_t>(i))) / kWords;
     }

@@ -140,8 +140,8 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
   // An epoch takes all of these; only the split treats those with similar sequences as one.
   const std::vector<int64_t> groups = sequence_groups(sequences);
   for (size_t i = 0; i < groups.size(); ++i) to_split[static_cast<size_t>(unclustered[i])].cluster = -1 - groups[i];
-  const double drawn_share = options_.use_predefined_split ? 0.0 : options_.val_split;
-  const SampleSplit split = split_samples(to_split, drawn_share, config.training.seed);
+  const double drawn_fraction = options_.use_predefined_split ? 0.0 : options_.val_split;
+  const SampleSplit split = split_samples(to_split, drawn_fraction, config.training.seed);
   if (options_.use_predefined_split && split.validation.empty()) {
     return no_predefined_split(options_.pdb_path, has_clusters);
   }
@@ -241,7 +241,7 @@ int MpnnWorkload::drawn_chain(const StructureView& view, const Example& example,
     if (view.chains[c].is_protein) proteins.push_back(static_cast<int>(c));
   }
   LOCKSTEP_CHECK(!proteins.empty(), "the cache holds structures with a protein");
-  const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPlace::kHiddenChain),
+  const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPurpose::kHiddenChain),
                             static_cast<uint32_t>(share.epoch), static_cast<uint32_t>(sample)};
   return proteins[stream.below(0, static_cast<uint32_t>(proteins.size()))];
 }

@@ -31,7 +31,7 @@ struct MpnnOptions {
 // Flags of --variant mdm.
 struct MdmOptions {
   int64_t num_heads = 8;
-  double mask_ratio = 0.15;  // share of a structure's fragments that is masked, at least one fragment
+  double mask_ratio = 0.15;  // fraction of a structure's fragments that is masked, at least one fragment
   MaskingStrategy masking_strategy = MaskingStrategy::kRandom;
 };
 

@@ -16,15 +16,15 @@ namespace {
 
 constexpr size_t kRelativesShown = 3;
 
-int64_t held_out_count(double share, int64_t count) {
-  if (share <= 0.0 || count < 2) return 0;
-  const auto wanted = static_cast<int64_t>(std::llround(share * static_cast<double>(count)));
+int64_t held_out_count(double fraction, int64_t count) {
+  if (fraction <= 0.0 || count < 2) return 0;
+  const auto wanted = static_cast<int64_t>(std::llround(fraction * static_cast<double>(count)));
   return std::clamp<int64_t>(wanted, 1, count - 1);
 }
 
 }  // namespace
 
-SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double share, uint64_t seed) {
+SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double fraction, uint64_t seed) {
   const bool is_divided = std::any_of(samples.begin(), samples.end(), [](const SampleToSplit& sample) {
     return sample.listed == ChainSplit::kValidation;
   });
@@ -46,7 +46,7 @@ SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double shar
     }
   }
   const auto count = static_cast<int64_t>(clusters.size());
-  const int64_t held_out = is_divided ? 0 : held_out_count(share, count);
+  const int64_t held_out = is_divided ? 0 : held_out_count(fraction, count);
   const std::vector<int64_t> order = split_order(seed, count);
   for (int64_t i = 0; i < count; ++i) {
     const std::vector<int64_t>& drawn = clusters[static_cast<size_t>(order[static_cast<size_t>(i)])];

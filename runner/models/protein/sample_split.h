@@ -26,9 +26,9 @@ struct SampleToSplit {
 };
 
 // Where the lists name validation samples, all others are for training. Where they name none, clusters are drawn at
-// random with `seed`: `share` of them for validation, but at least one if share > 0, and at least one is left for
+// random with `seed`: `fraction` of them for validation, but at least one if fraction > 0, and at least one is left for
 // training. Samples that are listed for the test are in neither split.
-SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double share, uint64_t seed);
+SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double fraction, uint64_t seed);
 
 // How structures that are validated on are related to those that are trained on, by the groups of sequence_groups.
 struct Relatives {

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kStretch = 8;
 // Of all stretches about one in four is looked at, the same ones in each sequence: this is the time of a start.
 constexpr uint64_t kSampled = 4;
-constexpr uint64_t kSharedPart = 10;  // similar: a tenth of the stretches is shared
+constexpr uint64_t kSharedFraction = 10;  // similar: a tenth of the stretches is shared
 constexpr std::string_view kTag = "HHHH";
 
 // Which structures are in one group.
@@ -100,7 +100,7 @@ std::vector<int64_t> sequence_groups(const std::vector<std::vector<std::string>>
     size_t end = begin;
     while (end < pairs.size() && pairs[end] == pairs[begin]) ++end;
     const auto [a, b] = pairs[begin];
-    if ((end - begin) * kSharedPart >= std::min(num_of[a], num_of[b])) groups.join(structures[a], structures[b]);
+    if ((end - begin) * kSharedFraction >= std::min(num_of[a], num_of[b])) groups.join(structures[a], structures[b]);
     begin = end;
   }
   return groups.numbers();

@@ -65,7 +65,7 @@ size_t TokenBatches::drawn_of(int64_t cluster, int64_t epoch) const {
   const size_t members = clusters_[static_cast<size_t>(cluster) + 1] - first;
   const size_t begin = members_[first];
   if (members_[first + members] - begin == 1) return begin;
-  const PhiloxStream stream{options_.seed, static_cast<uint32_t>(RandomPlace::kClusterMember),
+  const PhiloxStream stream{options_.seed, static_cast<uint32_t>(RandomPurpose::kClusterMember),
                             static_cast<uint32_t>(epoch), static_cast<uint32_t>(cluster)};
   const size_t member = first + stream.below(0, static_cast<uint32_t>(members));
   const size_t samples = members_[member + 1] - members_[member];

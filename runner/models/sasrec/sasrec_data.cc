@@ -187,14 +187,14 @@ int64_t SasrecData::fill_train_row(const BatchShare& spec, int64_t index_in_batc
   int64_t user = spec.samples[static_cast<size_t>(index_in_batch)] + 1;
   LOCKSTEP_CHECK(user >= 1 && user <= num_users(), "a sample is outside of the data set");
   if (!std::binary_search(usable_users_.begin(), usable_users_.end(), user)) {
-    const PhiloxStream stream{spec.seed, static_cast<uint32_t>(RandomPlace::kReplacement), step, slot};
+    const PhiloxStream stream{spec.seed, static_cast<uint32_t>(RandomPurpose::kReplacement), step, slot};
     user = usable_users_[stream.below(0, static_cast<uint32_t>(usable_users_.size()))];
   }
   const std::span<const int32_t> train = split(user).train;
   right_align(train.first(train.size() - 1), row.seq);
   if (!row.times.empty()) right_align(times_of(user).first(train.size() - 1), row.times);
   right_align(train.subspan(1), row.pos);
-  const PhiloxStream stream{spec.seed, static_cast<uint32_t>(RandomPlace::kNegatives), step, slot};
+  const PhiloxStream stream{spec.seed, static_cast<uint32_t>(RandomPurpose::kNegatives), step, slot};
   draw_other_row({.trained = trained_on(user)}, stream, row.neg);
   const size_t positives = std::min(train.size() - 1, row.pos.size());
   std::fill_n(row.neg.begin(), row.neg.size() - positives, 0);
@@ -205,7 +205,7 @@ std::vector<int64_t> SasrecData::evaluation_users(int64_t limit, uint64_t seed) 
   std::vector<int64_t> users = evaluable_users_;
   if (limit == 0 || limit >= evaluable_users()) return users;
   // A partial Fisher-Yates shuffle, which fills only the first `limit` places.
-  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kEvalNegatives), 0, 0};  // user 0 does not exist
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPurpose::kEvalNegatives), 0, 0};  // user 0 does not exist
   for (int64_t i = 0; i < limit; ++i) {
     const auto left = static_cast<uint32_t>(evaluable_users() - i);
     const int64_t other = i + stream.below(static_cast<uint64_t>(i), left);
@@ -232,7 +232,7 @@ void SasrecData::fill_history_row(int64_t user, std::span<int64_t> seq, std::spa
 
 void SasrecData::draw_candidates(int64_t user, EvaluationPass pass, uint64_t seed,
                                  std::span<int64_t> candidates) const {
-  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kEvalNegatives), static_cast<uint32_t>(pass),
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPurpose::kEvalNegatives), static_cast<uint32_t>(pass),
                             static_cast<uint32_t>(user)};
   Avoided avoided{.trained = trained_on(user)};
   if (protocol_.excludes_held_out) {

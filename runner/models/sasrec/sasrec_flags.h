@@ -47,7 +47,7 @@ struct SasrecOptions {
   double dropout_rate = 0.2;
   std::optional<double> l2_emb;      // unset: 0, for TiSASRec 5e-5
   std::optional<int64_t> min_count;  // unset: 5 with ratings or times, none for `user item`
-  double max_bad_lines = 0.01;       // share of lines that may be malformed
+  double max_bad_lines = 0.01;       // fraction of lines that may be malformed
   int64_t eval_users = 10000;        // at most; 0 = all
   int64_t eval_negatives = 100;
   bool full_ranking = true;

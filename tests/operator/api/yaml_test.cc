@@ -195,9 +195,9 @@ TEST(Yaml, several_documents_are_read_and_empty_ones_left_out) {
 
 // --- files of Kubernetes objects ---
 
-std::string place_in(const YamlDocument& document, const std::string& field) {
-  const YamlPlace place = document.place_of(field);
-  return std::to_string(place.line) + ":" + std::to_string(place.column);
+std::string position_in(const YamlDocument& document, const std::string& field) {
+  const YamlPosition position = document.position_of(field);
+  return std::to_string(position.line) + ":" + std::to_string(position.column);
 }
 
 std::string manifest_refusal(const std::string& text) {
@@ -210,36 +210,36 @@ TEST(Manifests, every_field_has_its_place) {
       parse_manifests("# first\nkind: A\n---\nspec:\n  args: [a, {b: c}]\n  list:\n  - x: 1\n    z: 2\n", "t.yaml");
   ASSERT_TRUE(documents.ok()) << documents.error().message;
   ASSERT_EQ(documents->size(), 2U);
-  EXPECT_EQ(place_in((*documents)[0], "kind"), "2:1");
+  EXPECT_EQ(position_in((*documents)[0], "kind"), "2:1");
   const YamlDocument& second = (*documents)[1];
-  const std::vector<std::pair<std::string, std::string>> places = {{"", "4:1"},
-                                                                   {"spec", "4:1"},
-                                                                   {"spec.args", "5:3"},
-                                                                   {"spec.args[0]", "5:10"},
-                                                                   {"spec.args[1].b", "5:14"},
-                                                                   {"spec.list[0]", "7:5"},
-                                                                   {"spec.list[0].z", "8:5"}};
-  for (const auto& [field, place] : places) EXPECT_EQ(place_in(second, field), place) << field;
+  const std::vector<std::pair<std::string, std::string>> positions = {{"", "4:1"},
+                                                                      {"spec", "4:1"},
+                                                                      {"spec.args", "5:3"},
+                                                                      {"spec.args[0]", "5:10"},
+                                                                      {"spec.args[1].b", "5:14"},
+                                                                      {"spec.list[0]", "7:5"},
+                                                                      {"spec.list[0].z", "8:5"}};
+  for (const auto& [field, position] : positions) EXPECT_EQ(position_in(second, field), position) << field;
 }
 
 TEST(Manifests, a_field_that_is_missing_stands_where_it_would_be) {
   const auto documents = parse_manifests("a: 1\nspec:\n  labels: {x.y/z: 1}\n", "t.yaml");
   ASSERT_TRUE(documents.ok());
   const YamlDocument& document = documents->front();
-  EXPECT_EQ(place_in(document, "spec.trainer.image"), "2:1");
-  EXPECT_EQ(place_in(document, "spec.labels[x.y/z]"), "3:3");
-  EXPECT_EQ(place_in(document, "spec.labels.x.y/z"), "3:12");
-  EXPECT_EQ(place_in(document, "other"), "1:1");
+  EXPECT_EQ(position_in(document, "spec.trainer.image"), "2:1");
+  EXPECT_EQ(position_in(document, "spec.labels[x.y/z]"), "3:3");
+  EXPECT_EQ(position_in(document, "spec.labels.x.y/z"), "3:12");
+  EXPECT_EQ(position_in(document, "other"), "1:1");
 }
 
 TEST(Manifests, what_comes_through_an_alias_or_a_merge_key_stands_there) {
   const auto documents = parse_manifests("a: &a\n  b: 1\nc: *a\nd:\n  <<: *a\n  e: 2\nf: [*a]\n", "t.yaml");
   ASSERT_TRUE(documents.ok());
   const YamlDocument& document = documents->front();
-  EXPECT_EQ(place_in(document, "c.b"), "3:1");
-  EXPECT_EQ(place_in(document, "d.b"), "4:1");
-  EXPECT_EQ(place_in(document, "d.e"), "6:3");
-  EXPECT_EQ(place_in(document, "f[0].b"), "7:5");
+  EXPECT_EQ(position_in(document, "c.b"), "3:1");
+  EXPECT_EQ(position_in(document, "d.b"), "4:1");
+  EXPECT_EQ(position_in(document, "d.e"), "6:3");
+  EXPECT_EQ(position_in(document, "f[0].b"), "7:5");
 }
 
 TEST(Manifests, words_of_yaml_1_1_are_booleans_as_for_kubectl) {
@@ -271,7 +271,7 @@ TEST(Manifests, json_may_be_indented_with_tabs) {
   const auto documents = parse_manifests("{\n\t\"a\": {\n\t\t\"b\": \"c\\\"\\\\\"\n\t}\n}\n", "t.json");
   ASSERT_TRUE(documents.ok()) << documents.error().message;
   EXPECT_EQ(documents->front().value.dump(), R"({"a":{"b":"c\"\\"}})");
-  EXPECT_EQ(place_in(documents->front(), "a.b"), "3:3");
+  EXPECT_EQ(position_in(documents->front(), "a.b"), "3:3");
   EXPECT_THAT(manifest_refusal("a:\n\tb: 1\n"), HasSubstr("t.yaml:2:"));
 }
 
@@ -282,7 +282,7 @@ TEST(Manifests, the_places_of_a_hostile_text_stay_small) {
   for (int depth = 0; depth < 60; ++depth) text += std::string(static_cast<size_t>(depth), ' ') + key + ":\n";
   const auto documents = parse_manifests(text, "t.yaml");
   ASSERT_TRUE(documents.ok()) << documents.error().message;
-  EXPECT_LE(documents->front().places.size(), 3U);
+  EXPECT_LE(documents->front().positions.size(), 3U);
 }
 
 TEST(Yaml, json_is_yaml) {

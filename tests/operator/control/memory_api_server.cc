@@ -47,19 +47,19 @@ HttpResponse MemoryApiServer::status(int code, const std::string& reason, const 
                    {"message", message}});
 }
 
-MemoryApiServer::Place MemoryApiServer::place_of(const std::string& path) {
+MemoryApiServer::Location MemoryApiServer::location_of(const std::string& path) {
   std::vector<std::string> parts = split(path, '/');
   const size_t prefix = parts.at(0) == "api" ? 2 : 3;
-  Place place;
-  for (size_t i = 0; i < prefix; ++i) place.collection.append("/").append(parts.at(i));
+  Location location;
+  for (size_t i = 0; i < prefix; ++i) location.collection.append("/").append(parts.at(i));
   parts.erase(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(prefix));
   if (parts.size() > 2 && parts[0] == "namespaces") {
-    place.key.ns = percent_decoded(parts[1]);
+    location.key.ns = percent_decoded(parts[1]);
     parts.erase(parts.begin(), parts.begin() + 2);
   }
-  place.collection.append("/").append(parts.at(0));
-  if (parts.size() > 1) place.key.name = percent_decoded(parts[1]);
-  return place;
+  location.collection.append("/").append(parts.at(0));
+  if (parts.size() > 1) location.key.name = percent_decoded(parts[1]);
+  return location;
 }
 
 MemoryApiServer::Query MemoryApiServer::query_of(const std::string& text) {
@@ -84,48 +84,48 @@ bool MemoryApiServer::selected(const Json& object, const std::string& ns, const 
   });
 }
 
-Json MemoryApiServer::store(const Place& place, Json object) {
-  Json& stored = objects_[place.collection][place.key];
+Json MemoryApiServer::store(const Location& location, Json object) {
+  Json& stored = objects_[location.collection][location.key];
   ++version_;
   Json& metadata = object["metadata"];
-  metadata["name"] = place.key.name;
-  if (!place.key.ns.empty()) metadata["namespace"] = place.key.ns;
+  metadata["name"] = location.key.name;
+  if (!location.key.ns.empty()) metadata["namespace"] = location.key.ns;
   metadata["uid"] = stored.is_null() ? Json("uid-" + std::to_string(version_)) : stored["metadata"]["uid"];
   metadata["resourceVersion"] = std::to_string(version_);
   const bool finished = metadata.contains("deletionTimestamp") && metadata.value("finalizers", Json::array()).empty();
-  history_.push_back({version_, place.collection, stored, object, {}});
+  history_.push_back({version_, location.collection, stored, object, {}});
   stored = object;
-  if (finished) erase(place);
+  if (finished) erase(location);
   changed_.notify_all();
   return object;
 }
 
-void MemoryApiServer::erase(const Place& place) {
-  auto& collection = objects_[place.collection];
-  const auto found = collection.find(place.key);
+void MemoryApiServer::erase(const Location& location) {
+  auto& collection = objects_[location.collection];
+  const auto found = collection.find(location.key);
   if (found == collection.end()) return;
   ++version_;
   Json last = found->second;
   last["metadata"]["resourceVersion"] = std::to_string(version_);
-  history_.push_back({version_, place.collection, found->second, {}, std::move(last)});
+  history_.push_back({version_, location.collection, found->second, {}, std::move(last)});
   collection.erase(found);
   changed_.notify_all();
 }
 
 HttpResponse MemoryApiServer::handle(const HttpRequest& request) {
-  const Place place = place_of(request.path);
+  const Location location = location_of(request.path);
   const Json body = request.body.empty() ? Json() : Json::parse(request.body);
-  if (request.method == "GET" && place.key.name.empty()) return handle_list(place, query_of(request.query));
-  if (request.method == "POST") return handle_create(place, body);
-  if (request.method == "DELETE") return handle_delete(place, body);
-  if (request.method != "GET") return handle_change(request, place, body);
-  const auto& collection = objects_[place.collection];
-  const auto found = collection.find(place.key);
-  if (found == collection.end()) return status(404, "NotFound", "\"" + place.key.name + "\" not found");
+  if (request.method == "GET" && location.key.name.empty()) return handle_list(location, query_of(request.query));
+  if (request.method == "POST") return handle_create(location, body);
+  if (request.method == "DELETE") return handle_delete(location, body);
+  if (request.method != "GET") return handle_change(request, location, body);
+  const auto& collection = objects_[location.collection];
+  const auto found = collection.find(location.key);
+  if (found == collection.end()) return status(404, "NotFound", "\"" + location.key.name + "\" not found");
   return ok(200, found->second);
 }
 
-HttpResponse MemoryApiServer::handle_list(const Place& place, const Query& query) {
+HttpResponse MemoryApiServer::handle_list(const Location& location, const Query& query) {
   const auto value = [&](const char* name) {
     const auto found = query.find(name);
     return found == query.end() ? std::string() : found->second;
@@ -136,9 +136,9 @@ HttpResponse MemoryApiServer::handle_list(const Place& place, const Query& query
   const std::string after = value("continue");
   Json items = Json::array();
   std::string next;
-  for (const auto& [key, object] : objects_[place.collection]) {
+  for (const auto& [key, object] : objects_[location.collection]) {
     if (!after.empty() && to_string(key) <= after) continue;
-    if (!selected(object, place.key.ns, value("labelSelector"))) continue;
+    if (!selected(object, location.key.ns, value("labelSelector"))) continue;
     if (items.size() == limit) {
       next = to_string(api::key_of(items.back()));
       break;
@@ -150,20 +150,20 @@ HttpResponse MemoryApiServer::handle_list(const Place& place, const Query& query
   return ok(200, {{"kind", "List"}, {"apiVersion", "v1"}, {"metadata", metadata}, {"items", items}});
 }
 
-HttpResponse MemoryApiServer::handle_create(Place place, const Json& body) {
-  place.key = api::key_of(body);
-  if (objects_[place.collection].contains(place.key)) {
-    return status(409, "AlreadyExists", "\"" + place.key.name + "\" already exists");
+HttpResponse MemoryApiServer::handle_create(Location location, const Json& body) {
+  location.key = api::key_of(body);
+  if (objects_[location.collection].contains(location.key)) {
+    return status(409, "AlreadyExists", "\"" + location.key.name + "\" already exists");
   }
-  return ok(201, store(place, body));
+  return ok(201, store(location, body));
 }
 
-HttpResponse MemoryApiServer::handle_change(const HttpRequest& request, const Place& place, const Json& body) {
-  auto& collection = objects_[place.collection];
-  const auto found = collection.find(place.key);
+HttpResponse MemoryApiServer::handle_change(const HttpRequest& request, const Location& location, const Json& body) {
+  auto& collection = objects_[location.collection];
+  const auto found = collection.find(location.key);
   const bool applies =
       request.method == "PATCH" && request.headers.at("Content-Type").find("apply") != std::string::npos;
-  if (found == collection.end() && !applies) return status(404, "NotFound", "\"" + place.key.name + "\" not found");
+  if (found == collection.end() && !applies) return status(404, "NotFound", "\"" + location.key.name + "\" not found");
   Json object = found == collection.end() ? Json::object() : found->second;
   const std::string wanted = api::meta_of(body).resource_version;
   if (!wanted.empty() && wanted != api::meta_of(object).resource_version) {
@@ -176,13 +176,13 @@ HttpResponse MemoryApiServer::handle_change(const HttpRequest& request, const Pl
   } else {
     object.merge_patch(body);
   }
-  return ok(200, store(place, std::move(object)));
+  return ok(200, store(location, std::move(object)));
 }
 
-HttpResponse MemoryApiServer::handle_delete(const Place& place, const Json& body) {
-  auto& collection = objects_[place.collection];
-  const auto found = collection.find(place.key);
-  if (found == collection.end()) return status(404, "NotFound", "\"" + place.key.name + "\" not found");
+HttpResponse MemoryApiServer::handle_delete(const Location& location, const Json& body) {
+  auto& collection = objects_[location.collection];
+  const auto found = collection.find(location.key);
+  if (found == collection.end()) return status(404, "NotFound", "\"" + location.key.name + "\" not found");
   const api::ObjectMeta meta = api::meta_of(found->second);
   for (const auto& [name, value] :
        std::map<std::string, std::string>{{"uid", meta.uid}, {"resourceVersion", meta.resource_version}}) {
@@ -191,11 +191,11 @@ HttpResponse MemoryApiServer::handle_delete(const Place& place, const Json& body
       return status(409, "Conflict", "the precondition " + name + " does not hold");
   }
   if (meta.finalizers.empty()) {
-    erase(place);
+    erase(location);
   } else if (!meta.deletion_time) {
     Json marked = found->second;
     marked["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
-    store(place, std::move(marked));
+    store(location, std::move(marked));
   }
   return ok(200, {{"kind", "Status"}, {"status", "Success"}});
 }
@@ -228,14 +228,15 @@ std::vector<Result<HttpResponse>> MemoryApiServer::send_all(std::span<const Http
 }
 
 // One frame per event after `version`, which is moved.
-std::string MemoryApiServer::frames_after(uint64_t& version, const Place& place, const std::string& selector) const {
+std::string MemoryApiServer::frames_after(uint64_t& version, const Location& location,
+                                          const std::string& selector) const {
   std::string frames;
   for (const Past& past : history_) {
     if (past.version <= version) continue;
     version = past.version;
-    if (past.collection != place.collection) continue;
-    const bool was = selected(past.before, place.key.ns, selector);
-    const bool is = selected(past.after, place.key.ns, selector);
+    if (past.collection != location.collection) continue;
+    const bool was = selected(past.before, location.key.ns, selector);
+    const bool is = selected(past.after, location.key.ns, selector);
     if (!was && !is) continue;
     const char* type = !was ? "ADDED" : is ? "MODIFIED" : "DELETED";
     // What leaves the selection is shown as it was, with the version of the change.
@@ -259,7 +260,7 @@ Result<HttpResponse> MemoryApiServer::stream(const HttpRequest& request,
   if (intercept) {
     if (auto answer = intercept(request); answer) return *std::move(answer);
   }
-  const Place place = place_of(request.path);
+  const Location location = location_of(request.path);
   const Query query = query_of(request.query);
   const auto selector = query.find("labelSelector");
   const std::string labels = selector == query.end() ? std::string() : selector->second;
@@ -279,7 +280,7 @@ Result<HttpResponse> MemoryApiServer::stream(const HttpRequest& request,
       const Json error = Json::parse(status(410, "Expired", "too old resource version").body);
       frames = dump_line(Json{{"type", "ERROR"}, {"object", error}}).append("\n");
     } else {
-      frames = frames_after(version, place, labels);
+      frames = frames_after(version, location, labels);
     }
     for (; bytes_sent < bytes_.size(); ++bytes_sent) frames.append(bytes_[bytes_sent]);
     if (bookmarks != bookmarks_) {
@@ -317,8 +318,8 @@ void MemoryApiServer::shut_down() {
 
 Json MemoryApiServer::put(const kube::Resource& resource, Json object) {
   const std::lock_guard lock(mutex_);
-  const Place place{kube::collection_path(resource, ""), api::key_of(object)};
-  return store(place, std::move(object));
+  const Location location{kube::collection_path(resource, ""), api::key_of(object)};
+  return store(location, std::move(object));
 }
 
 void MemoryApiServer::remove(const kube::Resource& resource, const api::ObjectKey& key) {

@@ -56,7 +56,7 @@ class MemoryApiServer : public kube::HttpTransport {
   static kube::HttpResponse status(int code, const std::string& reason, const std::string& message);
 
  private:
-  struct Place {
+  struct Location {
     std::string collection;  // "/api/v1/pods", of all namespaces
     api::ObjectKey key;
   };
@@ -69,19 +69,19 @@ class MemoryApiServer : public kube::HttpTransport {
   };
   using Query = std::map<std::string, std::string>;
 
-  static Place place_of(const std::string& path);
+  static Location location_of(const std::string& path);
   static Query query_of(const std::string& text);
   static bool selected(const Json& object, const std::string& ns, const std::string& selector);
 
   // With the lock held.
-  Json store(const Place& place, Json object);
-  void erase(const Place& place);
+  Json store(const Location& location, Json object);
+  void erase(const Location& location);
   kube::HttpResponse handle(const kube::HttpRequest& request);
-  kube::HttpResponse handle_list(const Place& place, const Query& query);
-  kube::HttpResponse handle_create(Place place, const Json& body);
-  kube::HttpResponse handle_change(const kube::HttpRequest& request, const Place& place, const Json& body);
-  kube::HttpResponse handle_delete(const Place& place, const Json& body);
-  std::string frames_after(uint64_t& version, const Place& place, const std::string& selector) const;
+  kube::HttpResponse handle_list(const Location& location, const Query& query);
+  kube::HttpResponse handle_create(Location location, const Json& body);
+  kube::HttpResponse handle_change(const kube::HttpRequest& request, const Location& location, const Json& body);
+  kube::HttpResponse handle_delete(const Location& location, const Json& body);
+  std::string frames_after(uint64_t& version, const Location& location, const std::string& selector) const;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable_any changed_;

@@ -63,7 +63,7 @@ class OptionalInformerTest : public ::testing::Test {
                      // A clock on which every pause of the informer is over at once.
                      .informer = {.now = [calls = std::make_shared<std::atomic<int>>(
                                               0)] { return Clock::time_point(std::chrono::minutes(10) * ++*calls); }},
-                     .look_every = std::chrono::milliseconds(1),
+                     .poll_every = std::chrono::milliseconds(1),
                      .on_kind_change = [this] { journal_.write(state()); }});
     kind_->on_change([this](const Cache<Json>::Change& change) {
       const api::ObjectKey key = api::key_of(change.before ? *change.before : *change.after);

@@ -128,7 +128,7 @@ class Simulation {
     while (!answers_.empty() && chance(70)) {
       cache_.assume(answers_.front());
       answers_.pop_front();
-      look_at_cache();
+      check_cache();
     }
   }
   void assume_deleted(const std::string& name) {
@@ -198,7 +198,7 @@ class Simulation {
       if (auto* erase = std::get_if<EraseFromCache>(&output)) hear(cache_.erase(erase->object));
       if (auto* advance = std::get_if<AdvanceCache>(&output)) cache_.advance(advance->version);
     }
-    look_at_cache();
+    check_cache();
   }
 
   void hear(const Cache<Json>::Change& change) {
@@ -210,7 +210,7 @@ class Simulation {
   }
 
   // No object goes back to an older state, whether a watch, a list or a reconciler brought it.
-  void look_at_cache() {
+  void check_cache() {
     for (const ObjectPtr& object : cache_.list()) {
       const auto version = std::stoull(version_of(*object));
       uint64_t& newest = newest_seen_[(*object)["metadata"]["uid"]];

@@ -799,7 +799,7 @@ TEST_F(TransportOverTls, rotated_files_are_used_for_new_connections_and_old_ones
   tls.authority.file = folder.write("ca.crt", authority_.certificate_pem());
   tls.client_certificate.file = folder.write("tls.crt", first.certificate_pem);
   tls.client_key.file = folder.write("tls.key", first.key_pem);
-  const auto transport = connect({.url = server->url(), .tls = tls, .look_at_files_every = milliseconds(0)});
+  const auto transport = connect({.url = server->url(), .tls = tls, .poll_files_every = milliseconds(0)});
   EXPECT_EQ(transport->send(get("/"))->body, "first|");
   EXPECT_EQ(transport->send(get("/"))->body, "first|");
   EXPECT_EQ(server->connections(), 1);

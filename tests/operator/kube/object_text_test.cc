@@ -75,12 +75,12 @@ TEST(ObjectText, leaves_out_of_a_part_what_has_too_many_values) {
   for (int i = 0; i < 50'000; ++i) {
     members.append(i == 0 ? "" : ",").append("\"").append(std::to_string(i)).append("\":[{},{},{},{},{},{},{},{}]");
   }
-  const Result<Json> one_part = read_object("{\"spec\":{" + members + "}}");
-  ASSERT_TRUE(one_part.ok());
-  EXPECT_LT(values_of(*one_part), 60'000U);
-  const Result<Json> many_parts = read_object("{" + members + "}");
-  ASSERT_TRUE(many_parts.ok());
-  EXPECT_LT(values_of(*many_parts), 80'000U);
+  const Result<Json> one_field = read_object("{\"spec\":{" + members + "}}");
+  ASSERT_TRUE(one_field.ok());
+  EXPECT_LT(values_of(*one_field), 60'000U);
+  const Result<Json> many_fields = read_object("{" + members + "}");
+  ASSERT_TRUE(many_fields.ok());
+  EXPECT_LT(values_of(*many_fields), 80'000U);
 }
 
 // As documents are copied and written, by recursion. The smallest stack of a thread of the operator has 2 MB.

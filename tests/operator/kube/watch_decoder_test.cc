@@ -27,7 +27,7 @@ Decoded decode(const std::vector<std::string>& pieces, size_t line_bytes_max = k
   Decoded decoded;
   WatchDecoder decoder(line_bytes_max);
   for (const std::string& piece : pieces) {
-    decoded.status = decoder.feed(piece, [&](WatchEvent e) {
+    decoded.status = decoder.decode(piece, [&](WatchEvent e) {
       const api::ObjectMeta meta = api::meta_of(e.object);
       decoded.events.emplace_back(e.type, meta.name + "@" + meta.resource_version);
     });

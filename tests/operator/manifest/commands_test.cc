@@ -26,7 +26,7 @@ struct Outcome {
   std::string err;
 };
 
-Outcome run(int (*command)(const std::vector<std::string>&, const CommandParts&),
+Outcome run(int (*command)(const std::vector<std::string>&, const CommandContext&),
             const std::vector<std::string>& arguments, const std::string& input = "") {
   std::istringstream in(input);
   std::ostringstream out;

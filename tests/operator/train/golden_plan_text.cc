@@ -192,7 +192,7 @@ std::string plan_text(const Plan& plan, const Observed& o, bool shows_objects, U
     }
     text["actions"].push_back(std::move(entry));
   }
-  if (plan.look_again_at) text["look again after seconds"] = *plan.look_again_at - o.now;
+  if (plan.requeue_at) text["look again after seconds"] = *plan.requeue_at - o.now;
   return api::to_yaml(text);
 }
 

@@ -40,7 +40,7 @@ TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
   const api::TrainJobSpec spec = spec_with(300);
   const PlacementTimeout first = apply_placement_timeout(spec, half_placed(1000), placement);
   EXPECT_FALSE(first.gives_back);
-  EXPECT_EQ(first.look_again_at, 1300);
+  EXPECT_EQ(first.requeue_at, 1300);
   EXPECT_FALSE(apply_placement_timeout(spec, half_placed(1299), placement).gives_back);
   const PlacementTimeout over = apply_placement_timeout(spec, half_placed(1300), placement);
   ASSERT_TRUE(over.gives_back);
@@ -105,7 +105,7 @@ class SmallCluster {
 
   void live(api::UnixSeconds seconds) {
     for (const api::UnixSeconds end = now_ + seconds; now_ < end; now_ += 10) {
-      for (Job& job : jobs_) look_at(job);
+      for (Job& job : jobs_) check(job);
       schedule();
       for (Job& job : jobs_) train(job);
     }
@@ -131,7 +131,7 @@ class SmallCluster {
     return !text_field(pod, {"spec", "nodeName"}).empty() && text_field(pod, {"status", "phase"}) != "Succeeded";
   }
 
-  void look_at(Job& job) {
+  void check(Job& job) {
     const Result<api::TrainJob> owner = api::trainjob_from_json(job.object);
     ASSERT_TRUE(owner.ok()) << owner.error().message;
     ClusterObjects objects{.job = *owner};

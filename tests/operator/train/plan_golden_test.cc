@@ -83,9 +83,9 @@ TEST_P(Golden, decides_the_same_again_once_the_status_is_written) {
   EXPECT_FALSE(second.status.has_value()) << plan_text(second, o, false, {});
   EXPECT_TRUE(second.events.empty());
   EXPECT_EQ(actions_of(second), actions_of(first));
-  if (second.look_again_at) {
-    ASSERT_TRUE(first.look_again_at.has_value());
-    EXPECT_LE(*first.look_again_at, *second.look_again_at);
+  if (second.requeue_at) {
+    ASSERT_TRUE(first.requeue_at.has_value());
+    EXPECT_LE(*first.requeue_at, *second.requeue_at);
   }
 }
 

@@ -62,7 +62,7 @@ class ModelOperator {
   bool reconcile(int dies_after) {
     const Observed o = observe_now();
     const Plan plan = make_plan(o);
-    wake_at_ = plan.look_again_at;
+    wake_at_ = plan.requeue_at;
     int writes = 0;
     if (plan.status) {
       if (!cluster_.write_status(static_cast<int64_t>(seen_jobs_), *plan.status)) {

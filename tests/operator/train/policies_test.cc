@@ -485,14 +485,14 @@ TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
   Json env = desired_env(job, 8, "t");
   set_rank(api::Launcher::kLockstep, 2, 4, env);
   for (const Json& variable : env) environment[variable["name"]] = variable["value"];
-  const Result<AgentPlace> place = derive_agent_place(environment, "sasrec-2", {});
-  ASSERT_TRUE(place.ok()) << place.error().message;
-  EXPECT_EQ(place->node_rank, 2);
-  EXPECT_EQ(place->min_nodes, 2);
-  EXPECT_EQ(place->max_nodes, 5);
-  EXPECT_EQ(place->wanted_nodes, 3);
-  EXPECT_EQ(place->coordinator_host, "sasrec-0.sasrec.team-a.svc");
-  EXPECT_EQ(place->coordinator_port, 29400);
+  const Result<AgentPosition> position = derive_agent_position(environment, "sasrec-2", {});
+  ASSERT_TRUE(position.ok()) << position.error().message;
+  EXPECT_EQ(position->node_rank, 2);
+  EXPECT_EQ(position->min_nodes, 2);
+  EXPECT_EQ(position->max_nodes, 5);
+  EXPECT_EQ(position->wanted_nodes, 3);
+  EXPECT_EQ(position->coordinator_host, "sasrec-0.sasrec.team-a.svc");
+  EXPECT_EQ(position->coordinator_port, 29400);
 }
 
 TEST(DesiredEnv, has_the_ports_of_the_job) {

@@ -188,7 +188,7 @@ class ReconcilerFixture {
     control::replace(cache, std::move(selected), newest == 0 ? "" : std::to_string(newest));
   }
 
-  void take_label(const kube::Resource& resource, const api::ObjectKey& key) {
+  void remove_label(const kube::Resource& resource, const api::ObjectKey& key) {
     Json object = *server->get(resource, key);
     object["metadata"]["labels"].erase(std::string(kJobLabel));
     server->put(resource, object);
@@ -1130,8 +1130,8 @@ TEST_F(ReconcilerTest, what_has_lost_its_label_gets_it_back) {
   settle();
   all_ready();
   settle();
-  take_label(kube::kServices, kJob);
-  take_label(kube::kPods, {"ns", "sim-1-0"});
+  remove_label(kube::kServices, kJob);
+  remove_label(kube::kPods, {"ns", "sim-1-0"});
   settle();
   EXPECT_EQ(job_of(*server->get(kube::kServices, kJob)), kJob);
   EXPECT_EQ(job_of(*server->get(kube::kPods, {"ns", "sim-1-0"})), kJob);
@@ -1151,7 +1151,7 @@ TEST_F(ReconcilerTest, a_label_that_somebody_takes_away_again_is_said_and_not_ra
     return kube::HttpResponse{
         .status = 200, .headers = {}, .body = server->get(kube::kPods, {"ns", "sim-1-0"})->dump()};
   };
-  take_label(kube::kPods, {"ns", "sim-1-0"});
+  remove_label(kube::kPods, {"ns", "sim-1-0"});
   for (int i = 0; i < 5; ++i) settle();
   EXPECT_EQ(patches, 1);
   EXPECT_EQ(reason_of(job(), "PodsReady"), "LabelMissing");
@@ -1565,7 +1565,7 @@ TEST_F(ReconcilerTest, a_job_whose_status_says_admitted_gets_no_pods_before_its_
   };
   control::Journal changes;
   control::OptionalInformer workloads(client, {.versions = kube::kKueueWorkloads,
-                                               .look_every = std::chrono::milliseconds(1),
+                                               .poll_every = std::chrono::milliseconds(1),
                                                .on_kind_change = [&] { changes.write("changed"); }});
   optional[kube::kKueueWorkloads.front().crd_name()] = &workloads;
   start_operator();

@@ -13,7 +13,7 @@ constexpr int kTimeout = 300;
 class StartingJob {
  public:
   // Until `now`; stops when the job fails.
-  Startup look_until(api::UnixSeconds now, bool is_loading) {
+  Startup check_until(api::UnixSeconds now, bool is_loading) {
     Startup startup;
     for (; now_ < now && !startup.timed_out; now_ += kBetweenLooks) {
       const StartupInput input{.ready = 0, .needed = 2, .is_loading = is_loading, .now = now_};
@@ -38,21 +38,21 @@ class StartingJob {
 
 TEST(StartupTimeout, does_not_run_while_workers_come_further_with_their_data) {
   StartingJob job;
-  const Startup startup = job.look_until(1000 + 20 * kTimeout, true);
+  const Startup startup = job.check_until(1000 + 20 * kTimeout, true);
   EXPECT_FALSE(startup.timed_out);
   EXPECT_EQ(startup.waiting_since, 0);
-  EXPECT_FALSE(startup.look_again_at);
+  EXPECT_FALSE(startup.requeue_at);
 }
 
 TEST(StartupTimeout, counts_from_when_workers_come_no_further) {
   StartingJob job;
   const api::UnixSeconds stalled = 1000 + 20 * kTimeout;
-  EXPECT_FALSE(job.look_until(stalled, true).timed_out);
-  const Startup waits = job.look_until(stalled + kTimeout, false);
+  EXPECT_FALSE(job.check_until(stalled, true).timed_out);
+  const Startup waits = job.check_until(stalled + kTimeout, false);
   EXPECT_FALSE(waits.timed_out);
   EXPECT_EQ(waits.waiting_since, stalled);
-  EXPECT_EQ(waits.look_again_at, stalled + kTimeout);
-  const Startup over = job.look_until(stalled + 2 * kTimeout, false);
+  EXPECT_EQ(waits.requeue_at, stalled + kTimeout);
+  const Startup over = job.check_until(stalled + 2 * kTimeout, false);
   ASSERT_TRUE(over.timed_out);
   EXPECT_EQ(*over.timed_out,
             "0 of the 2 pods that are needed were ready after 300 s (health.startupTimeoutSeconds is 300)");
@@ -61,10 +61,10 @@ TEST(StartupTimeout, counts_from_when_workers_come_no_further) {
 TEST(StartupTimeout, begins_anew_when_workers_come_further_again) {
   StartingJob job;
   const api::UnixSeconds half = kTimeout / 2;
-  EXPECT_FALSE(job.look_until(1000 + half, false).timed_out);
-  EXPECT_FALSE(job.look_until(1000 + 2 * half, true).timed_out);
-  EXPECT_FALSE(job.look_until(1000 + 3 * half, false).timed_out);
-  EXPECT_TRUE(job.look_until(1000 + 6 * half, false).timed_out);
+  EXPECT_FALSE(job.check_until(1000 + half, false).timed_out);
+  EXPECT_FALSE(job.check_until(1000 + 2 * half, true).timed_out);
+  EXPECT_FALSE(job.check_until(1000 + 3 * half, false).timed_out);
+  EXPECT_TRUE(job.check_until(1000 + 6 * half, false).timed_out);
 }
 
 // A minute without a new piece is no progress (kLoadingSilentSeconds), however much was prepared before.
@@ -72,9 +72,9 @@ TEST(StartupTimeout, takes_a_report_whose_data_have_stood_still_for_no_progress)
   RunReport report;
   report.loading = ReportedLoading{.prepared = 4999, .to_prepare = 5000, .seconds_unchanged = 59.0};
   StartingJob job;
-  EXPECT_FALSE(job.look_until(1000 + 2 * kTimeout, report.is_loading()).timed_out);
+  EXPECT_FALSE(job.check_until(1000 + 2 * kTimeout, report.is_loading()).timed_out);
   report.loading->seconds_unchanged = 60.0;
-  EXPECT_TRUE(job.look_until(1000 + 4 * kTimeout, report.is_loading()).timed_out);
+  EXPECT_TRUE(job.check_until(1000 + 4 * kTimeout, report.is_loading()).timed_out);
 }
 
 }  // namespace

@@ -401,7 +401,7 @@ TEST_P(CoordinatorCloses, what_makes_no_sense_and_lives_on) {
 INSTANTIATE_TEST_SUITE_P(Bytes, CoordinatorCloses,
                          testing::Values("hello\n", "\n", "{}\n", "GET / HTTP/1.1\r\n\r\n",
                                          "{\"type\":\"greet\",\"protocol\":\"one\"}\n",
-                                         encode(MemberMessage(Join{})) + "\n", std::string(kGreetingBytesMax + 1, 'x'),
+                                         encode(NodeMessage(Join{})) + "\n", std::string(kGreetingBytesMax + 1, 'x'),
                                          std::string(1 << 20, '\0'), "{\"type\":\"greet\",\"job\":\"\xff\xfe\"}\n"));
 
 // Makes lines of every kind with some of their bytes changed. The tests send them in pieces of any size, as an
@@ -433,7 +433,7 @@ class Garbler {
 
  private:
   std::mt19937 random_;
-  std::vector<MemberMessage> kinds_{
+  std::vector<NodeMessage> kinds_{
       Greet{.job = "job", .token = "secret", .node_rank = 1, .attempt = 1, .incarnation = 9, .host = "h"},
       Join{.nproc = 1, .ready = true},
       NodeReady{.ready = true},
@@ -456,7 +456,7 @@ TEST_P(CoordinatorOutlives, whatever_bytes_come) {
     RawPeer peer(loop_, server->port());
     std::string bytes = garbler.lines();
     // Every second peer knows the token and joins first.
-    if (i % 2 == 0) bytes.insert(0, encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(Join{})) + "\n");
+    if (i % 2 == 0) bytes.insert(0, encode(NodeMessage(greet(1))) + "\n" + encode(NodeMessage(Join{})) + "\n");
     while (!bytes.empty()) {
       const size_t size = 1 + garbler.below(bytes.size());
       peer.send(bytes.substr(0, size));
@@ -478,7 +478,7 @@ TEST_F(CoordinatorOnLoopback, a_thousand_wrong_tokens_give_one_note) {
   wrong.token = "guess";
   for (int i = 0; i < 1'000; ++i) {
     RawPeer stranger(loop_, server->port());
-    stranger.send(encode(MemberMessage(wrong)) + "\n");
+    stranger.send(encode(NodeMessage(wrong)) + "\n");
     stranger.wait_for_the_end();
     ASSERT_TRUE(until([&] { return stranger.ended(); }));
     ASSERT_THAT(stranger.received(), HasSubstr("TOKEN"));  // each of them is told
@@ -520,7 +520,7 @@ TEST_F(CoordinatorOnLoopback, an_unauthenticated_peer_cannot_forge_a_log_line) {
 TEST_F(CoordinatorOnLoopback, trusts_nobody_with_more_than_a_join_before_a_join) {
   const auto server = serve(options(7));
   RawPeer peer(loop_, server->port());
-  peer.send(encode(MemberMessage(greet(1))) + "\n" + std::string(2 * kJoinBytesMax, ' '));
+  peer.send(encode(NodeMessage(greet(1))) + "\n" + std::string(2 * kJoinBytesMax, ' '));
   peer.wait_for_the_end();
   ASSERT_TRUE(until([&] { return peer.ended(); }));
   EXPECT_THAT(peer.received(), HasSubstr("welcome"));
@@ -530,17 +530,17 @@ TEST_F(CoordinatorOnLoopback, takes_a_join_with_the_terms_of_many_flags) {
   const auto server = serve(options(7));
   RawPeer peer(loop_, server->port());
   const Join join{.nproc = 1, .ready = true, .terms = std::string(2 * kGreetingBytesMax, 't')};
-  peer.send(encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(join)) + "\n");
+  peer.send(encode(NodeMessage(greet(1))) + "\n" + encode(NodeMessage(join)) + "\n");
   EXPECT_TRUE(until([&] { return server->state().nodes.contains(1); }));
 }
 
 TEST_F(CoordinatorOnLoopback, takes_a_large_line_of_a_member_but_not_a_larger_one) {
   const auto server = serve(options(7));
   RawPeer peer(loop_, server->port());
-  peer.send(encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(Join{.nproc = 1})) + "\n");
+  peer.send(encode(NodeMessage(greet(1))) + "\n" + encode(NodeMessage(Join{.nproc = 1})) + "\n");
   ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
   const StoreRequest request{.id = 1, .op = StoreOp::kSet, .keys = {"k"}, .values = {std::string(100'000, 'v')}};
-  peer.send(encode(MemberMessage(StoreCall{.local_rank = 0, .request = request})) + "\n");
+  peer.send(encode(NodeMessage(StoreCall{.local_rank = 0, .request = request})) + "\n");
   EXPECT_NE(server->state().nodes.at(1).connection, 0U);
   // A thread of its own sends, for this one must read at the same time.
   std::thread flood([&peer] { peer.send(std::string(kCoordinationLineBytesMax + 1, 'x')); });

@@ -10,13 +10,13 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(Cgroups, finds_the_place_in_the_cgroups_of_both_versions) {
-  EXPECT_EQ(parse_cgroup_place("0::/kubepods.slice/pod7\n").unified, "/kubepods.slice/pod7");
-  const CgroupPlace old = parse_cgroup_place("8:pids:/a\n4:memory:/b\n3:cpuset:/x\n2:cpu,cpuacct:/c:d\n0::/\n");
+  EXPECT_EQ(parse_cgroup_paths("0::/kubepods.slice/pod7\n").unified, "/kubepods.slice/pod7");
+  const CgroupPaths old = parse_cgroup_paths("8:pids:/a\n4:memory:/b\n3:cpuset:/x\n2:cpu,cpuacct:/c:d\n0::/\n");
   EXPECT_EQ(old.pids, "/a");
   EXPECT_EQ(old.memory, "/b");
   EXPECT_EQ(old.cpu, "/c:d");
   EXPECT_EQ(old.unified, "/");
-  EXPECT_EQ(parse_cgroup_place("nothing\n:\n").unified, "");
+  EXPECT_EQ(parse_cgroup_paths("nothing\n:\n").unified, "");
 }
 
 TEST(Cgroups, a_quota_is_in_cores) {

@@ -47,14 +47,14 @@ TEST(JsonText, counts_at_least_what_the_document_has) {
 TEST(JsonText, takes_an_object_or_a_list_apart) {
   for (const std::string& text : kTexts) {
     const Json json = Json::parse(text);
-    const auto parts = parts_of_json(text);
-    ASSERT_EQ(parts.has_value(), json.is_structured()) << text;
-    if (!parts) continue;
+    const auto members = members_of_json(text);
+    ASSERT_EQ(members.has_value(), json.is_structured()) << text;
+    if (!members) continue;
     Json again = json.is_object() ? Json::object() : Json::array();
-    for (const JsonPart& part : *parts) {
-      Json value = Json::parse(part.text);
+    for (const JsonMember& member : *members) {
+      Json value = Json::parse(member.text);
       if (json.is_object()) {
-        again[Json::parse(part.name).get<std::string>()] = std::move(value);
+        again[Json::parse(member.name).get<std::string>()] = std::move(value);
       } else {
         again.push_back(std::move(value));
       }
@@ -67,7 +67,7 @@ TEST(JsonText, finds_no_parts_in_what_is_neither_or_is_broken) {
   for (const char* text :
        {"",      " ",       "7",        "\"[]\"",     "{",     "[",    "[1",          "[1,",   "[1,]", "[,1]", "[1 2]",
         "[1] 2", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a", "{\"a\":\"b}", "[\"\\", "[[1]", "{]",   "[}"}) {
-    EXPECT_FALSE(parts_of_json(text).has_value()) << text;
+    EXPECT_FALSE(members_of_json(text).has_value()) << text;
   }
 }
 

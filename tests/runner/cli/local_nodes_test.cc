@@ -45,9 +45,9 @@ TEST(NodeLaunch, tells_each_agent_its_place) {
   EXPECT_EQ(config->launch.threads, 2);
   EXPECT_EQ(config->launch.coordinator, "127.0.0.1:4711");
   EXPECT_FALSE(config->launch.local_nodes);
-  const Result<AgentPlace> place = derive_agent_place(launch.environment, "laptop", config->launch);
-  ASSERT_TRUE(place.ok()) << place.error().message;
-  EXPECT_EQ(place->node_rank, 1);
+  const Result<AgentPosition> position = derive_agent_position(launch.environment, "laptop", config->launch);
+  ASSERT_TRUE(position.ok()) << position.error().message;
+  EXPECT_EQ(position->node_rank, 1);
   EXPECT_EQ(launch.environment.at("LOCKSTEP_TOKEN"), "secret");
   EXPECT_EQ(launch.environment.at("LOCKSTEP_POD_ATTEMPT"), "99");
   EXPECT_EQ(launch.environment.at("HOME"), "/root");

@@ -17,9 +17,9 @@ constexpr uint64_t kGeneration = (uint64_t{7} << 32U) | 3U;
 // Returns decode(encode(m)), and checks that encoding it again gives the same line.
 template <typename M>
 M to_coordinator(const M& message) {
-  const std::string line = encode(MemberMessage(message));
+  const std::string line = encode(NodeMessage(message));
   EXPECT_EQ(line.find('\n'), std::string::npos);
-  const Result<MemberMessage> out = decode_member_message(line);
+  const Result<NodeMessage> out = decode_node_message(line);
   EXPECT_TRUE(out.ok()) << out.error().message;
   EXPECT_EQ(encode(*out), line);
   return std::get<M>(*out);
@@ -36,8 +36,8 @@ M to_member(const M& message) {
 }
 
 TEST(Coordination, has_the_lines_of_the_contract) {
-  EXPECT_EQ(encode(MemberMessage(NodeDone{})), R"({"type":"node_done"})");
-  EXPECT_EQ(encode(MemberMessage(Leave{143})), R"({"code":143,"type":"leave"})");
+  EXPECT_EQ(encode(NodeMessage(NodeDone{})), R"({"type":"node_done"})");
+  EXPECT_EQ(encode(NodeMessage(Leave{143})), R"({"code":143,"type":"leave"})");
   EXPECT_EQ(encode(CoordinatorMessage(CoordinatorBeat{})), R"({"type":"coordinator_beat"})");
   EXPECT_EQ(encode(CoordinatorMessage(Regroup{.generation = 5, .leaving = true})),
             R"({"generation":5,"leaving":true,"type":"regroup"})");
@@ -60,7 +60,7 @@ TEST(Coordination, keeps_a_greeting_within_its_limit) {
   EXPECT_EQ(back.attempt, greet.attempt);
   EXPECT_EQ(back.incarnation, greet.incarnation);
   EXPECT_EQ(back.host, greet.host);
-  EXPECT_LT(encode(MemberMessage(greet)).size(), kGreetingBytesMax);
+  EXPECT_LT(encode(NodeMessage(greet)).size(), kGreetingBytesMax);
 }
 
 TEST(Coordination, keeps_what_a_node_says_about_itself) {
@@ -162,7 +162,7 @@ TEST(Coordination, says_activities_and_phases_in_words) {
   WorkerBeat worker;
   worker.activity = Activity::kTraining;
   worker.phase = Phase::kGradSync;
-  const std::string line = encode(MemberMessage(Heartbeat{{worker}}));
+  const std::string line = encode(NodeMessage(Heartbeat{{worker}}));
   EXPECT_THAT(line, HasSubstr(R"("activity":"training")"));
   EXPECT_THAT(line, HasSubstr(R"("phase":"grad_sync")"));
 }
@@ -285,7 +285,7 @@ TEST(Coordination, names_what_is_wrong_with_a_members_line) {
       {R"({"type":"store_call","local_rank":0,"request":{"id":1}})", "in \"request\": field \"generation\" is missing"},
       {R"({"type":"checkpoint_news","step":"7"})", "\"step\" must be an integer"},
   };
-  for (const BadLine& c : cases) expect_refused(decode_member_message(c.line), c);
+  for (const BadLine& c : cases) expect_refused(decode_node_message(c.line), c);
 }
 
 TEST(Coordination, names_what_is_wrong_with_a_coordinators_line) {
@@ -303,7 +303,7 @@ TEST(Coordination, names_what_is_wrong_with_a_coordinators_line) {
 }
 
 TEST(Coordination, ignores_fields_of_a_newer_peer) {
-  EXPECT_TRUE(decode_member_message(R"({"type":"leave","code":143,"colour":"blue"})").ok());
+  EXPECT_TRUE(decode_node_message(R"({"type":"leave","code":143,"colour":"blue"})").ok());
   EXPECT_TRUE(decode_coordinator_message(R"({"type":"coordinator_beat","colour":"blue"})").ok());
 }
 
@@ -316,11 +316,11 @@ TEST(Coordination, an_answer_is_the_same_line_whether_its_values_were_encoded_be
 
 TEST(Coordination, long_texts_are_cut_and_long_lists_refused_where_they_are_read) {
   const NodeFailed failed{.code = 1, .message = std::string(kMessageTextBytesMax + 100, 'x'), .ends_job = false};
-  const auto read = decode_member_message(encode(MemberMessage(failed)));
+  const auto read = decode_node_message(encode(NodeMessage(failed)));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(std::get<NodeFailed>(*read).message, std::string(kMessageTextBytesMax, 'x') + "…");
   const Heartbeat beats{.workers = std::vector<WorkerBeat>(kMessageListMax + 1)};
-  const auto refused = decode_member_message(encode(MemberMessage(beats)));
+  const auto refused = decode_node_message(encode(NodeMessage(beats)));
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("\"workers\" must be an array of at most 65536"), std::string::npos)
       << refused.error().message;

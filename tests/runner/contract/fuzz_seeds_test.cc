@@ -35,7 +35,7 @@ TEST(FuzzSeeds, of_the_conversations_are_what_a_member_says) {
     std::ifstream file(seed);
     for (std::string line; std::getline(file, line);) {
       if (line.front() < '1' || line.front() > '5') continue;  // a pause, or an end
-      const Result<MemberMessage> message = decode_member_message(line.substr(2));
+      const Result<NodeMessage> message = decode_node_message(line.substr(2));
       EXPECT_TRUE(message.ok()) << seed << ": " << line << "\n" << (message.ok() ? "" : message.error().message);
       ++messages;
     }
@@ -48,7 +48,7 @@ TEST(FuzzSeeds, of_single_messages_are_what_one_of_the_two_sides_says) {
   ASSERT_FALSE(seeds.empty());
   for (const auto& seed : seeds) {
     const std::string text = text_of(seed);
-    EXPECT_TRUE(decode_member_message(text).ok() || decode_coordinator_message(text).ok()) << seed << ": " << text;
+    EXPECT_TRUE(decode_node_message(text).ok() || decode_coordinator_message(text).ok()) << seed << ": " << text;
   }
 }
 

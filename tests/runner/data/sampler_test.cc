@@ -72,8 +72,8 @@ TEST(Sampler, gives_the_same_batch_in_any_order_of_asking) {
   Sampler one({.seed = 7, .num_samples = 50, .global_batch = 8});
   Sampler other({.seed = 7, .num_samples = 50, .global_batch = 8});
   const std::vector<int64_t> late = one.batch(5, 2);
-  for (const DataPlace& place : {DataPlace{0, 0}, DataPlace{5, 6}, DataPlace{4, 2}}) {
-    EXPECT_NE(other.batch(place.epoch, place.index), late);
+  for (const DataPosition& position : {DataPosition{0, 0}, DataPosition{5, 6}, DataPosition{4, 2}}) {
+    EXPECT_NE(other.batch(position.epoch, position.index), late);
   }
   EXPECT_EQ(other.batch(5, 2), late);
 }
@@ -133,10 +133,10 @@ TEST(Place, moves_on_through_epochs_of_different_lengths) {
     int64_t steps(int64_t epoch) override { return epoch + 1; }
     std::vector<int64_t> batch(int64_t epoch, int64_t index) override { return {epoch, index}; }
   } source;  // epochs of 1, 2, 3 … batches
-  EXPECT_EQ(place_after({0, 0}, 0, source), (DataPlace{0, 0}));
-  EXPECT_EQ(place_after({0, 0}, 1, source), (DataPlace{1, 0}));
-  EXPECT_EQ(place_after({0, 0}, 5, source), (DataPlace{2, 2}));
-  EXPECT_EQ(place_after({1, 1}, 4, source), (DataPlace{3, 0}));
+  EXPECT_EQ(position_after({0, 0}, 0, source), (DataPosition{0, 0}));
+  EXPECT_EQ(position_after({0, 0}, 1, source), (DataPosition{1, 0}));
+  EXPECT_EQ(position_after({0, 0}, 5, source), (DataPosition{2, 2}));
+  EXPECT_EQ(position_after({1, 1}, 4, source), (DataPosition{3, 0}));
   EXPECT_EQ(steps_before(4, source), 10);
 }
 

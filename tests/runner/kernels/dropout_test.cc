@@ -21,7 +21,7 @@ at::Tensor reference_mask(int64_t samples, int64_t n, double p, const DropoutKey
   at::Tensor mask = at::zeros({samples, n});
   const auto drop_below = static_cast<uint32_t>(std::llround(p * 4294967296.0));
   for (int64_t b = 0; b < samples; ++b) {
-    const PhiloxStream stream{key.seed, static_cast<uint32_t>(RandomPlace::kDropout) + key.layer,
+    const PhiloxStream stream{key.seed, static_cast<uint32_t>(RandomPurpose::kDropout) + key.layer,
                               static_cast<uint32_t>(key.step), static_cast<uint32_t>(key.first_slot + b)};
     for (int64_t e = 0; e < n; ++e) {
       mask[b][e] = stream.word(static_cast<uint64_t>(e)) >= drop_below ? 1.0F : 0.0F;

@@ -553,82 +553,82 @@ LaunchOptions elastic(int min, int max) {
   return launch;
 }
 
-AgentPlace place_of(const Environment& environment, const LaunchOptions& launch = {},
-                    const std::string& host = "laptop") {
-  const Result<AgentPlace> place = derive_agent_place(environment, host, launch);
-  EXPECT_TRUE(place.ok()) << place.error().message;
-  return place.ok() ? *place : AgentPlace{};
+AgentPosition position_of(const Environment& environment, const LaunchOptions& launch = {},
+                          const std::string& host = "laptop") {
+  const Result<AgentPosition> position = derive_agent_position(environment, host, launch);
+  EXPECT_TRUE(position.ok()) << position.error().message;
+  return position.ok() ? *position : AgentPosition{};
 }
 
 std::string misplaced(const Environment& environment, const LaunchOptions& launch = {},
                       const std::string& host = "laptop") {
-  const Result<AgentPlace> place = derive_agent_place(environment, host, launch);
-  EXPECT_FALSE(place.ok());
-  return place.ok() ? "" : place.error().message;
+  const Result<AgentPosition> position = derive_agent_position(environment, host, launch);
+  EXPECT_FALSE(position.ok());
+  return position.ok() ? "" : position.error().message;
 }
 
-TEST(AgentPlace, is_alone_in_an_empty_environment) {
-  const AgentPlace place = place_of({});
-  EXPECT_EQ(place.node_rank, 0);
-  EXPECT_EQ(place.max_nodes, 1);
-  EXPECT_FALSE(place.distributed());
+TEST(AgentPosition, is_alone_in_an_empty_environment) {
+  const AgentPosition position = position_of({});
+  EXPECT_EQ(position.node_rank, 0);
+  EXPECT_EQ(position.max_nodes, 1);
+  EXPECT_FALSE(position.distributed());
   // Each index of a sweep is a run of its own.
-  EXPECT_FALSE(place_of({{"JOB_COMPLETION_INDEX", "3"}}).distributed());
+  EXPECT_FALSE(position_of({{"JOB_COMPLETION_INDEX", "3"}}).distributed());
 }
 
-TEST(AgentPlace, comes_from_flags) {
+TEST(AgentPosition, comes_from_flags) {
   LaunchOptions launch = elastic(1, 4);
   launch.node_rank = 3;
   launch.coordinator = "host0:4711";
-  const AgentPlace place = place_of({}, launch);
-  EXPECT_EQ(place.node_rank, 3);
-  EXPECT_EQ(place.min_nodes, 1);
-  EXPECT_EQ(place.max_nodes, 4);
-  EXPECT_EQ(place.wanted_nodes, 4);
-  EXPECT_EQ(place.coordinator_host, "host0");
-  EXPECT_EQ(place.coordinator_port, 4711);
+  const AgentPosition position = position_of({}, launch);
+  EXPECT_EQ(position.node_rank, 3);
+  EXPECT_EQ(position.min_nodes, 1);
+  EXPECT_EQ(position.max_nodes, 4);
+  EXPECT_EQ(position.wanted_nodes, 4);
+  EXPECT_EQ(position.coordinator_host, "host0");
+  EXPECT_EQ(position.coordinator_port, 4711);
 }
 
-TEST(AgentPlace, comes_from_a_pod_s_variables) {
-  const AgentPlace place = place_of({{"LOCKSTEP_NODE_RANK", "2"},
-                                     {"LOCKSTEP_NUM_NODES", "3"},
-                                     {"LOCKSTEP_MIN_NODES", "2"},
-                                     {"LOCKSTEP_MAX_NODES", "8"},
-                                     {"LOCKSTEP_COORDINATOR", "job-0.job.ns.svc:29400"}});
-  EXPECT_EQ(place.node_rank, 2);
-  EXPECT_EQ(place.min_nodes, 2);
-  EXPECT_EQ(place.wanted_nodes, 3);
-  EXPECT_EQ(place.max_nodes, 8);
-  EXPECT_EQ(place.coordinator_host, "job-0.job.ns.svc");
-  EXPECT_EQ(place.coordinator_port, 29400);
-  EXPECT_EQ(place_of({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}).min_nodes, 2);
+TEST(AgentPosition, comes_from_a_pod_s_variables) {
+  const AgentPosition position = position_of({{"LOCKSTEP_NODE_RANK", "2"},
+                                              {"LOCKSTEP_NUM_NODES", "3"},
+                                              {"LOCKSTEP_MIN_NODES", "2"},
+                                              {"LOCKSTEP_MAX_NODES", "8"},
+                                              {"LOCKSTEP_COORDINATOR", "job-0.job.ns.svc:29400"}});
+  EXPECT_EQ(position.node_rank, 2);
+  EXPECT_EQ(position.min_nodes, 2);
+  EXPECT_EQ(position.wanted_nodes, 3);
+  EXPECT_EQ(position.max_nodes, 8);
+  EXPECT_EQ(position.coordinator_host, "job-0.job.ns.svc");
+  EXPECT_EQ(position.coordinator_port, 29400);
+  EXPECT_EQ(position_of({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}).min_nodes, 2);
 }
 
-TEST(AgentPlace, comes_from_an_indexed_job_or_a_stateful_set_with_flags) {
+TEST(AgentPosition, comes_from_an_indexed_job_or_a_stateful_set_with_flags) {
   LaunchOptions launch = nodes(2);
   launch.coordinator = "web-0.web";
-  EXPECT_EQ(place_of({{"JOB_COMPLETION_INDEX", "1"}}, launch).node_rank, 1);
-  EXPECT_EQ(place_of({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, launch, "web-1").node_rank, 1);
-  EXPECT_EQ(place_of({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, launch, "web-1").coordinator_port, 29400);
+  EXPECT_EQ(position_of({{"JOB_COMPLETION_INDEX", "1"}}, launch).node_rank, 1);
+  EXPECT_EQ(position_of({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, launch, "web-1").node_rank, 1);
+  EXPECT_EQ(position_of({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, launch, "web-1").coordinator_port, 29400);
 }
 
-TEST(AgentPlace, comes_from_a_task_per_node) {
+TEST(AgentPosition, comes_from_a_task_per_node) {
   const Environment slurm{{"SLURM_PROCID", "1"},
                           {"SLURM_STEP_NUM_TASKS", "2"},
                           {"SLURM_JOB_ID", "7"},
                           {"SLURM_STEP_ID", "0"},
                           {"SLURM_STEP_NODELIST", "gpu[3-4]"}};
-  EXPECT_EQ(place_of(slurm, nodes(2)).node_rank, 1);
-  EXPECT_EQ(place_of(slurm, nodes(2)).coordinator_host, "gpu3");
+  EXPECT_EQ(position_of(slurm, nodes(2)).node_rank, 1);
+  EXPECT_EQ(position_of(slurm, nodes(2)).coordinator_host, "gpu3");
   EXPECT_THAT(misplaced(slurm, nodes(3)), HasSubstr("SLURM_STEP_NUM_TASKS=2 tasks for 3 nodes"));
   LaunchOptions launch = nodes(2);
   launch.coordinator = "host0:1";
-  EXPECT_EQ(place_of({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, launch).node_rank, 1);
+  EXPECT_EQ(position_of({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, launch).node_rank, 1);
 }
 
-TEST(AgentPlace, reads_addresses_with_and_without_ports) {
+TEST(AgentPosition, reads_addresses_with_and_without_ports) {
   const auto coordinator = [](const std::string& text) {
-    return place_of({{"LOCKSTEP_NODE_RANK", "1"}, {"LOCKSTEP_NUM_NODES", "2"}, {"LOCKSTEP_COORDINATOR", text}});
+    return position_of({{"LOCKSTEP_NODE_RANK", "1"}, {"LOCKSTEP_NUM_NODES", "2"}, {"LOCKSTEP_COORDINATOR", text}});
   };
   EXPECT_EQ(coordinator("host").coordinator_host, "host");
   EXPECT_EQ(coordinator("host").coordinator_port, 29400);
@@ -639,13 +639,13 @@ TEST(AgentPlace, reads_addresses_with_and_without_ports) {
   EXPECT_EQ(coordinator("fd00::1").coordinator_host, "fd00::1");
 }
 
-TEST(AgentPlace, names_what_is_missing_or_contradicts) {
+TEST(AgentPosition, names_what_is_missing_or_contradicts) {
   EXPECT_THAT(misplaced({}, nodes(2)), HasSubstr("--node_rank (0 to 1), or set LOCKSTEP_NODE_RANK"));
   LaunchOptions second = nodes(2);
   second.node_rank = 1;
   EXPECT_THAT(misplaced({}, second), HasSubstr("--coordinator HOST:PORT, or set LOCKSTEP_COORDINATOR"));
   second.node_rank = 0;
-  EXPECT_EQ(place_of({}, second).coordinator_host, "");  // it is the coordinator itself
+  EXPECT_EQ(position_of({}, second).coordinator_host, "");  // it is the coordinator itself
   EXPECT_THAT(misplaced({{"LOCKSTEP_NODE_RANK", "1"}}, second), HasSubstr("contradicts LOCKSTEP_NODE_RANK=1"));
   EXPECT_THAT(misplaced({{"LOCKSTEP_NODE_RANK", "5"}, {"LOCKSTEP_NUM_NODES", "2"}}), HasSubstr("LOCKSTEP_NODE_RANK=5"));
   EXPECT_THAT(misplaced({{"LOCKSTEP_MIN_NODES", "3"}, {"LOCKSTEP_MAX_NODES", "2"}}),

@@ -13,7 +13,7 @@ Counters sample() {
   c.lineage = (uint64_t{1} << 32) | 3;
   c.has_state = true;
   c.batch = {.global_batch = 128, .micro_batch_max = 64, .declared_world_size = 2};
-  c.place = {.epoch = 150, .index = 3};
+  c.position = {.epoch = 150, .index = 3};
   c.epoch_steps = 8;
   c.phase = 1;
   c.phase_epoch = 120;

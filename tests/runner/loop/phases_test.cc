@@ -72,7 +72,7 @@ TEST(Phases, lie_one_behind_the_other_in_the_steps) {
   // The first phase ended after one epoch, and the run is in the middle of the next epoch.
   counters.phase = 1;
   counters.phase_epoch = 1;
-  counters.place = {.epoch = 1, .index = 2};
+  counters.position = {.epoch = 1, .index = 2};
   counters.step = source->steps(0) + 2;
   steps = phase_steps(toy_phases(), counters, 0, *source);
   EXPECT_EQ(steps.begin, source->steps(0));
@@ -83,7 +83,7 @@ TEST(Phases, lie_one_behind_the_other_in_the_steps) {
 
 TEST(Phases, begin_with_new_patience_and_a_new_plateau_and_the_old_best) {
   Counters counters;
-  counters.place.epoch = 3;
+  counters.position.epoch = 3;
   counters.plateau = {.best = 0.5, .bad_evaluations = 2, .factor = 0.25};
   counters.evaluations_without_best = 5;
   counters.best_metric = 0.5;

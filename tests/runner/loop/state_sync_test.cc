@@ -81,7 +81,7 @@ void hold(TrainingState& state, int64_t step) {
   state.counters.lineage = 1;
   state.counters.step = step;
   state.counters.batch = {.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2};
-  state.counters.place = {.epoch = step / 3, .index = step % 3};
+  state.counters.position = {.epoch = step / 3, .index = step % 3};
   state.counters.epoch_steps = 3;
 }
 

@@ -50,23 +50,23 @@ class WorkerOf {
                                                              .clock = &clock_,
                                                              .page = &page_,
                                                              .folder = folder});
-    trainer_ = std::make_unique<Trainer>(Trainer::Parts{.rank = {.config = config,
-                                                                 .workload = workload,
-                                                                 .fs = fs_,
-                                                                 .clock = clock_,
-                                                                 .stream = device != nullptr ? *device : *cpu_},
-                                                        .reporter = *reporter_,
-                                                        .page = page_,
-                                                        .stop_code = [this] { return signals_.requested(); },
-                                                        .defer_stops = [this] { signals_.defer_from_now_on(); },
-                                                        .agent = agent != nullptr ? agent : session_.get(),
-                                                        .folder = folder,
-                                                        .locks_folder = false,
-                                                        .job = job_,
-                                                        .on_device_fault =
-                                                            [this](const Failure& fault) {
-                                                              if (on_device_fault) on_device_fault(fault);
-                                                            }});
+    trainer_ = std::make_unique<Trainer>(Trainer::Context{.rank = {.config = config,
+                                                                   .workload = workload,
+                                                                   .fs = fs_,
+                                                                   .clock = clock_,
+                                                                   .stream = device != nullptr ? *device : *cpu_},
+                                                          .reporter = *reporter_,
+                                                          .page = page_,
+                                                          .stop_code = [this] { return signals_.requested(); },
+                                                          .defer_stops = [this] { signals_.defer_from_now_on(); },
+                                                          .agent = agent != nullptr ? agent : session_.get(),
+                                                          .folder = folder,
+                                                          .locks_folder = false,
+                                                          .job = job_,
+                                                          .on_device_fault =
+                                                              [this](const Failure& fault) {
+                                                                if (on_device_fault) on_device_fault(fault);
+                                                              }});
   }
 
   Outcome run(ProcessGroup& group, const StoreHandle& store) {

@@ -26,7 +26,7 @@ constexpr int64_t kWordsPerBatch = 30;
 
 struct Trained {
   std::vector<StepReport> reports;
-  DataPlace place;
+  DataPosition position;
   std::vector<std::pair<std::string, double>> figures;  // of an evaluation at the end
   NamedTensors state;
 };
@@ -77,7 +77,7 @@ struct ToyRank {
     for (const StepReport& report : step().flush()) trained.reports.push_back(report);
     const StopToken stop;
     trained.figures = evaluate_on_all_ranks(group, {.rank = parts().rank, .samples_at_once = 5, .stop = stop}).metrics;
-    trained.place = state->counters.place;
+    trained.position = state->counters.position;
     for (const NamedTensor& t : state->all_tensors()) trained.state.push_back({t.name, t.tensor.detach().clone()});
     return trained;
   }
@@ -110,10 +110,10 @@ TEST(ToyTraining, of_packed_batches_and_two_terms_is_the_same_for_every_world_si
   constexpr int64_t kManySteps = 50;
   const Trained alone = train(1, kManySteps);
   ASSERT_EQ(alone.reports.size(), static_cast<size_t>(kManySteps));
-  EXPECT_GT(alone.place.epoch, 1) << "the test is to go through epochs of different lengths";
+  EXPECT_GT(alone.position.epoch, 1) << "the test is to go through epochs of different lengths";
   for (const int world_size : {2, 3, 4, 5}) {  // with 5, batches of few sentences leave ranks without one
     const Trained shared = train(world_size, kManySteps);
-    EXPECT_EQ(shared.place, alone.place);
+    EXPECT_EQ(shared.position, alone.position);
     EXPECT_NEAR(shared.reports.at(0).grad_norm, alone.reports[0].grad_norm, 1e-4 * alone.reports[0].grad_norm);
     for (size_t i = 0; i < alone.reports.size(); ++i) {
       const StepReport& a = alone.reports[i];

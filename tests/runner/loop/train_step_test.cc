@@ -173,7 +173,7 @@ TEST(TrainStep, a_cut_between_the_sum_of_the_gradients_and_the_commit_leaves_the
     TrainStep& step = parts.step;
     for (int64_t i = 0; i < kCutStep; ++i) static_cast<void>(step.run({}));
     const NamedTensors before = copied(state.all_tensors());
-    const DataPlace place = state.counters.place;
+    const DataPosition position = state.counters.position;
     if (group.rank() == 0) {
       EXPECT_EQ(step.run({}).reports.size(), 1U) << "it has committed";
       EXPECT_EQ(state.counters.step, kCutStep + 1);
@@ -182,7 +182,7 @@ TEST(TrainStep, a_cut_between_the_sum_of_the_gradients_and_the_commit_leaves_the
     EXPECT_THROW(static_cast<void>(step.run({})), c10::DistError);
     EXPECT_TRUE(step.abandon().empty());
     EXPECT_EQ(state.counters.step, kCutStep);
-    EXPECT_EQ(state.counters.place, place);
+    EXPECT_EQ(state.counters.position, position);
     const NamedTensors after = state.all_tensors();
     ASSERT_EQ(after.size(), before.size());
     for (size_t i = 0; i < after.size(); ++i) {

@@ -698,8 +698,8 @@ TEST(Trainer, goes_on_with_weights_only_where_its_run_began_with_them) {
   train_the_first(first);
   const TemporaryFolder folder;
   uint64_t generation = 0;
-  const auto start = [&](const TemporaryFolder& place, const std::string& weights, int64_t epochs) {
-    return start_of(place, ++generation, [&](TrainingOptions& training) {
+  const auto start = [&](const TemporaryFolder& position, const std::string& weights, int64_t epochs) {
+    return start_of(position, ++generation, [&](TrainingOptions& training) {
       training.state_dict_path = weights;
       training.num_epochs = epochs;
     });

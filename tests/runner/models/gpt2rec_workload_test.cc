@@ -79,9 +79,9 @@ TEST(Gpt2recWorkload, of_several_negatives_each_counts_by_the_softmax_of_their_s
   const at::Tensor texts_TW = workload->encode_all([] { return true; });
   const RecommenderModel& model = workload->model();
   const at::Tensor users_UH =
-      model.user_part(model.users(batch["users_U"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_U"]}));
+      model.user_term(model.users(batch["users_U"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_U"]}));
   const at::Tensor films_IH =
-      model.item_part(model.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
+      model.item_term(model.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
   Dropouts none;
   double expected = 0.0;
   for (int64_t sample = 0; sample < 20; ++sample) {
@@ -276,11 +276,11 @@ TEST(RecommenderModel, scores_all_pairs_as_it_scores_those_of_a_step) {
   model.initialize(5);
   const torch::NoGradGuard no_grad;
   for (const NamedTensor& parameter : model.parameters()) parameter.tensor.add_(at::randn_like(parameter.tensor) * 0.1);
-  const at::Tensor user_parts_UH = at::randn({3, 128});
-  const at::Tensor item_parts_IH = at::randn({40, 128});
+  const at::Tensor user_terms_UH = at::randn({3, 128});
+  const at::Tensor item_terms_IH = at::randn({40, 128});
   Dropouts none;
-  const at::Tensor wanted_UI = model.score(user_parts_UH.unsqueeze(1) + item_parts_IH.unsqueeze(0), none);
-  EXPECT_LT((model.scores(user_parts_UH, item_parts_IH) - wanted_UI).abs().max().item<double>(), 1e-5);
+  const at::Tensor wanted_UI = model.score(user_terms_UH.unsqueeze(1) + item_terms_IH.unsqueeze(0), none);
+  EXPECT_LT((model.scores(user_terms_UH, item_terms_IH) - wanted_UI).abs().max().item<double>(), 1e-5);
   EXPECT_GT(wanted_UI.abs().max().item<double>(), 1e-2);
 }
 

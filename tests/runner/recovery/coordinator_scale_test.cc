@@ -104,7 +104,7 @@ class BigJob {
     }
   }
 
-  void send_up(size_t node, MemberMessage message) {
+  void send_up(size_t node, NodeMessage message) {
     ++costs_.messages[node];
     step_coordinator(NodeSent{node + kConnectionsBegin, std::move(message)});
   }

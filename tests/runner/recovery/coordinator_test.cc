@@ -48,10 +48,8 @@ class Job {
   Job(int min_nodes, int max_nodes) : Job(options_of(min_nodes, max_nodes)) {}
 
   Outputs handle(const CoordinatorEvent& event) { return step(state, event, now); }
-  Outputs send_on(ConnectionId connection, const MemberMessage& message) {
-    return handle(NodeSent{connection, message});
-  }
-  Outputs send(int node, const MemberMessage& message) { return send_on(connections.at(node), message); }
+  Outputs send_on(ConnectionId connection, const NodeMessage& message) { return handle(NodeSent{connection, message}); }
+  Outputs send(int node, const NodeMessage& message) { return send_on(connections.at(node), message); }
   Outputs drop(int node) { return handle(ConnectionEnded{connections.at(node), "reset"}); }
 
   // Ticks every kBeatInterval, as the agent would; all connected nodes but `silent` are heard.
@@ -256,7 +254,7 @@ TEST(Coordinator, reads_the_join_of_the_largest_node_with_what_its_ranks_hold) {
   const Join join{.nproc = kNprocMax,
                   .terms = std::string(size_t{64} << 10, 'x'),
                   .claims = std::vector<StateClaim>(kNprocMax, kLongest)};
-  EXPECT_LT(encode(MemberMessage(join)).size(), kJoinBytesMax);
+  EXPECT_LT(encode(NodeMessage(join)).size(), kJoinBytesMax);
 }
 
 // ---- greeting ----

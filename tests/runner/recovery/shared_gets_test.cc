@@ -15,8 +15,8 @@ TEST(SharedGets, asks_once_for_the_same_keys_and_answers_all) {
   EXPECT_TRUE(gets.joins(1, get(3, {"a", "b"})));
   EXPECT_TRUE(gets.joins(2, get(7, {"a", "b"})));
   EXPECT_FALSE(gets.joins(3, get(1, {"a", "c"})));
-  EXPECT_TRUE(gets.take_others({.local_rank = 3, .id = 1}).empty());
-  const auto others = gets.take_others({.local_rank = 0, .id = 7});
+  EXPECT_TRUE(gets.pop_others({.local_rank = 3, .id = 1}).empty());
+  const auto others = gets.pop_others({.local_rank = 0, .id = 7});
   ASSERT_EQ(others.size(), 2U);
   EXPECT_EQ(others[0].local_rank, 1);
   EXPECT_EQ(others[0].id, 3U);
@@ -41,8 +41,8 @@ TEST(SharedGets, shares_nothing_with_a_generation_that_has_ended) {
   EXPECT_FALSE(gets.joins(0, get(1, {"a", "b"}, 1)));
   EXPECT_FALSE(gets.joins(1, get(1, {"a", "b"}, 2)));
   EXPECT_TRUE(gets.joins(0, get(2, {"a", "b"}, 2)));
-  EXPECT_TRUE(gets.take_others({.local_rank = 0, .id = 1}).empty());
-  EXPECT_EQ(gets.take_others({.local_rank = 1, .id = 1}).size(), 1U);
+  EXPECT_TRUE(gets.pop_others({.local_rank = 0, .id = 1}).empty());
+  EXPECT_EQ(gets.pop_others({.local_rank = 1, .id = 1}).size(), 1U);
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ void Simulation::perform(int process, const NodeOutput& output) {
   }
 }
 
-void Simulation::send_to_coordinator(int process, const MemberMessage& message) {
+void Simulation::send_to_coordinator(int process, const NodeMessage& message) {
   const Process& p = proc(process);
   const auto* broken = std::get_if<Broken>(&message);
   if (broken != nullptr && broken->cause == kNotReady) ++counts_.stale_placements;

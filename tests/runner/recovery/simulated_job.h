@@ -181,7 +181,7 @@ struct Connection {
   std::optional<Welcome> welcome;
   std::optional<Refused> refused;
   Micros doubled_until = 0;
-  Pipe<MemberMessage> up;
+  Pipe<NodeMessage> up;
   Pipe<CoordinatorMessage> down;
 };
 
@@ -338,7 +338,7 @@ class Simulation {
     return a == b || now_ >= partition_until_ || proc(a).side == proc(b).side;
   }
   int open_connection(int agent, int coordinator);
-  void send_up(int connection, std::optional<MemberMessage> message);
+  void send_up(int connection, std::optional<NodeMessage> message);
   template <typename Message>
   void double_it(int connection, Pipe<Message>& pipe, const std::optional<Message>& message, What again);
   void send_again(int connection, What again, int copy);
@@ -366,7 +366,7 @@ class Simulation {
   void set_timer(int process, Micros& timer, const std::optional<TimePoint>& deadline, What what);
   void ring(int process, What what);
   void perform(int process, const NodeOutput& output);
-  void send_to_coordinator(int process, const MemberMessage& message);
+  void send_to_coordinator(int process, const NodeMessage& message);
   void step_coordinator(int process, const CoordinatorEvent& event);
   void transmit(int process, Send send);
   void leave_if_told(int process);

@@ -11,7 +11,7 @@ template <typename... Opening, typename Message>
 bool is_one_of(const Message& message) {
   return (std::holds_alternative<Opening>(message) || ...);
 }
-bool opens(const MemberMessage& message) { return is_one_of<Greet, Join>(message); }
+bool opens(const NodeMessage& message) { return is_one_of<Greet, Join>(message); }
 bool opens(const CoordinatorMessage& message) { return is_one_of<Welcome, Refused>(message); }
 
 }  // namespace
@@ -49,7 +49,7 @@ void Simulation::send_again(int connection, What again, int copy) {
   }
 }
 
-void Simulation::send_up(int connection, std::optional<MemberMessage> message) {
+void Simulation::send_up(int connection, std::optional<NodeMessage> message) {
   Connection& c = conn(connection);
   double_it(connection, c.up, message, What::kUpAgain);
   c.up.queue.push_back(std::move(message));
@@ -124,7 +124,7 @@ bool Simulation::deliver_later(int connection, int receiver, What what) {
 void Simulation::deliver_up(int connection) {
   Connection& c = conn(connection);
   if (deliver_later(connection, c.coordinator, What::kUp)) return;
-  const std::optional<MemberMessage> message = std::move(c.up.queue[c.up.head++]);
+  const std::optional<NodeMessage> message = std::move(c.up.queue[c.up.head++]);
   if (c.up.lost || !c.coordinator_open || !proc(c.coordinator).alive) return;
   if (!message) return reset_up(connection);
   step_coordinator(c.coordinator, NodeSent{static_cast<ConnectionId>(connection) + 1, *message});

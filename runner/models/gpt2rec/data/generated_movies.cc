@@ -14,7 +14,7 @@ constexpr int64_t kFilms = 400;
 constexpr int64_t kKeptBackEvery = 7;
 constexpr uint32_t kRatingsMin = 10;
 constexpr uint32_t kRatingsMax = 20;
-constexpr double kLikedShare = 0.9;  // share of a user's films that are of the liked genre
+constexpr double kLikedFraction = 0.9;  // of a user's films, those that are of the liked genre
 
 // Users with the occupation kWatchers[i] like the genre kLikedGenres[i].
 constexpr std::array<const char*, 8> kWatchers = {"scientist", "farmer",  "lawyer",     "artist",
@@ -41,7 +41,7 @@ enum class MoviePurpose : uint32_t { kUser = 16, kFilm = 17 };
 class MovieDraws {
  public:
   MovieDraws(MoviePurpose purpose, int64_t id)
-      : stream_{42, static_cast<uint32_t>(RandomPlace::kSynthetic), static_cast<uint32_t>(purpose),
+      : stream_{42, static_cast<uint32_t>(RandomPurpose::kSynthetic), static_cast<uint32_t>(purpose),
                 static_cast<uint32_t>(id)} {}
 
   uint32_t below(uint32_t n) { return stream_.below(next_++, n); }
@@ -85,7 +85,7 @@ RatingData generated_movies() {
     const uint32_t count = kRatingsMin + draws.below(kRatingsMax - kRatingsMin + 1);
     std::set<int64_t> seen;
     while (seen.size() < count) {
-      const bool is_liked = draws.happens(kLikedShare);
+      const bool is_liked = draws.happens(kLikedFraction);
       int64_t film = 0;
       do {
         // The lower of two draws, so that films with low numbers are more popular.

@@ -111,7 +111,7 @@ struct Row {
 };
 
 // Where the files of a data set are.
-struct Place {
+struct DataFiles {
   const TextFolder& folder;
   const std::function<void()>& on_progress;
   Notes& notes;
@@ -141,11 +141,11 @@ std::vector<std::string_view> fields_of(std::string_view line, const std::string
 
 // Calls `take` for each line of a file of users or films; it returns what is wrong with the line, or an empty text.
 // `columns`: empty: the first line names them, those that are `needed` among them.
-Status read_rows(const Place& place, const std::string& name, const std::string& separator,
+Status read_rows(const DataFiles& files, const std::string& name, const std::string& separator,
                  std::vector<std::string> columns, const std::vector<std::string>& needed,
                  const std::function<std::string(const Row& row)>& take) {
-  const std::string path = place.folder.path_of(name);
-  TRY_ASSIGN(const std::string text, place.text(name));
+  const std::string path = files.folder.path_of(name);
+  TRY_ASSIGN(const std::string text, files.text(name));
   EventLines lines(text);
   std::string_view line;
   const bool has_header = columns.empty();
@@ -259,9 +259,9 @@ Film film_of(const Row& row, const std::string& separator) {
   return film;
 }
 
-Status read_ratings(const Place& place, const Form& form, Tables& tables) {
-  const std::string path = place.folder.path_of(form.ratings);
-  TRY_ASSIGN(const std::string text, place.text(form.ratings));
+Status read_ratings(const DataFiles& files, const Form& form, Tables& tables) {
+  const std::string path = files.folder.path_of(form.ratings);
+  TRY_ASSIGN(const std::string text, files.text(form.ratings));
   TRY_ASSIGN(const EventLayout layout, detect_layout(text, path));
   if (!layout.item) return Error{ErrorCode::kInvalid, path + " has lists of items, expected one in each line"};
   const std::string columns = std::to_string(layout.columns) + " columns";
@@ -269,7 +269,7 @@ Status read_ratings(const Place& place, const Form& form, Tables& tables) {
   std::string_view line;
   if (layout.has_header) lines.next(line);
   while (lines.next(line)) {
-    if (lines.number() % kLinesBetweenReports == 0) place.on_progress();
+    if (lines.number() % kLinesBetweenReports == 0) files.on_progress();
     EventFields fields;
     const size_t count = layout.split(line, fields);
     if (count != layout.columns)
@@ -281,9 +281,9 @@ Status read_ratings(const Place& place, const Form& form, Tables& tables) {
     if (!user || !film) {
       wrong = std::string(user ? "the film's" : "the user's") + " id is not " + kIdWanted;
     } else if (!form.users.empty() && !tables.users.has(*user)) {
-      wrong = "user " + std::to_string(*user) + " is not in " + place.folder.path_of(form.users);
+      wrong = "user " + std::to_string(*user) + " is not in " + files.folder.path_of(form.users);
     } else if (!tables.films.has(*film)) {
-      wrong = "film " + std::to_string(*film) + " is not in " + place.folder.path_of(form.films);
+      wrong = "film " + std::to_string(*film) + " is not in " + files.folder.path_of(form.films);
     }
     if (!wrong.empty()) return bad_line(path, lines.number(), line, wrong, columns);
     if (!tables.users.has(*user)) tables.users.add(user_field, UserProfile{});
@@ -292,19 +292,19 @@ Status read_ratings(const Place& place, const Form& form, Tables& tables) {
   return {};
 }
 
-Result<Tables> read_tables(const Place& place, const Form& form) {
+Result<Tables> read_tables(const DataFiles& files, const Form& form) {
   Tables tables;
   if (!form.users.empty()) {
-    TRY(read_rows(place, form.users, form.separator, form.user_columns, {"user_id", "age", "gender", "occupation"},
+    TRY(read_rows(files, form.users, form.separator, form.user_columns, {"user_id", "age", "gender", "occupation"},
                   [&](const Row& row) {
                     UserProfile profile;
                     std::string wrong = read_profile(row, profile);
                     return wrong.empty() ? tables.users.add(row["user_id"], std::move(profile)) : wrong;
                   }));
   }
-  TRY(read_rows(place, form.films, form.separator, form.film_columns, {"item_id", "movie_title", "genres"},
+  TRY(read_rows(files, form.films, form.separator, form.film_columns, {"item_id", "movie_title", "genres"},
                 [&](const Row& row) { return tables.films.add(row["item_id"], film_of(row, form.separator)); }));
-  TRY(read_ratings(place, form, tables));
+  TRY(read_ratings(files, form, tables));
   return tables;
 }
 
@@ -435,19 +435,19 @@ std::string_view occupation_name(int64_t number) {
 Result<RatingData> load_rating_data(FileSystem& fs, const std::string& path, const std::function<void()>& on_progress,
                                     size_t names_max) {
   if (path == kGeneratedMovies) return generated_movies();
-  std::string place = path;
+  std::string found_path = path;
   std::string chosen;
-  if (!is_folder(path) && !is_file(path) && is_zip_file(fs, path + ".zip")) place += ".zip";
-  if (is_file(place) && !is_zip_file(fs, place)) {
+  if (!is_folder(path) && !is_file(path) && is_zip_file(fs, path + ".zip")) found_path += ".zip";
+  if (is_file(found_path) && !is_zip_file(fs, found_path)) {
     chosen = base_name(path);
-    place = parent_path(path);
+    found_path = parent_path(path);
   }
-  if (!is_file(place) && !is_folder(place)) {
+  if (!is_file(found_path) && !is_folder(found_path)) {
     return Error{ErrorCode::kNotFound, "--data_path " + path + ": there is no such file or folder; expected a folder " +
                                            "with ratings.dat, users.dat and movies.dat, a zip archive of one, or " +
                                            "generated"};
   }
-  Result<TextFolder> folder = TextFolder::open(fs, place, on_progress);
+  Result<TextFolder> folder = TextFolder::open(fs, found_path, on_progress);
   if (!folder.ok()) return folder.error().with_context("--data_path");
   TRY_ASSIGN(const Form form, find_form(*folder, chosen, path));
   for (const std::string& file : {form.ratings, form.users, form.films}) {
@@ -463,7 +463,7 @@ Result<RatingData> load_rating_data(FileSystem& fs, const std::string& path, con
     notes.emplace_back("users", "no file describes them: gender, age group and occupation are Unknown");
   }
   join_equal_ratings(tables.ratings, names_max, notes);
-  return RatingData{.path = place,
+  return RatingData{.path = found_path,
                     .form = form.name,
                     .ratings = std::move(tables.ratings),
                     .users = std::move(tables.users.entries),

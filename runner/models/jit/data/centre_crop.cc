@@ -62,8 +62,8 @@ std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered
     }
     taps.push_back({.begin = first, .weights = {}});
     for (const double weight : weights) {
-      const double share = sum != 0 ? weight / sum : weight;
-      taps.back().weights.push_back(static_cast<int32_t>(share * (1 << kWeightBits) + (share < 0 ? -0.5 : 0.5)));
+      const double fraction = sum != 0 ? weight / sum : weight;
+      taps.back().weights.push_back(static_cast<int32_t>(fraction * (1 << kWeightBits) + (fraction < 0 ? -0.5 : 0.5)));
     }
   }
   return taps;

@@ -64,7 +64,7 @@ constexpr std::array<Shape, 8> kShapes = {
 class ImageDraws {
  public:
   ImageDraws(uint64_t seed, int64_t index)
-      : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), 2, static_cast<uint32_t>(index)} {}
+      : stream_{seed, static_cast<uint32_t>(RandomPurpose::kSynthetic), 2, static_cast<uint32_t>(index)} {}
   double uniform(double from, double to) {
     return from + (to - from) * static_cast<double>(stream_.word(next_++)) * 0x1p-32;
   }
@@ -134,13 +134,13 @@ LabelledImage generated_image(const GeneratedImagesSpec& spec, int64_t index, in
         const double y = (static_cast<double>(row) + (sample_row + 0.5) / kSamples) * pixel - y0;
         if (shape.has(cosine * x + sine * y, cosine * y - sine * x)) ++inside;
       }
-      const double share = static_cast<double>(inside) / (kSamples * kSamples);
+      const double fraction = static_cast<double>(inside) / (kSamples * kSamples);
       const double x = (static_cast<double>(column) + 0.5) * pixel - 0.5;
       const double y = (static_cast<double>(row) + 0.5) * pixel - 0.5;
       const double way = std::clamp(0.5 + x * std::cos(slope) + y * std::sin(slope), 0.0, 1.0);
       for (size_t c = 0; c < 3; ++c) {
         const double background = from[c] + (to[c] - from[c]) * way;
-        image.rgb.push_back(static_cast<uint8_t>(std::lround(background + (colour[c] - background) * share)));
+        image.rgb.push_back(static_cast<uint8_t>(std::lround(background + (colour[c] - background) * fraction)));
       }
     }
   }

@@ -31,7 +31,7 @@ struct Chunk {
 };
 
 // Removes the chunk that `bytes` begin with. Empty: it is cut off, or its checksum is wrong.
-std::optional<Chunk> take_chunk(std::string_view& bytes) {
+std::optional<Chunk> read_chunk(std::string_view& bytes) {
   constexpr size_t kFrameBytes = 12;  // size, type and checksum
   if (bytes.size() < kFrameBytes) return std::nullopt;
   const size_t size = big_endian(bytes);
@@ -92,11 +92,11 @@ bool read_transparency(std::string_view data, PlainPng& png) {
 std::optional<PlainPng> read_chunks(std::string_view file) {
   PlainPng png;
   file.remove_prefix(std::min(kSignatureBytes, file.size()));
-  std::optional<Chunk> chunk = take_chunk(file);
+  std::optional<Chunk> chunk = read_chunk(file);
   if (!chunk || chunk->type != "IHDR" || !read_header(chunk->data, png)) return std::nullopt;
   png.deflated.reserve(file.size());
   bool is_after_pixels = false;
-  while ((chunk = take_chunk(file)) && chunk->type != "IEND") {
+  while ((chunk = read_chunk(file)) && chunk->type != "IEND") {
     const bool is_before_pixels = png.deflated.empty();
     const std::string_view type = chunk->type;
     if (type == "IDAT" && !is_after_pixels) {

@@ -32,7 +32,7 @@ Vector3 next_atom(const Vector3& a, const Vector3& b, const Vector3& c, double l
 class StructureDraws {
  public:
   StructureDraws(uint64_t seed, int64_t index)
-      : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), 1, static_cast<uint32_t>(index)} {}
+      : stream_{seed, static_cast<uint32_t>(RandomPurpose::kSynthetic), 1, static_cast<uint32_t>(index)} {}
   // In [0, 1).
   double uniform() { return static_cast<double>(stream_.word(next_++)) * 0x1p-32; }
   // About normal: mean 0, standard deviation 1, within ±3.

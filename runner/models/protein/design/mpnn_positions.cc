@@ -68,16 +68,16 @@ Result<int64_t> find_position(const StructureView& view, const ChainView& chain,
 }
 
 // "CHAIN:NUMBERS"
-Result<std::vector<int64_t>> positions_of_part(const StructureView& view, std::string_view part) {
+Result<std::vector<int64_t>> positions_of_word(const StructureView& view, std::string_view word) {
   const auto unreadable = [&] {
-    return invalid(quote(part) + " cannot be read; expected a chain and numbers of residues, as in A:12-20,25");
+    return invalid(quote(word) + " cannot be read; expected a chain and numbers of residues, as in A:12-20,25");
   };
-  const size_t colon = part.find(':');
-  if (colon == std::string_view::npos || colon == 0 || colon + 1 == part.size()) return unreadable();
-  TRY_ASSIGN(const size_t index, find_chain(view, part.substr(0, colon)));
+  const size_t colon = word.find(':');
+  if (colon == std::string_view::npos || colon == 0 || colon + 1 == word.size()) return unreadable();
+  TRY_ASSIGN(const size_t index, find_chain(view, word.substr(0, colon)));
   const ChainView& chain = view.chains[index];
   std::vector<int64_t> positions;
-  for (std::string_view range : parts_of(part.substr(colon + 1), ",")) {
+  for (std::string_view range : words_of(word.substr(colon + 1), ",")) {
     const std::optional<ResidueNumber> first = next_number(range);
     if (!first) return unreadable();
     std::optional<ResidueNumber> last = first;
@@ -88,7 +88,7 @@ Result<std::vector<int64_t>> positions_of_part(const StructureView& view, std::s
     if (!last || !range.empty()) return unreadable();
     TRY_ASSIGN(const int64_t begin, find_position(view, chain, *first));
     TRY_ASSIGN(const int64_t end, find_position(view, chain, *last));
-    if (end < begin) return invalid(quote(part) + ": the range ends before it begins");
+    if (end < begin) return invalid(quote(word) + ": the range ends before it begins");
     for (int64_t i = begin; i <= end; ++i) {
       if ((view.flags[static_cast<size_t>(i)] & kInFile) != 0) positions.push_back(i);
     }
@@ -100,7 +100,7 @@ Result<std::vector<int64_t>> positions_of_part(const StructureView& view, std::s
 
 Result<std::vector<size_t>> chains_of(const StructureView& view, std::string_view text) {
   std::set<size_t> chosen;
-  for (const std::string_view id : parts_of(text, " ,;")) {
+  for (const std::string_view id : words_of(text, " ,;")) {
     TRY_ASSIGN(const size_t index, find_chain(view, id));
     chosen.insert(index);
   }
@@ -114,8 +114,8 @@ Result<std::vector<size_t>> chains_of(const StructureView& view, std::string_vie
 
 Result<std::vector<int64_t>> positions_of(const StructureView& view, std::string_view text) {
   std::vector<int64_t> positions;
-  for (const std::string_view part : parts_of(text, " ;")) {
-    TRY_ASSIGN(const std::vector<int64_t> some, positions_of_part(view, part));
+  for (const std::string_view word : words_of(text, " ;")) {
+    TRY_ASSIGN(const std::vector<int64_t> some, positions_of_word(view, word));
     positions.insert(positions.end(), some.begin(), some.end());
   }
   return positions;
@@ -124,10 +124,10 @@ Result<std::vector<int64_t>> positions_of(const StructureView& view, std::string
 Result<std::vector<std::vector<int64_t>>> tied_positions_of(const StructureView& view, std::string_view text) {
   std::vector<std::vector<int64_t>> groups;
   std::set<int64_t> seen;
-  for (const std::string_view group : parts_of(text, " ;")) {
+  for (const std::string_view group : words_of(text, " ;")) {
     std::vector<std::vector<int64_t>> sides;
-    for (const std::string_view side : parts_of(group, "=")) {
-      TRY_ASSIGN(std::vector<int64_t> positions, positions_of_part(view, side));
+    for (const std::string_view side : words_of(group, "=")) {
+      TRY_ASSIGN(std::vector<int64_t> positions, positions_of_word(view, side));
       sides.push_back(std::move(positions));
     }
     if (sides.size() < 2) {

@@ -147,19 +147,19 @@ WorkloadTask mpnn_design_task() {
           .check = check_design};
 }
 
-std::vector<std::string_view> parts_of(std::string_view text, std::string_view separators) {
-  std::vector<std::string_view> parts;
+std::vector<std::string_view> words_of(std::string_view text, std::string_view separators) {
+  std::vector<std::string_view> words;
   while (!text.empty()) {
     const size_t end = std::min(text.find_first_of(separators), text.size());
-    if (end > 0) parts.push_back(text.substr(0, end));
+    if (end > 0) words.push_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  return parts;
+  return words;
 }
 
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
   std::vector<double> temperatures;
-  for (const std::string_view word : parts_of(options.temperature, " ,")) {
+  for (const std::string_view word : words_of(options.temperature, " ,")) {
     double value = 0.0;
     if (!parse_whole(word, value) || !(value >= kTemperatureMin) || !std::isfinite(value)) {
       return Error{ErrorCode::kInvalid, "--temperature: \"" + std::string(word) + "\" is no number of at least " +
@@ -173,18 +173,18 @@ Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
 
 Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& options) {
   std::vector<std::pair<char, double>> biases;
-  for (const std::string_view part : parts_of(options.bias, " ,")) {
+  for (const std::string_view word : words_of(options.bias, " ,")) {
     double value = 0.0;
-    const bool has_form = part.size() >= 3 && part[1] == ':' && kResidueAlphabet.find(part[0]) != std::string::npos;
-    const auto [end, error] = has_form ? std::from_chars(part.data() + 2, part.data() + part.size(), value)
-                                       : std::from_chars_result{part.data(), std::errc::invalid_argument};
-    if (error != std::errc() || end != part.data() + part.size() || !(std::abs(value) <= kBiasMax)) {
+    const bool has_form = word.size() >= 3 && word[1] == ':' && kResidueAlphabet.find(word[0]) != std::string::npos;
+    const auto [end, error] = has_form ? std::from_chars(word.data() + 2, word.data() + word.size(), value)
+                                       : std::from_chars_result{word.data(), std::errc::invalid_argument};
+    if (error != std::errc() || end != word.data() + word.size() || !(std::abs(value) <= kBiasMax)) {
       return Error{ErrorCode::kInvalid,
-                   "--bias: \"" + std::string(part) +
+                   "--bias: \"" + std::string(word) +
                        "\" is no bias; expected an amino acid in one letter and a number from -10000 to 10000, as in "
                        "A:-1.1,F:0.7"};
     }
-    biases.emplace_back(part[0], value);
+    biases.emplace_back(word[0], value);
   }
   return biases;
 }

@@ -49,7 +49,7 @@ WorkloadTask mpnn_score_task();
 WorkloadTask mpnn_design_task();
 
 // Splits the text at each of the `separators`, and leaves out empty parts.
-std::vector<std::string_view> parts_of(std::string_view text, std::string_view separators);
+std::vector<std::string_view> words_of(std::string_view text, std::string_view separators);
 
 // Parses --temperature: at least one number, each above 0. Error: kInvalid.
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options);

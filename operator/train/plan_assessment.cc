@@ -1,4 +1,4 @@
-#include "operator/train/plan_look.h"
+#include "operator/train/plan_assessment.h"
 
 #include <utility>
 
@@ -94,7 +94,7 @@ void find_stuck_pods(PlanState& state) {
     const std::optional<api::UnixSeconds> stuck_at = when_stuck(*pod, state.observed);
     if (!stuck_at || !may_move(*pod, state.current, state.observed)) continue;
     if (*stuck_at > state.now) {
-      state.look_again(*stuck_at);
+      state.requeue(*stuck_at);
       continue;
     }
     state.failed[static_cast<size_t>(pod->node_rank)] = true;
@@ -141,8 +141,8 @@ void assess_pods(PlanState& state) {
     state.node_ranks_with_pods.insert(pod.node_rank);
     ++state.pods_left;
     if (!pod.pod_group.empty()) ++state.living_by_group[pod.pod_group];
-    if (const auto when = overdue_at(pod)) state.look_again(*when);
-    if (const auto when = when_believed_lost(pod, state.observed)) state.look_again(*when);
+    if (const auto when = overdue_at(pod)) state.requeue(*when);
+    if (const auto when = when_believed_lost(pod, state.observed)) state.requeue(*when);
   }
 }
 
@@ -155,7 +155,7 @@ void read_report(PlanState& state) {
     const api::UnixSeconds stale_at = state.observed.report->read_at + kReportFreshSeconds;
     if (is_alive && stale_at > state.now) {
       state.report = &*state.observed.report;
-      state.look_again(stale_at);  // no event comes when pod 0 stops reporting
+      state.requeue(stale_at);  // no event comes when pod 0 stops reporting
     }
   }
   if (!pod0->end || pod0->end->container != kTrainerContainer) return;

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 // Everything referred to outlives the trainer.
-struct TrainerParts {
+struct TrainerContext {
   RankContext rank;
   Reporter& reporter;
   BeatPage& page;
