@@ -59,7 +59,9 @@ class LinkStore(dist.Store):
         return int(self._ask("num_keys", [])["number"])
 
     def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
-        self._ask("wait", list(keys), timeout=timeout)
+        """Gloo's `timeout` is how long a connection may take, and is not used: a peer may come much later, and the end of the generation
+        ends the wait."""
+        self._ask("wait", list(keys))
 
     def append(self, key: str, value: str | bytes) -> None:
         self._ask("append", [key], [_bytes_of(value)])
