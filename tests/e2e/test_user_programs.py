@@ -59,6 +59,12 @@ def kill_rank(api, jobs, node):
                 f"import os; os.kill({jobs.worker_pid(node)}, 9)")
 
 
+def suspend(jobs):
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended", timeout=120)
+    wait_until(lambda: not jobs.live_pods(), "end of the pods", 120)
+
+
 def test_a_program_recovers_moves_pauses_and_ends(api, jobs, case, timings):
     start(jobs, case, PROGRAM, "--folder", "/checkpoints", "--epochs", str(EPOCHS), "--sleep", "0.1")
     jobs.wait_for_step(20)
@@ -70,9 +76,7 @@ def test_a_program_recovers_moves_pauses_and_ends(api, jobs, case, timings):
     timings.add("own program: eviction of a pod", jobs.seconds_to_next_step(lambda: evict(jobs, 1), timeout=240))
     assert jobs.live_pods() == ["job-0-0", "job-1-1"]
 
-    jobs.patch({"spec": {"suspend": True}})
-    jobs.wait_for_condition("Suspended", timeout=120)
-    wait_until(lambda: not jobs.live_pods(), "end of the pods", 120)
+    suspend(jobs)
     done = max(losses_of(jobs.checkpoints))
     assert done < STEPS - 1
     jobs.patch({"spec": {"suspend": False}})
@@ -120,8 +124,8 @@ def run_here(program, folder, steps):
 
 
 def test_a_program_with_five_lines_keeps_its_state(cluster, second_machine, api, jobs, case, timings, tmp_path):
-    """kill -9 of a rank, a pod that is deleted, a machine that is drained: the rank of the other pod is one process from the beginning to
-    the end, makes no step twice, and every loss is that of an undisturbed run."""
+    """kill -9 of a rank, a pod that is deleted, a machine that is drained: the rank of the other pod is one process all the time. Then the
+    job is suspended and goes on. No step is made twice, and every loss is that of an undisturbed run."""
     program = ROOT / "tests/python/user_programs/own/in_pods.py"
     steps = 3000
     start(jobs, case, program, "/checkpoints", str(steps), "0.05", pod_spec=SPREAD)
@@ -135,9 +139,12 @@ def test_a_program_with_five_lines_keeps_its_state(cluster, second_machine, api,
                     jobs.seconds_to_next_step(lambda: drain(cluster, jobs, second_machine), timeout=240))
     finally:
         cluster.kubectl("uncordon", second_machine.name)
+    assert len({pid for _, pid in steps_of(jobs.checkpoints, 1 - victim).values()}) == 1
+    suspend(jobs)
+    assert max(losses_by_step(jobs.checkpoints, 0)) < steps - 1
+    jobs.patch({"spec": {"suspend": False}})
     status = jobs.wait_until_complete()
     assert status["restarts"]["gang"] == 0
-    assert len({pid for _, pid in steps_of(jobs.checkpoints, 1 - victim).values()}) == 1
     undisturbed = run_here(program, tmp_path / "undisturbed", steps)
     for rank in (0, 1):
         expected, found = losses_by_step(undisturbed, rank), losses_by_step(jobs.checkpoints, rank)

@@ -5,7 +5,7 @@ import signal
 from browser import Browser
 from jobs import read_metrics
 from own_runs import OWN, PACKAGE
-from programs import text
+from programs import ROOT, text
 from test_launch import Launch, environment
 from test_page import history
 
@@ -95,3 +95,21 @@ def test_the_curves_go_on_when_the_rank_that_reports_them_is_killed(lockstep, ru
         assert not page.errors
     job.signal(signal.SIGTERM)
     assert job.end() == 143, job.output()
+
+
+def test_the_example_goes_on_with_the_losses_of_an_undisturbed_run(lockstep, run, tmp_path):
+    def start(name):
+        (tmp_path / name).mkdir()
+        return Launch(lockstep, tmp_path, "--nproc", "3", ROOT / "examples/python/nano_gpt_keeps_state.py", "--steps", "120",
+                      TMPDIR=str(tmp_path / name), PYTHONPATH=str(PACKAGE))
+
+    def losses(job):
+        return re.findall(r"^step (\d+) +loss (\S+)$", job.output(), re.M)
+
+    hurt, undisturbed = start("hurt"), start("undisturbed")
+    hurt.wait_for(lambda: losses(hurt), "losses")
+    done = run([lockstep, "chaos", "kill-rank"], cwd=tmp_path, **environment(TMPDIR=str(tmp_path / "hurt")))
+    assert done.returncode == 0, text(done)
+    assert hurt.end() == undisturbed.end() == 0, hurt.output()
+    assert "going on at step" in hurt.output()
+    assert losses(hurt) == losses(undisturbed) and len(losses(hurt)) == 6

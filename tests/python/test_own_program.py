@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from own_runs import CASES, KILLS, PACKAGE, STEPS, VENV, assert_equal, launch, losses_of, own, result_of, undisturbed  # noqa: F401
+from own_runs import CASES, KILLS, PACKAGE, VENV, assert_equal, launch, own, result_of, undisturbed  # noqa: F401
 from programs import clean_environment
 
 
@@ -38,7 +38,7 @@ def test_a_backward_that_fails_and_is_caught_is_made_again_by_all(own, undisturb
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["Transformer", "Collectives"])
+@pytest.mark.parametrize("case", ["Transformer", "Collectives", "Epochs", "Pictures", "Several", "Gan"])
 def test_the_same_program_gives_the_same_numbers_under_torchrun(undisturbed, tmp_path, case):  # noqa: F811
     subprocess.run([VENV / "torchrun", "--standalone", "--nproc_per_node", "3", CASES, "--folder", tmp_path, "--case", case], check=True,
                    env=clean_environment(PYTHONPATH=str(PACKAGE), OMP_NUM_THREADS="1"), timeout=300)
@@ -68,7 +68,8 @@ def test_under_torchrun_no_thread_of_a_group_is_left_for_pythons_end(tmp_path):
     assert "left: []" in done.stdout, done
 
 
-def test_the_same_program_runs_alone(tmp_path):
-    subprocess.run([sys.executable, CASES, "--folder", tmp_path, "--case", "Epochs"], check=True, timeout=300,
+@pytest.mark.parametrize("case", ["Epochs", pytest.param("Transformer", marks=pytest.mark.long)])
+def test_the_same_program_gives_the_same_numbers_alone(undisturbed, tmp_path, case):  # noqa: F811
+    subprocess.run([sys.executable, CASES, "--folder", tmp_path, "--case", case], check=True, timeout=300,
                    env=clean_environment(PYTHONPATH=str(PACKAGE)))
-    assert sorted(losses_of(tmp_path, 0)) == list(range(STEPS))
+    assert_equal(result_of(tmp_path), undisturbed(case, ranks=1))

@@ -6,6 +6,7 @@ that was given to lockstep.restore, at the end. --kill RANK:STEP:WHERE: this ran
 process, with -2 in its second one. --stop: the same, but `lockstep launch` gets SIGTERM, or what --stop-signal names;
 --kill-agent: the rank's agent SIGKILL.
 --checkpoint N: checkpoints after every N steps.
+--comparable: with torch's own wrapper. Random numbers are torch's, from a seed of each rank, and end-RANK.pt holds what end-RANK.txt is a hash of.
 """
 import argparse
 import hashlib
@@ -57,7 +58,8 @@ class Transformer(Case):
         self.net = self.Net()
         self.first_gradient, self.last_gradient = self.net.head.weight, self.net.letter.weight
         self.model = lockstep.DistributedDataParallel(self.net, bucket_cap_mb=0.02)
-        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3)
+        # eps: a gradient that is zero but for rounding moves nothing (the keys' bias has one).
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3, eps=1e-4)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1, (step + 1) / 10))
         self.models, self.optimizers, self.others = {"model": self.model}, {"optimizer": self.optimizer}, {"schedule": self.schedule}
 
@@ -127,6 +129,9 @@ class Several(Case):
         self.models, self.optimizers = {"one": self.wrapped_one, "two": self.wrapped_two}, {"optimizer": self.optimizer}
         self.others = {}
 
+    def for_second(self, hidden, x):
+        return hidden
+
     def step(self, step, run, at):
         x = torch.randn(6, 8, generator=torch.Generator().manual_seed(1000 * step + run.rank))
         self.optimizer.zero_grad()
@@ -134,10 +139,17 @@ class Several(Case):
         hidden = self.wrapped_one(x[2:])
         hidden.square().mean().backward(retain_graph=True)                    # one of them, twice
         at("reduced")
-        loss = self.wrapped_two(hidden).abs().mean()
+        loss = self.wrapped_two(self.for_second(hidden, x)).abs().mean()
         loss.backward()
         self.optimizer.step()
         return loss
+
+
+class SeveralForwards(Several):
+    """Several, with a forward for each backward: torch's own wrapper reduces one backward of each forward."""
+
+    def for_second(self, hidden, x):
+        return self.wrapped_one(x[2:])
 
 
 class AcrossIterations(Case):
@@ -412,6 +424,7 @@ def main():
     parser.add_argument("--kill-agent", action="append", default=[], type=moment)
     parser.add_argument("--checkpoint", type=int)
     parser.add_argument("--trouble", action="store_true")
+    parser.add_argument("--comparable", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -423,6 +436,9 @@ def main():
     torch.manual_seed(0)
     case = cases[args.case]()
     case.trouble, case.folder = args.trouble, args.folder
+    if args.comparable:
+        case.seed = None
+        torch.manual_seed(100 + dist.get_rank())
     killers = [Killer(args.folder, args.kill, signal.Signals[args.signal], os.getpid()),
                Killer(args.folder, args.stop, signal.Signals[args.stop_signal], launcher(), "stopped", after=len(args.kill)),
                Killer(args.folder, args.kill_agent, signal.SIGKILL, os.getppid(), "agent-killed")]
@@ -445,9 +461,10 @@ def main():
             at(run.rank, step, "optimizer")
             if loss is not None:
                 losses.write(f"{step} {loss.item().hex()}\n")
-    into = hashlib.sha256()
-    for name, object_ in case.objects().items():
-        hash_of(object_.state_dict(), into)
+    states, into = {name: object_.state_dict() for name, object_ in case.objects().items()}, hashlib.sha256()
+    if args.comparable:
+        torch.save(states, args.folder / f"end-{run.rank}.pt")
+    hash_of(states, into)
     (args.folder / f"end-{run.rank}.txt").write_text(into.hexdigest())
 
 

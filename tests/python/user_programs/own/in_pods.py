@@ -18,6 +18,8 @@ torch.manual_seed(7)
 model = lockstep.DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.Tanh(), nn.Linear(16, 1)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 run = lockstep.restore(model=model, optimizer=optimizer)
+if "LOCKSTEP_CHECKPOINT_DIR" in os.environ:
+    run.checkpoint(every=1000)
 with open(folder / f"losses-{run.rank}.txt", "a", buffering=1) as file:
     for step in run.steps(steps, seed=3):
         draw = torch.Generator().manual_seed(1000 * step + run.rank)
