@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 FIRST_BUCKET_BYTES = 1 << 20  # small, so that the first reduction begins early, as in torch
+REMEDY = "build the same model in all ranks, with the same torch"
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,18 @@ def layout(params: Sequence[torch.Tensor], cap_bytes: int) -> list[Bucket]:
     return buckets
 
 
-def describe(names: Sequence[str], params: Sequence[torch.Tensor]) -> list[str]:
-    """Of each parameter, in order: "layer.weight float32 [4, 8]"."""
-    return [f"{name} {str(param.dtype).removeprefix('torch.')} {list(param.shape)}" for name, param in zip(names, params, strict=True)]
+def describe(tensors: dict[str, list[tuple[str, torch.Tensor]]], arguments: dict[str, object]) -> dict[str, str]:
+    """Of all that must be the same in all ranks: subject → what it is. `tensors`: by kind, with their names, in order: "parameter 0" →
+    "layer.weight float32 [4, 8]". `arguments`: "bucket_cap_mb" → "25"."""
+    return {name: str(value) for name, value in arguments.items()} | {
+        f"{kind} {number}": f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        for kind, named in tensors.items() for number, (name, tensor) in enumerate(named)}
 
 
-def difference(ours: Sequence[str], theirs: Sequence[str], their_rank: int) -> str:
+def difference(ours: dict[str, str], theirs: dict[str, str], their_rank: int) -> str:
     """Of two descriptions, in words; empty when they are equal."""
-    for index in range(max(len(ours), len(theirs))):
-        mine = ours[index] if index < len(ours) else "none"
-        other = theirs[index] if index < len(theirs) else "none"
+    for subject in {**ours, **theirs}:
+        mine, other = ours.get(subject, "none"), theirs.get(subject, "none")
         if mine != other:
-            return f"parameter {index} is {mine} in this rank and {other} in rank {their_rank}"
+            return f"{subject} is {mine} in this rank and {other} in rank {their_rank}"
     return ""

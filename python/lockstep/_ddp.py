@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.modules.module import register_module_module_registration_hook, register_module_parameter_registration_hook
 
+from ._buckets import describe
 from ._current import exchange
 from ._ddp_names import refused
 from ._errors import LockstepError
@@ -87,7 +88,7 @@ class DistributedDataParallel(_Torchs):
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self._assign_modules_buffers()
         all_named = self._named_parameters()
-        _refuse_what_has_no_dense_gradient(module, all_named)
+        _refuse_what_cannot_be_recovered(module, all_named)
         named = [(name, param) for name, param in all_named if param.requires_grad]
         if not named:
             raise LockstepError("DistributedDataParallel got a module without a parameter that requires a gradient: it needs no wrapper")
@@ -96,9 +97,13 @@ class DistributedDataParallel(_Torchs):
         self._reduced = named
         self._checked_at = _registrations.count
         names, params = zip(*named)
-        number = session.models.add(module, names, params, keeps_buffers=not self.broadcast_buffers and len(self.modules_buffers) > 0)
+        buffers = list(self.named_module_buffers.items()) if starts_with_rank_0s else []
+        tensors = {"parameter": named, "frozen parameter": self._frozen, "buffer": buffers}
+        layout = describe(tensors, {"bucket_cap_mb": self.bucket_bytes_cap / _MIB, "broadcast_buffers": self.broadcast_buffers,
+                                    "init_sync": init_sync, "torch": torch.__version__.partition("+")[0]})
+        number = session.models.add(module, names, params, not self.broadcast_buffers and len(self.modules_buffers) > 0, layout)
         if init_sync:
-            session.broadcast_at_start(number, [*(param for _, param in all_named), *(self.modules_buffers if starts_with_rank_0s else [])])
+            session.broadcast_at_start(number, [tensor for _, tensor in (*all_named, *buffers)])
         self._reducer = Reducer(session, number, names, params, self._current_buffers if self.broadcast_buffers else None,
                                 self.bucket_bytes_cap)
 
@@ -163,7 +168,7 @@ class DistributedDataParallel(_Torchs):
         return super().__getattr__(name)
 
 
-def _refuse_what_has_no_dense_gradient(module: torch.nn.Module, named: list[tuple[str, torch.nn.Parameter]]) -> None:
+def _refuse_what_cannot_be_recovered(module: torch.nn.Module, named: list[tuple[str, torch.nn.Parameter]]) -> None:
     for name, param in named:
         if torch.nn.parameter.is_lazy(param):
             raise LockstepError(f"DistributedDataParallel got a module whose parameter {name} has no shape yet: call the module once before")
@@ -171,6 +176,9 @@ def _refuse_what_has_no_dense_gradient(module: torch.nn.Module, named: list[tupl
         if getattr(part, "sparse", False) and isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
             raise LockstepError(f"DistributedDataParallel got {name or 'an embedding'} with sparse=True: its gradient cannot be recovered when a "
                                 "rank is lost, leave sparse out")
+        if isinstance(part, torch.nn.SyncBatchNorm):
+            raise LockstepError(f"DistributedDataParallel got {name or 'a module'}, which is a SyncBatchNorm: what it sends in forward and backward "
+                                "cannot be recovered when a rank is lost, use BatchNorm or GroupNorm")
 
 
 def _refuse(name: str, words: str, is_attribute: bool = False) -> None:

@@ -17,13 +17,14 @@ class Models:
 
     def __init__(self, check_buffers: Callable[[Sequence[torch.nn.Module]], None] = lambda modules: None) -> None:
         self._check_buffers = check_buffers
-        self.layouts: list[list[str]] = []  # _buckets.describe of each
+        self.layouts: list[dict[str, str]] = []  # _buckets.describe of each
         self._params: dict[torch.nn.Parameter, str] = {}  # → the class of its model
         self.keep_buffers: list[torch.nn.Module] = []  # those whose buffers the ranks do not share
         self._is_closed = False
 
-    def add(self, model: torch.nn.Module, names: Sequence[str], params: Sequence[torch.nn.Parameter], keeps_buffers: bool) -> int:
-        """Its number."""
+    def add(self, model: torch.nn.Module, names: Sequence[str], params: Sequence[torch.nn.Parameter], keeps_buffers: bool,
+            layout: dict[str, str]) -> int:
+        """Its number. `names` and `params`: those that require a gradient. `layout`: what must be the same in all ranks."""
         kind = type(model).__name__
         if self._is_closed:
             raise LockstepError(f"{kind} is wrapped in lockstep.DistributedDataParallel after lockstep.restore: wrap all models before")
@@ -33,7 +34,7 @@ class Models:
             self.keep_buffers.append(model)
             self._check_buffers(self.keep_buffers)
         self._params |= dict.fromkeys(params, kind)
-        self.layouts.append(_buckets.describe(names, params))
+        self.layouts.append(layout)
         return len(self.layouts) - 1
 
     def close(self, given: Iterable[Any]) -> None:
@@ -55,11 +56,11 @@ class Models:
     def digest(self) -> str:
         return hashlib.sha256(json.dumps(self.layouts).encode()).hexdigest()
 
-    def refuse_others(self, theirs: list[list[str]], their_rank: int) -> None:
+    def refuse_others(self, theirs: list[dict[str, str]], their_rank: int) -> None:
         """LockstepError in words, where the models of a rank with another digest are not these."""
         if len(theirs) != len(self.layouts):
             raise LockstepError(f"this rank has wrapped {len(self.layouts)} models in lockstep.DistributedDataParallel before "
                                 f"lockstep.restore, and rank {their_rank} {len(theirs)}: wrap the same models in all ranks")
         for ours, other in zip(self.layouts, theirs):
             if words := _buckets.difference(ours, other, their_rank):
-                raise LockstepError(f"{words}: build the same model in all ranks")
+                raise LockstepError(f"{words}: {_buckets.REMEDY}")

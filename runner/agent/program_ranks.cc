@@ -232,6 +232,7 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
   } else if (const auto* const cut = std::get_if<Cut>(&message)) {
     if (rank.assignment && cut->generation == generation_) {
       if (cut->cause == exit_reason(code_of(ExitCode::kTimeout))) dump_stacks(local_rank, rank.assignment->rank);
+      if (speaks && rank.stop_code != 0) return end_process(local_rank, stop_signal_);  // it was to leave before
       if (speaks) {
         rank.left_as = kLeftCut;  // should it end by itself before it hears of this
         return rank.link->send(encode(message));
@@ -239,8 +240,10 @@ void ProgramRanks::send(int local_rank, const AgentMessage& message) {
       end_for_group(local_rank, kLeftCut, kProgramCutGrace);
     }
   } else if (const auto* const leave = std::get_if<LeaveTogether>(&message)) {
-    if (leave->leaving_code != 0) {
-      rank.stop_code = leave->leaving_code;
+    if (leave->leaving_code != 0) rank.stop_code = leave->leaving_code;
+    if (speaks && rank.leaves_together) {
+      rank.link->send(encode(message));
+    } else if (leave->leaving_code != 0) {
       end_process(local_rank, stop_signal_);
     } else if (speaks) {
       // It loses nothing when its group ends in the middle of a step.
@@ -506,9 +509,10 @@ void ProgramRanks::on_link_line(int local_rank, const std::string& line) {
 void ProgramRanks::on_worker_message(int local_rank, const WorkerMessage& message) {
   Rank& rank = at(local_rank);
   if (const auto* const hello = std::get_if<Hello>(&message)) return on_hello(local_rank, *hello);
-  if (std::holds_alternative<Outlives>(message)) {
+  if (const auto* const outlives = std::get_if<Outlives>(&message)) {
     const bool lives = rank.state == State::kRunning || rank.state == State::kForking;  // its pid may not be known yet
     rank.outlives = lives && !rank.is_cut && rank.pending_signal == 0;
+    rank.leaves_together = outlives->leaves_together;
     if (rank.outlives) handlers_.on_message(local_rank, message);
     return;
   }
@@ -551,11 +555,16 @@ void ProgramRanks::on_worker_message(int local_rank, const WorkerMessage& messag
 void ProgramRanks::on_hello(int local_rank, const Hello& hello) {
   Rank& rank = at(local_rank);
   if (std::string why = refusal_of(hello); !why.empty()) return refuse(local_rank, std::move(why));
+  if (rank.program_pid) {
+    return refuse(local_rank,
+                  "a second program of this rank has called lockstep.init_process_group, and the peers are in "
+                  "the group of the first: start each program as a run of its own");
+  }
   if (hello.package != build_version() && !std::exchange(has_said_version_, true)) {
     handlers_.on_note("the installed package lockstep has version " + hello.package + ", and this is lockstep " +
                       build_version() + ": they understand each other, but install the same where you can");
   }
-  rank.has_said_hello = true;
+  rank.program_pid = hello.pid;
   if (rank.assignment && !rank.is_cut) rank.link->send(encode(AgentMessage(*rank.assignment)));
 }
 
@@ -576,11 +585,16 @@ std::optional<BeatSnapshot> ProgramRanks::beats(int local_rank) const {
   // Before its first step nothing tells whether a program makes progress: it may load, compile or download for hours.
   // One that waits for its peers, as the package says it, does none of that; and a process that is stopped does
   // nothing: the package's thread shows that it lives.
-  const bool waits = rank.has_said_hello && waits_for_a_peer(beats.phase, beats.activity);
-  const bool shows_life = rank.has_said_hello && beats.alive_ns != 0;
+  const bool waits = rank.program_pid && waits_for_a_peer(beats.phase, beats.activity);
+  const bool shows_life = rank.program_pid && beats.alive_ns != 0;
   if (beats.step == 0 && !waits) beats.changed_ns = shows_life ? last_sign_of_life_ns(beats) : monotonic_ns();
   if (!rank.outlives) beats.generation = generation_;
-  if (rank.state == State::kFinished) beats.alive_ns = 0;  // what has ended is not silent, however long the others take
+  // A script may go on after the program that it has started. Nobody says what it does then.
+  const bool has_program_ended =
+      rank.program_pid && *rank.program_pid != rank.pid && ::kill(*rank.program_pid, 0) != 0 && errno == ESRCH;
+  if (has_program_ended) beats.changed_ns = monotonic_ns();
+  // What has ended is not silent, however long the others take.
+  if (has_program_ended || rank.state == State::kFinished) beats.alive_ns = 0;
   return beats;
 }
 
@@ -854,6 +868,10 @@ void ProgramRanks::on_program_end(int local_rank, int wait_status) {
   if (had_terminal && code == code_of(ExitCode::kInterrupted) && rank.stop_code == 0) rank.stop_code = code;
   if (rank.stop_code != 0 && !rank.killed_by_us) {
     end.code = rank.stop_code;
+    return report_end(std::move(end));
+  }
+  if (code == 0 && rank.killed_by_us) {  // it was to be killed, and has ended by itself just before
+    end.code = kSignalCodes + SIGKILL;
     return report_end(std::move(end));
   }
   if (code != 0 && rank.stop_code == 0) output_.show_last_lines(rank.assignment->rank - local_rank);

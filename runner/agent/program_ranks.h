@@ -97,9 +97,10 @@ class ProgramRanks final : public NodeRanks {
     bool is_cut = false;              // its group has ended: when its process is gone it waits again
     const char* left_as = "";         // how it says so: kLeftCut, kLeftRegroup or kLeftReplaced
     std::string left_because;
-    std::shared_ptr<LineSocket> link;  // to its process
-    bool has_said_hello = false;
+    std::shared_ptr<LineSocket> link;        // to its process
+    std::optional<pid_t> program_pid;        // of who has said Hello: its process, or what a script has started
     bool outlives = false;                   // it has said Outlives, and speaks for itself
+    bool leaves_together = false;            // as it said there
     std::set<uint64_t> open_requests;        // its own, of the store
     std::string last_words;                  // why it failed, where it, or we, say so
     std::vector<MetricFamily> own_families;  // as it said them last

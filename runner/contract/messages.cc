@@ -17,7 +17,9 @@ void fields(V& v, typename V::template Ref<Hello> m) {
   v.optional("package", m.package);
 }
 template <typename V>
-void fields(V&, typename V::template Ref<Outlives>) {}
+void fields(V& v, typename V::template Ref<Outlives> m) {
+  v.optional("leaves_together", m.leaves_together);
+}
 template <typename V>
 void fields(V& v, typename V::template Ref<Replace> m) {
   v("generation", m.generation);

@@ -60,7 +60,11 @@ std::string refusal_of(const Hello& hello);
 
 // A rank of the user's program has a state, or gets one from a rank that has: from now on it is asked to leave a group
 // that ends (Cut), and says Left. Before it has said this, such a rank is ended with its group and started again.
-struct Outlives {};
+struct Outlives {
+  // It leaves a group at the end of a step when it is asked to (LeaveTogether), and goes on in one with another number
+  // of ranks. Else it is cut.
+  bool leaves_together = false;
+};
 
 // A rank of the user's program cannot go on in another group, and nothing is lost with it: it is to be ended and
 // started again. That counts as no failure.

@@ -118,6 +118,10 @@ void lockstep_shut(lockstep_link* link) {
 uint64_t lockstep_cut_generation(lockstep_link* link) { return link->session.cut_generation(); }
 char* lockstep_cut_cause(lockstep_link* link) { return text_of(link->session.cut_cause()); }
 
+int lockstep_leave_together(lockstep_link* link, uint64_t generation) {
+  return link->session.leave_together(generation).value_or(-1);
+}
+
 void lockstep_beat(lockstep_link* link, int activity, int phase) {
   note_change(link->page, lockstep::monotonic_ns());
   link->page.activity.store(static_cast<lockstep::Activity>(activity));

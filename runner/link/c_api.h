@@ -53,6 +53,10 @@ void lockstep_shut(lockstep_link* link);
 uint64_t lockstep_cut_generation(lockstep_link* link);
 char* lockstep_cut_cause(lockstep_link* link);
 
+/* When the ranks of `generation` are to leave the group together, at the end of a step: the exit code with which this
+ * process then ends, 0 when it goes on in the next group; -1: they are not to. */
+int lockstep_leave_together(lockstep_link* link, uint64_t generation);
+
 /* On the beat page: what the rank does now (contract/phase.h: Activity and Phase as numbers); and that `step` steps are
  * committed. */
 void lockstep_beat(lockstep_link* link, int activity, int phase);

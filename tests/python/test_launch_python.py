@@ -131,6 +131,18 @@ def test_a_crash_is_named_with_its_line(launch, tmp_path, how):  # noqa: F811
     assert done.returncode == 139 and re.search(r"SEGV.*Segmentation fault \(", done.stderr), text(done)
 
 
+def test_a_rank_that_ends_by_itself_just_before_it_is_killed_is_started_again(launch, tmp_path):  # noqa: F811
+    (tmp_path / "train.py").write_text(TRAIN + """
+import os, signal, threading
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):  # by one of them the agent asks for the stack, and a moment later it kills
+        signal.signal(number, lambda *_: os._exit(0))
+    threading.Event().wait()
+""")
+    done = launch("--nproc", 2, "--stall_timeout_seconds", 2, "train.py")
+    assert done.returncode == 0 and "has shown no progress" in text(done), text(done)
+
+
 @SLOW_WAYS
 def test_a_step_that_hangs_shows_the_stacks_of_all_ranks(launch, tmp_path, how):  # noqa: F811
     (tmp_path / "train.py").write_text(TRAIN + """

@@ -15,6 +15,10 @@ OTHER_MODELS = {
     "other dtype": "parameter 0 is weight bfloat16 [4, 8] in this rank and weight float32 [4, 8] in rank 0: build the same model in all ranks",
     "other order": "parameter 0 is two.weight float32 [4, 4] in this rank and one.weight float32 [4, 4] in rank 0: build the same model",
     "other number": "parameter 1 is none in this rank and bias float32 [4] in rank 0: build the same model in all ranks",
+    "other buckets": "bucket_cap_mb is 1.0 in this rank and 25.0 in rank 0: build the same model in all ranks",
+    "other buffers": "broadcast_buffers is False in this rank and True in rank 0: build the same model in all ranks",
+    "other frozen part": "frozen parameter 0 is 1.weight float32 [4, 4] in this rank and 1.weight float32 [5, 4] in rank 0: build the same model in",
+    "other buffer": "buffer 0 is table float32 [3] in this rank and table float32 [2] in rank 0: build the same model in all ranks",
     "other number of models": "this rank has wrapped more than 1 models in lockstep.DistributedDataParallel before lockstep.restore, and rank 0 has "
                               "wrapped 1: wrap the same models in all ranks",
 }
@@ -26,6 +30,7 @@ BEFORE_RESTORE = {
     "all to all": "torch.distributed.all_to_all_single cannot be recovered when a rank is lost: use all_reduce",
     "wrapped twice": "0.weight of Sequential is part of a model that is wrapped already: wrap the whole model once",
     "sparse": "DistributedDataParallel got an embedding with sparse=True: its gradient cannot be recovered when a rank is lost, leave sparse out",
+    "batches of all ranks": "DistributedDataParallel got norm, which is a SyncBatchNorm: what it sends in forward and backward cannot be recovered",
     "no shape yet": "DistributedDataParallel got a module whose parameter weight has no shape yet: call the module once before",
     "devices": "DistributedDataParallel got device_ids=[0] and output_device=None, for a module on cpu: give one GPU to a module on that GPU",
     "another group": "DistributedDataParallel got a process_group: gradients are reduced over all ranks here, leave it out",
@@ -62,7 +67,7 @@ AFTER_RESTORE = {
 }
 
 
-OTHERS = [pytest.param({what: words}, marks=[] if what in ("other shape", "other number of models") else pytest.mark.long)
+OTHERS = [pytest.param({what: words}, marks=[] if what in ("other buckets", "other number of models") else pytest.mark.long)
           for what, words in OTHER_MODELS.items()]
 
 
@@ -72,6 +77,37 @@ def test_mistakes_are_refused_by_name(launch, mistakes):  # noqa: F811
     done = launch(OWN / "mistakes.py", *mistakes, max_restarts=0)
     for what, words in mistakes.items():
         assert re.search(f"{re.escape(what)}: .*{re.escape(words)}", text(done)), text(done)
+
+
+TWO_PROGRAMS = """
+import torch, lockstep
+lockstep.init_process_group()
+model = lockstep.DistributedDataParallel(torch.nn.Linear(1, 1))
+run = lockstep.restore(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+for step in run.steps(1):
+    pass
+"""
+
+
+def test_a_script_may_go_on_for_long_after_its_program(launch, tmp_path):  # noqa: F811
+    (tmp_path / "train.py").write_text(TWO_PROGRAMS)
+    (tmp_path / "both.sh").write_text(f"{sys.executable} train.py && sleep 4 && echo all is done\n")
+    done = launch("--heartbeat_timeout_seconds", 2, "--stall_timeout_seconds", 2, "--", "bash", tmp_path / "both.sh", ranks=2, max_restarts=0)
+    assert done.returncode == 0 and text(done).count("all is done") == 2, text(done)
+
+
+def test_a_backend_that_does_not_recover_is_refused(launch, tmp_path):  # noqa: F811
+    (tmp_path / "train.py").write_text("import lockstep\nlockstep.init_process_group(backend='nccl')\n")
+    done = launch(tmp_path / "train.py", ranks=1, max_restarts=0)
+    assert done.returncode == 1 and "backend='nccl': only gloo recovers, so far: leave backend out" in text(done), text(done)
+
+
+def test_a_second_program_of_a_rank_is_refused(launch, tmp_path):  # noqa: F811
+    (tmp_path / "train.py").write_text(TWO_PROGRAMS)
+    (tmp_path / "both.sh").write_text(f"{sys.executable} train.py && echo first has ended && {sys.executable} train.py\n")
+    done = launch("--", "bash", tmp_path / "both.sh", ranks=2, max_restarts=0)
+    assert done.returncode != 0 and "first has ended" in text(done), text(done)
+    assert "a second program of this rank has called lockstep.init_process_group" in text(done), text(done)
 
 
 RARELY_COMMITTED = """

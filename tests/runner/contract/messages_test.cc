@@ -74,7 +74,8 @@ TEST(Messages, of_another_protocol_are_refused_with_both_numbers) {
 }
 
 TEST(Messages, of_a_program_that_outlives_its_group_come_back) {
-  round_trip(Outlives{});
+  EXPECT_TRUE(std::get<Outlives>(*decode_worker_message(encode(WorkerMessage(Outlives{true})))).leaves_together);
+  EXPECT_FALSE(std::get<Outlives>(*decode_worker_message(R"({"type":"outlives"})")).leaves_together);
   EXPECT_EQ(round_trip(Replace{.generation = 3, .message = "a step behind"}).message, "a step behind");
 }
 

@@ -83,7 +83,7 @@ TEST_F(CApiTest, a_line_that_is_no_message_is_refused_with_the_field) {
   EXPECT_EQ(lockstep_send(link_, R"({"type":"left","cause":"Cut","message":"","step":1})"), -1);
   EXPECT_THAT(lockstep_error(), HasSubstr(R"(field "generation" is missing)"));
   EXPECT_EQ(lockstep_send(link_, R"({"type":"outlives"})"), 0);
-  EXPECT_EQ(heard(), R"({"type":"outlives"})");
+  EXPECT_EQ(heard(), R"({"leaves_together":false,"type":"outlives"})");
 }
 
 TEST_F(CApiTest, an_assignment_is_waited_for_with_patience) {
@@ -114,6 +114,14 @@ TEST_F(CApiTest, the_store_answers_by_id_and_a_cut_ends_every_wait) {
   EXPECT_THAT(taken(lockstep_reply(link_, first, kPatience)), HasSubstr("the group was cut (SignalKILL)"));
   EXPECT_EQ(lockstep_cut_generation(link_), 3U);
   EXPECT_EQ(taken(lockstep_cut_cause(link_)), "SignalKILL");
+}
+
+TEST_F(CApiTest, the_ranks_of_a_group_may_be_asked_to_leave_it_together) {
+  EXPECT_EQ(lockstep_leave_together(link_, 3), -1);
+  say(LeaveTogether{.generation = 3, .leaving_code = 143});
+  while (lockstep_leave_together(link_, 3) < 0) std::this_thread::yield();
+  EXPECT_EQ(lockstep_leave_together(link_, 3), 143);
+  EXPECT_EQ(lockstep_leave_together(link_, 4), -1);
 }
 
 TEST_F(CApiTest, the_page_shows_what_the_rank_does) {

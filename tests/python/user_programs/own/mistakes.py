@@ -1,6 +1,7 @@
 """What the package `lockstep` refuses. mistakes.py WHAT…: makes these mistakes one after the other, and prints of each "WHAT: the message"."""
 import os
 import sys
+from collections import OrderedDict
 
 import torch
 import torch.distributed as dist
@@ -49,9 +50,15 @@ class OwnWrapper(nn.parallel.DistributedDataParallel):
     pass
 
 
-def with_buffer():
+def with_table(size):
     net = nn.Linear(8, 4)
-    net.register_buffer("table", torch.zeros(1 << 20))
+    net.register_buffer("table", torch.zeros(size))
+    return net
+
+
+def half_frozen(size):
+    net = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, size))
+    net[1].requires_grad_(False)
     return net
 
 
@@ -78,12 +85,13 @@ EARLY = {
     "all to all": lambda: dist.all_to_all_single(torch.empty(4), torch.empty(4)),
     "wrapped twice": twice,
     "sparse": lambda: wrap(nn.Embedding(8, 4, sparse=True)),
+    "batches of all ranks": lambda: wrap(nn.Sequential(OrderedDict(part=nn.Linear(8, 4), norm=nn.SyncBatchNorm(4)))),
     "no shape yet": lambda: wrap(nn.LazyLinear(4)),
     "devices": lambda: wrap(nn.Linear(8, 4), device_ids=[0]),
     "another group": lambda: wrap(nn.Linear(8, 4), process_group=object()),
     "no parameter": lambda: wrap(nn.ReLU()),
     "subclass of torch's": lambda: OwnWrapper(nn.Linear(8, 4)),
-    "own buffers too large": lambda: wrap(with_buffer(), broadcast_buffers=False),
+    "own buffers too large": lambda: wrap(with_table(1 << 20), broadcast_buffers=False),
     "bad collective at the start": lambda: dist.all_reduce(torch.ones(2, dtype=torch.uint16)),
     "not restored": step_without_restore,
     "no state": lambda: lockstep.restore(data=[1, 2]),
@@ -94,6 +102,10 @@ EARLY = {
     "other dtype": lambda: wrap(nn.Linear(8, 4).to(torch.float32 if rank() == 0 else torch.bfloat16)),
     "other order": lambda: wrap(nn.ModuleDict({name: nn.Linear(4, 4) for name in (["one", "two"] if rank() == 0 else ["two", "one"])})),
     "other number": lambda: wrap(nn.Linear(8, 4, bias=rank() == 0)),
+    "other buckets": lambda: wrap(nn.Linear(8, 4), bucket_cap_mb=25 if rank() == 0 else 1),
+    "other buffers": lambda: wrap(with_table(2), broadcast_buffers=rank() == 0),
+    "other frozen part": lambda: wrap(half_frozen(5 if rank() == 0 else 4)),
+    "other buffer": lambda: wrap(with_table(2 if rank() == 0 else 3)),
     "other number of models": lambda: several(1 if rank() == 0 else 2),
 }
 
