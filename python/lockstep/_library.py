@@ -24,6 +24,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "retire": (None, [ctypes.c_void_p]),
     "shut": (None, [ctypes.c_void_p]),
     "cut_generation": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "leave_together": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64]),
     "cut_cause": (ctypes.c_void_p, [ctypes.c_void_p]),
     "beat": (None, [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]),
     "commit": (None, [ctypes.c_void_p, ctypes.c_int64]),

@@ -164,6 +164,12 @@ class AgentLink:
     def is_cut(self, generation: int) -> bool:
         return bool(self._library.cut_generation(self._link) >= generation)
 
+    def leave_together(self, generation: int) -> int | None:
+        """Set when the ranks of this generation are to leave the group together, at the end of a step: the exit code with which this process
+        then ends, 0 when it goes on in the next group."""
+        code = int(self._library.leave_together(self._link, generation))
+        return code if code >= 0 else None
+
     def cut_cause(self) -> str:
         return self._library.text(self._library.cut_cause(self._link)) or ""
 

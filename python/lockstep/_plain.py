@@ -77,6 +77,7 @@ class Plain:
         self._groups: list[Any] = []
         self.abandoned = Abandoned()
         self.position = 0
+        self._weight: float | None = None
         # As an agent's that a person starts (contract/generation.h); rank 0's is used.
         self.generation = self.lineage = int(time.time()) << 32 | 1
         memory = RankMemory(bytearray(MEMORY_BYTES))
@@ -102,6 +103,18 @@ class Plain:
     def is_cut(self) -> bool:
         return False
 
+    def is_to_leave(self) -> bool:
+        return False
+
+    def note_leaving(self) -> None:
+        raise AssertionError("nobody is to leave")
+
+    def weight(self) -> float | None:
+        return self._weight
+
+    def set_weight(self, weight: float | None) -> None:
+        self._weight = weight
+
     def note_broken(self) -> None:
         pass
 
@@ -109,11 +122,11 @@ class Plain:
         layouts: list[Any] = [None] * self.world
         dist.all_gather_object(layouts, self.models.layouts[number])
         if words := _buckets.difference(self.models.layouts[number], layouts[0], 0):
-            raise LockstepError(f"{words}: build the same model in all ranks")
+            raise LockstepError(f"{words}: {_buckets.REMEDY}")
         for tensor in tensors:
             dist.broadcast(tensor.detach(), 0)
 
-    def begin(self, objects: dict[str, Any]) -> None:
+    def begin(self, objects: dict[str, Any], can_resize: bool = False) -> None:
         self.state.begin(objects)
         self._groups = [dist.new_group() if self.world > 1 else _Alone() for _ in self.models.layouts]
         self.saving.open()

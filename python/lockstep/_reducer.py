@@ -119,10 +119,10 @@ class Reducer:
         old = self._exchange.results.memory_of_old(self._label)
         if old is not None and old[-1].nbytes == buffer_bytes:
             return old
-        # The last bucket also tells which parameters were used.
+        # The last bucket also tells which parameters were used, and whether the ranks are to leave the group together.
         sizes = [bucket.numel for bucket in self._buckets]
         if sizes:
-            sizes[-1] += len(self._params)
+            sizes[-1] += len(self._params) + 1
         flats = [torch.empty(size, dtype=bucket.dtype, device=bucket.device) for size, bucket in zip(sizes, self._buckets)]
         return Memory([*flats, torch.empty(buffer_bytes, dtype=torch.uint8)])
 
@@ -168,9 +168,14 @@ class Reducer:
         gradients = [torch.zeros_like(view) if gradient is None else gradient
                      for view, gradient in zip(views, (self._params[index].grad for index in bucket.params))]
         torch._foreach_copy_(views, gradients)
-        flat[:bucket.numel].div_(self._exchange.world)  # before the sum, as torch does
+        weight = self._exchange.weight()
+        if weight is None:
+            flat[:bucket.numel].div_(self._exchange.world)  # before the sum, as torch does
+        else:
+            flat[:bucket.numel].mul_(weight)
         if number == len(self._buckets) - 1:
-            flat[bucket.numel:].copy_(torch.frombuffer(bytearray(self._was_used), dtype=torch.uint8))
+            told = [*self._was_used, self._exchange.is_to_leave()]
+            flat[bucket.numel:].copy_(torch.frombuffer(bytearray(told), dtype=torch.uint8))
 
     # ---- at the end of backward ----
 
@@ -185,7 +190,7 @@ class Reducer:
         if self._works and self._group is not self._exchange.gradient_group(self._number):
             self._abandon()  # the group was cut when nobody waited
         if self._exchange.results.has_replay():
-            return self._take(self._exchange.results.replay(self._label))
+            return self._take(self._exchange.results.replay(self._label), is_new=False)
         if self._flats is None:
             self._flats = self._memory()
         try:
@@ -199,7 +204,7 @@ class Reducer:
             raise
         flats, self._flats = self._flats, None
         self._exchange.results.add(self._label, flats)
-        self._take(flats)
+        self._take(flats, is_new=True)
 
     def _abandon(self) -> None:
         """What was begun may still write to its memory, so the next try has other memory."""
@@ -209,12 +214,15 @@ class Reducer:
         self._works, self._flats, self._group = [], None, None
 
     @torch.no_grad()
-    def _take(self, flats: list[torch.Tensor]) -> None:
-        """The means become the gradients. A parameter that no rank has used since the last reduction keeps what it has."""
+    def _take(self, flats: list[torch.Tensor], is_new: bool) -> None:
+        """The means become the gradients. A parameter that no rank has used since the last reduction keeps what it has. `is_new`: the
+        reduction was made in this group."""
         self._was_used = [False] * len(self._params)
         if not self._buckets:
             return
-        used = flats[len(self._buckets) - 1][self._buckets[-1].numel:].ne(0).tolist()
+        *used, is_leaving = flats[len(self._buckets) - 1][self._buckets[-1].numel:].ne(0).tolist()
+        if is_leaving and is_new:
+            self._exchange.note_leaving()
         for number, bucket in enumerate(self._buckets):
             views = self._views(number, flats)
             targets, sources = [], []

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from . import _random
 from ._checkpoint import LOOP
 from ._current import exchange
-from ._data import DistributedSampler, batches_from
+from ._data import DistributedSampler, batches_from, divide
 from ._errors import Interrupted, LockstepError
 from ._left import is_by_break
 from ._plain import Plain
@@ -30,7 +31,8 @@ def _number(value: Any) -> float:
 class _Loop:
     """Where the program's loop is: part of the state."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks  # at the start of the run: a batch of all ranks has always the size that it had then
         self.epoch = 0
         self.began = 0     # position at the beginning of the epoch
         self.left_at = -1  # position at which a `break` has ended the batches of the epoch; -1: none has
@@ -50,7 +52,7 @@ class Run:
     def __init__(self, session: Session | Plain, objects: dict[str, Any]) -> None:
         self._session = session
         self._saving = session.saving
-        self._loop = _Loop()
+        self._loop = _Loop(session.world)
         self._total = 0
         self._seed: int | None = None
         self._logged_at: dict[str, float] = {}  # when a figure was sent, by name
@@ -60,7 +62,7 @@ class Run:
         self._is_in_iteration = False
         self._loops = 0  # that this process has begun over steps() and epochs()
         self._pid = os.getpid()
-        session.begin({**objects, LOOP: self._loop})
+        session.begin({**objects, LOOP: self._loop}, can_resize=True)
         self._iteration = session.position  # iterations that this process has begun or skipped
         self._goes_on = True                # this process has not made one yet
         self._note = session.note_random() if session.position > 0 else None  # of the process before this one
@@ -71,7 +73,7 @@ class Run:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks. It changes between two steps where the number of nodes may."""
         return self._session.world
 
     @property
@@ -165,15 +167,18 @@ class Run:
             _random.apply(note)
         else:
             self._session.leave_epoch_note(epoch)
-        left = batches_from(loader, first)
+        left, place = self._batches_left(loader), (self.rank, self.world)
         self._go_on()
         while self._loop.left_at != self._iteration:
+            if place != (place := (self.rank, self.world)):
+                left = self._batches_left(loader)
             self._begin_iteration()
             try:
-                batch = next(left)
+                batch, weight = next(left)
             except StopIteration:
                 self._is_in_iteration = False
                 return
+            self._session.set_weight(weight)
             try:
                 yield batch
             except GeneratorExit:
@@ -181,6 +186,21 @@ class Run:
                     self._commit_decided(left_at=self._iteration + 1)
                 raise
             self._end_iteration()
+
+    def _batches_left(self, loader: Any) -> Iterator[tuple[Any, float | None]]:
+        """Of this rank in this epoch, as the group is now, with the weight of each."""
+        sampler, ranks = getattr(loader, "sampler", None), self._loop.ranks
+        if isinstance(sampler, DistributedSampler) and sampler.is_of_all_ranks:
+            if (sampler.num_replicas, sampler.rank) != (ranks, self.rank):
+                sampler.move_to(ranks, self.rank % ranks)
+            if self.world != ranks and isinstance(loader, DataLoader) and loader.batch_size:
+                parts = list(divide(sampler.order(), loader.batch_size, ranks, self.rank, self.world, loader.drop_last))
+                batches = batches_from(loader, self.batch, batches=[indices for indices, _ in parts])
+                return zip(batches, [weight for _, weight in parts[self.batch:]])
+        if self.world != ranks:
+            raise LockstepError(f"the group has {self.world} ranks, and the run began with {ranks}: run.batches divides the batches anew only of a "
+                                "DataLoader with batch_size and a lockstep.DistributedSampler of all ranks")
+        return ((batch, None) for batch in batches_from(loader, self.batch))
 
     def _is_left(self, frame: Any) -> bool:
         """Whether a `break` or `return` of this process has ended the loop in `frame`."""

@@ -28,7 +28,7 @@ from ._results import Result, Results, StartLog
 from ._saving import AgentSaving
 from ._state import State
 from ._store import LinkStore
-from ._tensors import description_of, empty_as
+from ._tensors import copy_of, description_of, empty_as
 from ._wrapped import Models
 
 CUT_SECONDS = 5.0  # a collective that has failed is seen at once, and why a moment later
@@ -63,6 +63,12 @@ class Session:
         self._groups: list[dist.ProcessGroupGloo] = []  # for the gradients of each wrapped model
         self._default_group: Any = None  # for the program's own collectives
         self._is_broken = False   # the group has ended, and this rank has not left it yet
+        self._leaves = False      # all ranks leave the group at their next commit
+        self._can_resize = False  # the program goes on in another number of ranks
+        self._weight: tuple[float | None, int] = (None, 0)  # see set_weight; for this number of ranks
+        self._before: dict[str, Any] | None = None  # what this rank held when it last left a group with a state
+        self._makes_step_again = False  # the one that was in flight when it did
+        self._drops_replays = False     # at the next commit: the others make the step after it again
         self.has_state = False
         self.is_first_start = True
         self._is_training = True
@@ -96,6 +102,8 @@ class Session:
         """Before Python's own end, which destroys groups in any order with torch's threads, and may then abort the process."""
         if self._is_forked:
             return leak(self)  # it has none of the threads that the groups' end waits for
+        if self.has_state and not self._is_at_end:
+            self._say_end()
         self._link.retire()
         self._groups, self._default_group = [], None
         self.abandoned.free()
@@ -122,6 +130,22 @@ class Session:
     def _plan(self) -> Plan:
         return self._assignment.plan
 
+    def weight(self) -> float | None:
+        """See set_weight. A step that is in flight while the number of ranks changes is averaged over those that are left."""
+        weight, world = self._weight
+        return weight if world == self.world else None
+
+    def set_weight(self, weight: float | None) -> None:
+        """Of this rank's gradients in their sum, from now on, when the ranks' parts of a batch differ in size; None: all are the same."""
+        self._weight = (weight, self.world)
+
+    def is_to_leave(self) -> bool:
+        """The ranks are to leave the group together, as far as this one knows. All learn of it by a reduction (note_leaving)."""
+        return self._can_resize and self._link.leave_together(self.generation) is not None
+
+    def note_leaving(self) -> None:
+        self._leaves = True
+
     def is_cut(self) -> bool:
         return self._is_broken or self._link.is_cut(self.generation)
 
@@ -133,7 +157,7 @@ class Session:
         """Waits for a place in a group, whose ranks hold what the plan of this rank presumes."""
         self._link.beat(Activity.AWAITING, Phase.WAITING)
         self._assignment = self._link.await_assignment(self.saving.poll_without_group)
-        self._is_broken = False
+        self._is_broken = self._leaves = False
         self._link.beat(Activity.FORMING, Phase.WAITING)
         self.store = LinkStore(self._link, self.generation, self._timeout, self.saving.poll_while_forming)
         if self.has_state and self._plan.source < 0:
@@ -169,7 +193,12 @@ class Session:
             self.ask_for_replacement("the others are a step ahead, and nobody has kept what it lacks")
         if plan.behind >= 0:
             raise GroupBroken(f"rank {plan.behind} is a step behind and is started again")
-        self._compare_models(max(plan.source, 0))
+        said = self._exchange("ranks", {"models": self.models.digest(), "before": self._before})
+        self._compare_models([one["models"] for one in said], max(plan.source, 0))
+        befores = [one["before"] for one in said if one["before"]]
+        newest = max((before["position"] for before in befores), default=0)
+        self._is_first_survivor = next((rank for rank, one in enumerate(said) if one["before"]), -1) == self.rank
+        is_resized = any(before["world"] != self.world for before in befores)
         formed_ns = self._link.now_ns()
         self._link.watch(self.generation)
         try:
@@ -190,11 +219,17 @@ class Session:
                 raise
             raise GroupBroken(first_line(error)) from None
         self._link.formed()
+        # Nobody can make this rank's part of a batch that was divided among another number of ranks.
+        if is_resized and any(before["is_in_block"] for before in befores):
+            self._makes_step_again = self.position == newest
+            self._drops_replays = not self._makes_step_again
+            if self._makes_step_again:
+                self.results.set_replays({})
+                self.results.go_on_from(self.results.at_commit)
         self._resumed = {"formed_ns": formed_ns, "synced_ns": self._link.now_ns(), "resumed_step": self.position,
                          "origin": origin, "redone_steps": -1 if self._plan.source < 0 else 0}  # -1: the agent counts them
 
-    def _compare_models(self, of_rank: int) -> None:
-        digests = self._exchange("models", self.models.digest())
+    def _compare_models(self, digests: list[str], of_rank: int) -> None:
         if len(set(digests)) == 1:
             return
         if self.rank == of_rank:
@@ -204,33 +239,45 @@ class Session:
             self.models.refuse_others(json.loads(theirs), of_rank)
         raise GroupBroken("the ranks have different models")
 
-    def rejoin(self, why: str) -> None:
+    def rejoin(self, why: str, in_flight: bool = True, cause: str = "") -> None:
         """Leaves the group, which is broken, and goes on in the next one. Returns when this rank and all others have one state. Interrupted
-        when that is a later one than this rank's."""
+        when that is a later one than this rank's, or the step that is in flight is made again, because the number of ranks has changed.
+        `cause`: as in contract/messages.h, Left; empty: a rank was lost."""
         if not self.has_state and self.is_first_start:
             self.ask_for_replacement(f"the group ended before lockstep.restore: {why}")
         if self._abandoned_bytes > self.models.gradient_bytes():
             self.ask_for_replacement(f"collectives of groups that have ended still hold {self._abandoned_bytes} bytes, more than all gradients")
-        had_state, position = self.has_state, self.position
+        had_state, position, world = self.has_state, self.position, self.world
+        self._before = {"position": position, "world": world, "is_in_block": self._is_in_step} if had_state else None
+        self._makes_step_again = False
         while True:
-            self._leave(why)
+            self._leave(why, cause)
             try:
                 self._enter()
+                if had_state and self.world != world and not self._can_resize:
+                    self.ask_for_replacement(f"the group has {self.world} ranks and had {world}, and the program, which may have computed what "
+                                             "follows from that number, begins again with the new one")
                 self._join()
                 break
             except GroupBroken as error:
-                why = str(error)
+                why, cause = str(error), ""
         if had_state and self.position != position:
             raise Interrupted(f"the others have committed step {self.position}, and this rank goes on from there")
+        if self._makes_step_again and self._is_in_step:
+            self.state.load(copy_of(self.state.states()))
+            raise Interrupted(f"the group had {world} ranks and has {self.world}: the step is made again")
+        if had_state and self.world != world and in_flight and not self._is_in_step and self._is_first_survivor:
+            print(f"lockstep: the group had {world} ranks and has {self.world}: step {position} is averaged over those that are left. In a block "
+                  "`with run.step()` it would be made again, with all its data", file=sys.stderr)
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: str, cause: str) -> None:
         was_cut = self._link.is_cut(self.generation)
         self._link.shut()  # so that the peers notice, and what is still running here ends
         self._link.retire()
         self._groups, self._default_group = [], None
         self.abandoned.free()
-        self._link.say("left", generation=self.generation, cause="Cut" if was_cut else "PeerLost", message=why, step=self.position,
-                       claim=self._claim())
+        self._link.say("left", generation=self.generation, cause=cause or ("Cut" if was_cut else "PeerLost"), message=why,
+                       step=self.position, claim=self._claim())
 
     def _claim(self) -> dict[str, Any]:
         """What this rank holds. It stays so until the rank is in another group, because results count only in the thread that leaves."""
@@ -265,16 +312,17 @@ class Session:
                 raise LockstepError(f"this rank has wrapped more than {number} models in lockstep.DistributedDataParallel before "
                                     f"lockstep.restore, and rank {layouts.index(None)} has wrapped {number}: wrap the same models in all ranks")
             if words := _buckets.difference(self.models.layouts[number], layouts[0], 0):
-                raise LockstepError(f"{words}: build the same model in all ranks")
+                raise LockstepError(f"{words}: {_buckets.REMEDY}")
             channel = Channel(self._default_group, 0, self.wait)
             (channel.send_tensors if self.rank == 0 else channel.receive_tensors)(tensors)
         except GroupBroken as error:
             self.ask_for_replacement(f"a rank was lost while rank 0's parameters were sent: {error}")
         self._link.beat(Activity.LOADING, Phase.STARTUP)
 
-    def begin(self, objects: dict[str, Any], has_checkpoints: bool = True) -> None:
+    def begin(self, objects: dict[str, Any], has_checkpoints: bool = True, can_resize: bool = False) -> None:
         """From now on this rank has a state: its own or the newest checkpoint's at the first start of all ranks, else that of a rank that
-        has one. `has_checkpoints`: the program's are Lockstep's."""
+        has one. `has_checkpoints`: the program's are Lockstep's. `can_resize`: it goes on in another number of ranks."""
+        self._can_resize = can_resize
         self.state.begin(objects)
         if has_checkpoints:
             self.saving.open()
@@ -284,8 +332,7 @@ class Session:
             self._join()
         except GroupBroken as error:
             self.rejoin(str(error))
-        if self.is_first_start:
-            self._link.say("outlives")
+        self._link.say("outlives", leaves_together=can_resize)
         self.has_state = True
         self._link.commit(self.position)  # first: the coordinator takes the step at which rank 0 begins to train for its first
         self._link.beat(Activity.TRAINING)
@@ -360,15 +407,35 @@ class Session:
             return self.is_cut()
         wait_for(work, poll)
 
-    def _refuse_to_wait_for_an_end(self) -> None:
-        """LockstepError: a rank is at the end of its loop, and this collective needs it."""
-        if not self.has_state or self._is_at_end or not self._link.ask_store(self.generation, "check", [END_KEY])["number"]:
-            return
-        end = json.loads(self._link.ask_store(self.generation, "get", [END_KEY])["values"][0])
-        if self.results.complete >= end["complete"]:
-            raise LockstepError(f"rank {end['rank']} is at the end of its loop after {end['step']} steps, and rank {self.rank} waits for it "
+    def _refuse_to_wait_for_an_end(self, has_failed: bool = False) -> None:
+        """LockstepError: a rank is at the end of its loop, and this collective needs it. `has_failed`: the collective has, and the agent does
+        not end the group; so a rank whose process has ended before has ended as it wanted."""
+        end = self._end_of_another()
+        if end and (has_failed or end["is_in_loop_end"]):
+            where = "is at the end of its loop" if end["is_in_loop_end"] else "has ended its program"
+            raise LockstepError(f"rank {end['rank']} {where} after {end['step']} steps, and rank {self.rank} waits for it "
                                 f"in a collective, in step {self.position}: make the same number of steps in all ranks (drop_last=True, or a "
                                 "DistributedSampler), and the same collectives")
+
+    def _end_of_another(self) -> dict[str, Any] | None:
+        """What a rank has said when it was at its end, if the next collective of this one needs it."""
+        if not self.has_state or self._is_at_end:
+            return None
+        try:
+            if not self._link.ask_store(self.generation, "check", [END_KEY])["number"]:
+                return None
+            end: dict[str, Any] = json.loads(self._link.ask_store(self.generation, "get", [END_KEY])["values"][0])
+        except GroupBroken:
+            return None
+        return end if self.results.complete >= end["complete"] else None
+
+    def _say_end(self) -> None:
+        """For ranks that will wait for this one."""
+        end = {"rank": self.rank, "is_in_loop_end": self._is_at_end, "step": self.position, "complete": self.results.complete}
+        try:
+            self._link.ask_store(self.generation, "set", [END_KEY], [json.dumps(end).encode()])
+        except GroupBroken:  # at the end of the loop it is formed again
+            pass
 
     def gradient_group(self, number: int) -> dist.ProcessGroupGloo:
         if number >= len(self._groups) and not self.has_state and not self.is_asked_for:
@@ -435,7 +502,9 @@ class Session:
                 attempt()
                 break
             except GroupBroken as error:
-                if (str(error) == last_error or not self.has_state) and not self._is_cut_soon():
+                is_hopeless = str(error) == last_error or not self.has_state
+                if (is_hopeless or (not self._link.is_cut(self.generation) and self._end_of_another())) and not self._is_cut_soon():
+                    self._refuse_to_wait_for_an_end(has_failed=True)
                     raise LockstepError(f"a collective fails although no rank is lost: {error}") from None
                 last_error, self._is_broken = str(error), True
                 self.rejoin(last_error)
@@ -446,10 +515,13 @@ class Session:
 
     def _is_cut_soon(self) -> bool:
         """The agent, which knows of a lost rank at once, ends the group."""
+        return self._is_so_soon(lambda: self._link.is_cut(self.generation))
+
+    def _is_so_soon(self, is_so: Callable[[], bool]) -> bool:
         until = time.monotonic() + CUT_SECONDS
-        while not self._link.is_cut(self.generation) and time.monotonic() < until:
+        while not is_so() and time.monotonic() < until:
             time.sleep(0.01)
-        return self._link.is_cut(self.generation)
+        return is_so()
 
     # ---- steps ----
 
@@ -483,6 +555,9 @@ class Session:
         self.state.commit()
         self.position = position
         self.results.commit()
+        if self._drops_replays:
+            self.results.set_replays({})
+            self._drops_replays = False
         self._link.commit(position)
         if self._resumed:
             now = self._link.now_ns()
@@ -491,11 +566,23 @@ class Session:
         self._count_abandoned()
 
     def rejoin_if_cut(self) -> None:
-        """At a commit, so that this rank is not the one that the others wait for."""
-        if self.is_cut():
+        """At a commit, so that this rank is not the one that the others wait for. Also leaves the group together with them."""
+        if self._leaves and not self.is_cut():
+            self._leave_together()
+        elif self.is_cut():
             self._is_broken = True
-            self.rejoin(f"the group was cut ({self._link.cut_cause()})")
+            self.rejoin(f"the group was cut ({self._link.cut_cause()})", in_flight=False)
             self._link.beat(Activity.TRAINING)
+
+    def _leave_together(self) -> None:
+        """SystemExit when this rank is to end with it."""
+        if self._is_so_soon(self.is_to_leave) and (code := self._link.leave_together(self.generation)):
+            self.saving.wait()
+            self.end_here()
+            raise SystemExit(code)
+        self._is_broken = True
+        self.rejoin("all ranks leave the group together", in_flight=False, cause="Regroup")
+        self._link.beat(Activity.TRAINING)
 
     def _count_abandoned(self) -> None:
         self.abandoned.free()
@@ -529,9 +616,5 @@ class Session:
         """Returns when all ranks are here: one that is lost before gets its state from the others, and one that is lost later does not wait
         for them here again."""
         self._is_at_end = True
-        at_end = {"rank": self.rank, "step": self.position, "complete": self.results.complete}
-        try:
-            self._link.ask_store(self.generation, "set", [END_KEY], [json.dumps(at_end).encode()])
-        except GroupBroken:  # then it is formed again below
-            pass
+        self._say_end()
         self.collective("the end of the loop", [], lambda group, _: group.barrier())

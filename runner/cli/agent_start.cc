@@ -178,7 +178,9 @@ Status set_membership(Prepared& p) {
   coordinator.job = agent.job;
   coordinator.token = variable(p.environment, env::kToken);
   TRY_ASSIGN(coordinator.attempt, attempt_of(p.environment));
-  coordinator.min_nodes = p.position.min_nodes;
+  // With --recover the number stays: a framework has computed its schedules, and its part of the data, from it.
+  const bool is_fixed = agent.program && agent.program->recovers;
+  coordinator.min_nodes = is_fixed ? p.position.wanted_nodes : p.position.min_nodes;
   coordinator.max_nodes = p.position.max_nodes;
   coordinator.wanted_nodes = p.position.wanted_nodes;
   coordinator.rejoin_timeout = std::chrono::seconds(launch.rejoin_timeout_seconds);

@@ -62,10 +62,11 @@ def test_each_rank_that_hangs_is_replaced_with_the_stacks_of_all_and_whoever_has
     assert output.count("_reducer.py\", line") >= 4 and output.count("in wait_for") >= 2, output
 
 
-def test_a_rank_that_is_at_its_end_before_the_others_is_named(launch, tmp_path):  # noqa: F811
-    done = launch(MORE, "--folder", tmp_path, "--case", "Uneven", max_restarts=0)
+@pytest.mark.parametrize(("case", "where", "step"), [("Uneven", "is at the end of its loop", 11), ("Leaving", "has ended its program", 7)])
+def test_a_rank_that_is_at_its_end_before_the_others_is_named(launch, tmp_path, case, where, step):  # noqa: F811
+    done = launch(MORE, "--folder", tmp_path, "--case", case, max_restarts=0)
     assert done.returncode == 1, text(done)
-    assert re.search("rank 1 is at the end of its loop after 11 steps, and rank [02] waits for it in a collective, in step 11: make the same number of steps",
+    assert re.search(f"rank 1 {where} after {step} steps, and rank [02] waits for it in a collective, in step {step}: make the same number of steps",
                      text(done)), text(done)
 
 

@@ -1,23 +1,34 @@
 """The parts of the package `lockstep` that decide and compute, without ranks."""
 import contextlib
 import errno
+import inspect
 import random
+import re
+import subprocess
 import sys
+from unittest import mock
 
 import numpy
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
-from programs import bin_folder
+from own_runs import PACKAGE
+from programs import clean_environment, text
+from test_launch_python import PYTHONS
 
-sys.path.insert(0, str(bin_folder().parent / "python"))
-from lockstep import DistributedSampler, LockstepError, _buckets, _checkpoint, _random, _tensors, _tracked  # noqa: E402
+sys.path.insert(0, str(PACKAGE))
+from lockstep import (DistributedSampler, LockstepError, _buckets, _checkpoint, _data, _ddp, _library, _random, _run, _state, _tensors,  # noqa: E402
+                      _tracked)
+from lockstep._data import batches_from  # noqa: E402
+from lockstep._default_group import DefaultGroup  # noqa: E402
 from lockstep._gloo import Abandoned  # noqa: E402
-from lockstep._handover import compare_digests, digests_of  # noqa: E402
+from lockstep._handover import Channel, compare_digests, digests_of  # noqa: E402
 from lockstep._left import is_by_break  # noqa: E402
 from lockstep._memory import RankMemory  # noqa: E402
 from lockstep._notes import Notes  # noqa: E402
 from lockstep._results import Results, StartLog  # noqa: E402
+from lockstep._wrapped import Models  # noqa: E402
 
 # ---- buckets ----
 
@@ -34,32 +45,30 @@ def test_a_bucket_has_one_dtype():
 
 
 def test_the_first_difference_of_two_models_is_named():
-    ours = _buckets.describe(["a.weight", "b.weight"], [torch.zeros(2, 3), torch.zeros(4)])
-    theirs = _buckets.describe(["a.weight", "b.weight"], [torch.zeros(2, 3), torch.zeros(5)])
-    assert _buckets.difference(ours, theirs, 0) == "parameter 1 is b.weight float32 [4] in this rank and b.weight float32 [5] in rank 0"
-    assert _buckets.difference(ours, ours[:1], 2) == "parameter 1 is b.weight float32 [4] in this rank and none in rank 2"
+    def described(*sizes, cap=25):
+        return _buckets.describe({"parameter": [(f"{number}.weight", torch.zeros(size)) for number, size in enumerate(sizes)]}, {"cap": cap})
+    ours = described(3, 4)
+    assert _buckets.difference(ours, described(3, 5), 0) == "parameter 1 is 1.weight float32 [4] in this rank and 1.weight float32 [5] in rank 0"
+    assert _buckets.difference(ours, described(3), 2) == "parameter 1 is 1.weight float32 [4] in this rank and none in rank 2"
+    assert _buckets.difference(ours, described(3, 4, 5), 2) == "parameter 2 is none in this rank and 2.weight float32 [5] in rank 2"
+    assert _buckets.difference(ours, described(3, 4, cap=1), 1) == "cap is 25 in this rank and 1 in rank 1"
     assert _buckets.difference(ours, ours, 1) == ""
 
 
 # ---- loops ----
 
-@pytest.fixture(params=[iter, enumerate, lambda items: (item for item in items), lambda items: (item for item in enumerate(items))],
-                ids=["alone", "enumerate", "a generator", "several"])
-def items(request):
-    """items() is to be gone through by a loop; items.seen: what it thought of the end of each."""
-    def make():
+def ends_of_loops(way):
+    """What a generator thinks of the ends of loops that go through it by `way`: by break, by return, by two exceptions, and where it is kept."""
+    thoughts = []
+
+    def items():
         def numbers():
             try:
                 yield from range(10)
             except GeneratorExit:
-                make.seen.append(is_by_break(sys._getframe().f_back))
+                thoughts.append(is_by_break(sys._getframe().f_back))
                 raise
-        return request.param(numbers())
-    make.seen = []
-    return make
-
-
-def test_a_loop_that_break_or_return_has_ended_is_known(items):
+        return way(numbers())
     for _ in items():
         with contextlib.suppress(KeyError):
             break
@@ -72,10 +81,6 @@ def test_a_loop_that_break_or_return_has_ended_is_known(items):
                 pass
         return None
     by_return()
-    assert items.seen == [True, True]
-
-
-def test_a_loop_that_an_exception_has_ended_or_whose_iterator_is_kept_is_none(items):
     with contextlib.suppress(ValueError):
         for _ in items():
             int("x")
@@ -91,7 +96,75 @@ def test_a_loop_that_an_exception_has_ended_or_whose_iterator_is_kept_is_none(it
         for _ in kept:
             break
     keep()
-    assert items.seen == [False, False, False]
+    return thoughts
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+@pytest.mark.parametrize("way", ["iter", "enumerate", "lambda items: (item for item in items)", "lambda items: (item for item in enumerate(items))"],
+                         ids=["alone", "enumerate", "a generator", "several"])
+def test_a_loop_that_break_or_return_has_ended_is_known(python, way):
+    program = f"import contextlib, sys\nfrom lockstep._left import is_by_break\n{inspect.getsource(ends_of_loops)}\nprint(ends_of_loops({way}))"
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, env=clean_environment(PYTHONPATH=str(PACKAGE)))
+    assert done.stdout == "[True, True, False, False, False]\n", text(done)
+
+
+# ---- batches ----
+
+class Marked(torch.utils.data.Dataset):
+    """Of each item its number and one that is drawn. `reads`: how often each was read, in whichever process."""
+
+    def __init__(self):
+        self.reads = torch.zeros(20, dtype=torch.int64).share_memory_()
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        self.reads[index] += 1
+        return index, torch.rand(()).item()
+
+
+@pytest.mark.parametrize(("workers", "are_seeded"), [(0, False), (0, True), (2, False)])
+def test_the_rest_of_an_epoch_is_the_same_and_no_batch_before_it_is_read(workers, are_seeded):
+    def read(first):
+        data = Marked()
+        torch.manual_seed(7)
+        batches = batches_from(DataLoader(data, batch_size=3, shuffle=True, num_workers=workers), first, are_seeded)
+        return [(numbers.tolist(), drawn.tolist()) for numbers, drawn in batches], data.reads.tolist()
+    (whole, whole_reads), (rest, reads) = read(0), read(4)
+    assert len(whole) == 7 and whole_reads == [1] * 20
+    assert [numbers for numbers, _ in rest] == [numbers for numbers, _ in whole[4:]]
+    assert (rest == whole[4:]) == (workers > 0 or are_seeded), "else a batch draws where the one before has ended"
+    assert reads == [sum(number in numbers for numbers, _ in rest) for number in range(20)]
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self):
+        self.read = []
+
+    def __iter__(self):
+        for item in range(12):
+            self.read.append(item)
+            yield item
+
+
+@pytest.mark.parametrize("loader_of", [lambda data: data, lambda data: DataLoader(data, batch_size=2),
+                                       lambda data: DataLoader(data, batch_size=None)], ids=["no loader", "batches", "items"])
+def test_what_cannot_be_indexed_is_read_again_which_is_said(capsys, loader_of):
+    def read(first):
+        data = Stream()
+        return [torch.as_tensor(batch).tolist() for batch in batches_from(loader_of(data), first)], data.read
+    whole, _ = read(0)
+    assert capsys.readouterr().err == ""
+    assert read(5) == (whole[5:], list(range(12)))
+    assert capsys.readouterr().err == ("lockstep: reading 5 batches again to go on where the epoch was, because the loader's data cannot be "
+                                       "indexed\n")
+
+
+def test_a_loop_over_epochs_that_are_made_already_says_so(capsys):
+    session = mock.Mock(rank=0, position=12, begin=lambda objects, can_resize: objects[_checkpoint.LOOP].load_state_dict({"epoch": 3}))
+    assert list(_run.Run(session, {}).epochs(3)) == []
+    assert capsys.readouterr().err == "lockstep: all 3 epochs are made already\n"
 
 
 # ---- state ----
@@ -239,6 +312,57 @@ def test_digests_name_each_tensor_and_see_its_dtype():
         compare_digests(digests_of({"optimizer": {"state": {0: {"exp_avg": torch.arange(3.0)}}, "groups": []}}), digests, 1)
 
 
+class Pipe:
+    """In the place of a group: what rank 0 sends, rank 1 receives later."""
+
+    def __init__(self):
+        self.sent = []
+
+    def broadcast(self, tensors, options):
+        if options.rootRank == 0:
+            self.sent.append(tensors[0].clone())
+        else:
+            tensors[0].copy_(self.sent.pop(0))
+
+
+@pytest.fixture
+def state_of(monkeypatch):
+    """state_of(model=…) is the state of a rank that has given these to lockstep.restore, and keeps their buffers for itself."""
+    monkeypatch.setattr(_state, "register_optimizer_step_pre_hook", lambda hook: None)  # it would stay
+
+    def make(**objects):
+        models, notes = Models(), Notes(RankMemory(bytearray(1 << 20)))
+        models.keep_buffers += objects.values()
+        state = _state.State(models, notes)
+        state.begin(objects)
+        return state
+    return make
+
+
+def hand_over(source, target, position=0):
+    """To a new rank 2, whose predecessor has left nothing."""
+    pipe = Pipe()
+    source.send(Channel(pipe, 0, lambda work: None), position, 9)
+    assert target.receive(Channel(pipe, 1, lambda work: None), 0, 2) == (position, 9)
+
+
+def test_other_objects_than_in_the_rank_that_hands_over_are_named(state_of):
+    with pytest.raises(LockstepError, match="lockstep.restore got net, second in this rank and model in rank 0: give it the same objects"):
+        hand_over(state_of(model=torch.nn.Linear(2, 2)), state_of(net=torch.nn.Linear(2, 2), second=torch.nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize("position", [0, 5])
+def test_buffers_that_are_lost_with_a_node_are_said(state_of, capsys, position):
+    norms = [torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)]
+    for norm in norms:
+        norm(torch.rand(4, 3))
+    theirs, own = (norm.running_mean.clone() for norm in norms)
+    hand_over(*(state_of(model=norm) for norm in norms), position)
+    assert norms[1].running_mean.equal(theirs if position > 0 else own)
+    words = "lockstep: the buffers of rank 2 are lost with its node: it goes on with those of rank 0\n"
+    assert capsys.readouterr().err == (words if position > 0 else "")
+
+
 def test_results_are_kept_until_their_memory_is_used_again():
     results = Results()
     for number in range(3):
@@ -272,6 +396,16 @@ def test_a_large_result_of_the_start_is_refused_when_it_is_asked_for():
         log.result(1, "large")
 
 
+def test_another_collective_of_the_start_than_in_the_others_is_named():
+    log = StartLog()
+    log.add("barrier()", [])
+    assert log.result(0, "barrier()") == []
+    for number, said in enumerate(["barrier()", "none"]):
+        with pytest.raises(LockstepError, match=f"collective {number} of the program's start is sum in this rank, which was started again, and was "
+                                                f"{re.escape(said)} in the others: make the same ones in all ranks before lockstep.restore"):
+            log.result(number, "sum")
+
+
 def test_works_that_end_are_freed():
     class Work:
         is_over = False
@@ -297,9 +431,53 @@ def test_a_sampler_has_torchs_order():
         DistributedSampler(data, 3, 1, batch_size=0)
 
 
+@pytest.mark.parametrize(("items", "batch_size", "ranks"), [(24, 4, 3), (25, 4, 3), (7, 2, 2), (5, 4, 1)])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_batch_of_all_ranks_is_the_same_however_many_divide_it(items, batch_size, ranks, drop_last):
+    def parts(world, rank):
+        return list(_data.divide(sampler(0).order(), batch_size, ranks, rank, world, drop_last))
+
+    def sampler(rank):
+        return _data.DistributedSampler(range(items), ranks, rank, seed=3, drop_last=drop_last)
+    loaders = [torch.utils.data.DataLoader(range(items), batch_size, sampler=sampler(rank), drop_last=drop_last) for rank in range(ranks)]
+    wanted = [sorted(torch.cat(batches).tolist()) for batches in zip(*loaders)]
+    for rank, loader in enumerate(loaders):
+        assert [indices for indices, _ in parts(ranks, rank)] == [batch.tolist() for batch in loader], "torch's, in torch's number of ranks"
+    for world in (1, 2, 3, 4, 5, 13):
+        by_rank = [parts(world, rank) for rank in range(world)]
+        weights = [[1 / world if weight is None else weight for _, weight in of_rank] for of_rank in by_rank]
+        assert all(indices for of_rank in by_rank for indices, _ in of_rank), "a rank without an item could not take part"
+        counted = [[indices if weight else [] for (indices, _), weight in zip(*both)] for both in zip(by_rank, weights)]
+        assert [sorted(one for part in step for one in part) for step in zip(*counted)] == wanted
+        assert all(sum(step) == pytest.approx(1) for step in zip(*weights))
+    moved = sampler(0)
+    moved.set_epoch(4)
+    moved.move_to(5, 2)
+    other = _data.DistributedSampler(range(items), 5, 2, seed=3, drop_last=drop_last)
+    other.set_epoch(4)
+    assert list(moved) == list(other)
+
+
 def test_what_has_no_state_is_refused_by_name():
     with pytest.raises(LockstepError, match="got loader=list, which has no state_dict"):
         _tracked.track("loader", [], _tracked.Undo())
+
+
+def test_a_module_on_two_kinds_of_devices_is_refused(monkeypatch):
+    monkeypatch.setattr(_ddp, "exchange", lambda: None)
+    with pytest.raises(LockstepError, match="DistributedDataParallel got a module with parameters on cpu and meta: move it to one of them"):
+        _ddp.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, device="meta")))
+
+
+def test_a_gathering_of_two_tensors_at_once_is_refused():
+    with pytest.raises(LockstepError, match="all_gather got 2 tensors, expected one"):
+        DefaultGroup(mock.Mock(rank=0, world=1)).allgather([[torch.ones(1)]] * 2, [torch.ones(1)] * 2)
+
+
+def test_a_library_of_another_package_is_refused(monkeypatch):
+    monkeypatch.setattr(_library, "ABI", 0)
+    with pytest.raises(ImportError, match="/liblockstep.so has ABI 1, and this package needs 0: install the package again"):
+        _library.Library()
 
 
 # ---- random states and the memory that keeps them ----

@@ -396,6 +396,16 @@ class Uneven(Small):
         return run.steps(STEPS - (run.rank == 1))
 
 
+class Leaving(Small):
+    """Rank 1 ends its program in the middle of the loop, and calls that a success."""
+
+    def iterations(self, run):
+        for step in run.steps(STEPS):
+            if run.rank == 1 and step == 7:
+                sys.exit(0)
+            yield step
+
+
 class Saving(Small):
     """Rank 0 takes its time after the loop, for longer than any timeout, and the others end."""
 
