@@ -930,14 +930,15 @@ class CoordinatorStepper {
     report(GroupPlaced{s_.placed, nnodes * s_.nodes.at(s_.members[0]).nproc, nnodes, now_});
   }
 
-  // The highest step that is kept: by a rank of the members, as their newest beats say, or in a checkpoint. It is lower
-  // than before when the ranks that had a later one are lost, and the next group makes those steps again.
+  // The highest step that a rank of the members holds, as their newest beats say, or else that of the newest
+  // checkpoint. It is lower than before when the ranks that had a later one are lost, and the next group makes those
+  // steps again.
   [[nodiscard]] int64_t step_of_members() const {
-    int64_t step = std::max<int64_t>(0, s_.checkpoint_step);
+    int64_t step = 0;
     for (const int rank : s_.members) {
       for (const WorkerBeat& worker : s_.nodes.at(rank).workers) step = std::max(step, worker.step);
     }
-    return step;
+    return step > 0 ? step : std::max<int64_t>(0, s_.checkpoint_step);
   }
 
   // By rank in the group. A node that missed groups may have gone on without them, behind a network partition, or have
