@@ -52,7 +52,7 @@ def layout(params: Sequence[torch.Tensor], cap_bytes: int) -> list[Bucket]:
 
 def describe(tensors: dict[str, list[tuple[str, torch.Tensor]]], arguments: dict[str, object]) -> dict[str, str]:
     """Of all that must be the same in all ranks: subject → what it is. `tensors`: by kind, with their names, in order: "parameter 0" →
-    "layer.weight float32 [4, 8]". `arguments`: "bucket_cap_mb" → "25"."""
+    "layer.weight float32 [4, 8]". `arguments`: "bucket_cap_mb" → "25.0"."""
     return {name: str(value) for name, value in arguments.items()} | {
         f"{kind} {number}": f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
         for kind, named in tensors.items() for number, (name, tensor) in enumerate(named)}

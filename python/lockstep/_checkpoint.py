@@ -367,6 +367,6 @@ class CheckpointFolder:
                 dtypes[name] = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
                 tensors[name] = tensor.reshape(-1).view(torch.uint8)
         described = [{"file": name.partition("/")[0], "name": name.partition("/")[2], "dtype": _DTYPES[tensor.dtype],
-                 "shape": list(tensor.shape), "address": tensor.data_ptr(), "bytes": tensor.nbytes} for name, tensor in tensors.items()]
+                      "shape": list(tensor.shape), "address": tensor.data_ptr(), "bytes": tensor.nbytes} for name, tensor in tensors.items()]
         return self._ask(self._library.write_checkpoint, tensors=described,
                          python={"rest": as_json, "dtypes": dtypes, "random": sorted(notes)}, **fields)

@@ -15,18 +15,18 @@ from ._errors import GroupBroken
 SLICE = datetime.timedelta(milliseconds=200)
 # A collective whose connection was shut down in the middle of a transfer may never end (1 of 60 tries). It is left alone after this.
 ABANDON_SECONDS = 0.2
-# Gloo waits about five times as long for a peer whose address it has, and that a rank is lost which has said its address and has not connected
-# yet, neither a cut nor anything else tells it.
+# For one connection. Gloo waits about five times as long for a peer that has said its address and does not connect. If that peer is lost, nothing
+# ends the wait earlier: the side that listens has no socket yet that a cut could shut.
 CONNECTING = datetime.timedelta(seconds=2)
 
 
 def make_group(name: str, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> dist.ProcessGroupGloo:
     """Blocks until all `size` ranks have called it with this name. GroupBroken when the group of the generation ends first. `timeout`: of each
     collective."""
-    is_changed = hasattr(dist.ProcessGroupGloo, "set_timeout")  # else a connection keeps the first (torch 2.4)
+    can_change = hasattr(dist.ProcessGroupGloo, "set_timeout")  # torch 2.4 cannot: its connections keep the timeout that they are made with
     try:
-        group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, CONNECTING if is_changed else timeout)
-        if is_changed:
+        group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, CONNECTING if can_change else timeout)
+        if can_change:
             group.set_timeout(timeout)
         return group
     except (RuntimeError, dist.DistError) as error:

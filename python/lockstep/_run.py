@@ -199,7 +199,8 @@ class Run:
                 return zip(batches, [weight for _, weight in parts[self.batch:]])
         if self.world != ranks:
             raise LockstepError(f"the group has {self.world} ranks, and the run began with {ranks}: run.batches divides the batches anew only of a "
-                                "DataLoader with batch_size and a lockstep.DistributedSampler of all ranks")
+                                "DataLoader with batch_size and a lockstep.DistributedSampler of all ranks: use these, or start the program with "
+                                f"{ranks} ranks")
         return ((batch, None) for batch in batches_from(loader, self.batch))
 
     def _is_left(self, frame: Any) -> bool:

@@ -74,6 +74,7 @@ class Session:
         self._is_training = True
         self._is_in_step = False  # in a block of `with run.step()`
         self._is_at_end = False   # of its loop, once
+        self._is_asked_to_end = False
         self.alone_in = ""  # a part of the program that only a rank that is started again makes once more: it must not communicate there
         self.position = 0
         self._resumed: dict[str, Any] | None = None  # to be said at the next commit
@@ -102,7 +103,7 @@ class Session:
         """Before Python's own end, which destroys groups in any order with torch's threads, and may then abort the process."""
         if self._is_forked:
             return leak(self)  # it has none of the threads that the groups' end waits for
-        if self.has_state and not self._is_at_end:
+        if self.has_state and not self._is_at_end and not self._is_asked_to_end:
             self._say_end()
         self._link.retire()
         self._groups, self._default_group = [], None
@@ -286,7 +287,8 @@ class Session:
                 "can_take": self._is_in_step}
 
     def end_here(self) -> None:
-        """This process is about to end, perhaps in the middle of a step."""
+        """This process is about to end as it was asked to, perhaps in the middle of a step."""
+        self._is_asked_to_end = True
         self._link.shut()
         leak((self._groups, self._default_group))  # their end would wait for what still runs in them
         self._groups, self._default_group = [], None
@@ -411,8 +413,8 @@ class Session:
         """LockstepError: a rank is at the end of its loop, and this collective needs it. `has_failed`: the collective has, and the agent does
         not end the group; so a rank whose process has ended before has ended as it wanted."""
         end = self._end_of_another()
-        if end and (has_failed or end["is_in_loop_end"]):
-            where = "is at the end of its loop" if end["is_in_loop_end"] else "has ended its program"
+        if end and (has_failed or end["is_at_loop_end"]):
+            where = "is at the end of its loop" if end["is_at_loop_end"] else "has ended its program"
             raise LockstepError(f"rank {end['rank']} {where} after {end['step']} steps, and rank {self.rank} waits for it "
                                 f"in a collective, in step {self.position}: make the same number of steps in all ranks (drop_last=True, or a "
                                 "DistributedSampler), and the same collectives")
@@ -431,7 +433,7 @@ class Session:
 
     def _say_end(self) -> None:
         """For ranks that will wait for this one."""
-        end = {"rank": self.rank, "is_in_loop_end": self._is_at_end, "step": self.position, "complete": self.results.complete}
+        end = {"rank": self.rank, "is_at_loop_end": self._is_at_end, "step": self.position, "complete": self.results.complete}
         try:
             self._link.ask_store(self.generation, "set", [END_KEY], [json.dumps(end).encode()])
         except GroupBroken:  # at the end of the loop it is formed again

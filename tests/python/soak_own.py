@@ -72,7 +72,9 @@ def wound(run, folder, draw, until):
 
 
 def main():
-    draw = random.Random(int(os.environ.get("SEED", time.time_ns() % 100_000)))
+    seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
+    print(f"SEED={seed} draws these moments again", flush=True)
+    draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         undisturbed = pathlib.Path(name) / "undisturbed"
         undisturbed.mkdir()

@@ -458,6 +458,16 @@ def test_a_batch_of_all_ranks_is_the_same_however_many_divide_it(items, batch_si
     assert list(moved) == list(other)
 
 
+def test_batches_that_cannot_be_divided_anew_are_named():
+    session = mock.Mock(rank=0, world=3, position=0, begin=lambda objects, can_resize: None)
+    run = _run.Run(session, {})
+    assert [batch for batch, _ in run._batches_left([1, 2])] == [1, 2], "any loader, while the number of ranks stays"
+    session.world = 2
+    for loader in ([1, 2], DataLoader(range(4), sampler=torch.utils.data.DistributedSampler(range(4), 3, 0))):
+        with pytest.raises(LockstepError, match="the group has 2 ranks, and the run began with 3: run.batches divides .* with 3 ranks$"):
+            run._batches_left(loader)
+
+
 def test_what_has_no_state_is_refused_by_name():
     with pytest.raises(LockstepError, match="got loader=list, which has no state_dict"):
         _tracked.track("loader", [], _tracked.Undo())
