@@ -287,6 +287,7 @@ void Agent::on_left(int local_rank, const Left& left) {
 }
 
 void Agent::on_resumed(int local_rank, const Resumed& resumed) {
+  handle(WorkerResumed{resumed.resumed_step});
   if (!is_first() || local_rank != 0) return;
   if (status_.origin.empty()) status_.origin = one_line(resumed.origin);
   const std::optional<Recovery> recovery = job_.on_resumed(resumed);

@@ -1,5 +1,8 @@
 #define USE_C10D_GLOO 1
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <algorithm>
 
 #include "runner/contract/coordination.h"
 #include "runner/contract/gloo_interfaces.h"
@@ -10,6 +13,22 @@ namespace lockstep {
 namespace {
 
 using c10d::ProcessGroupGloo;
+
+// Gloo waits up to this many of its timeouts for a peer that has said its address and does not connect. Such a peer may
+// have died. Nothing ends the wait earlier, because the side that listens has no socket yet that a cut could shut down.
+constexpr int kGlooTimeoutsPerConnection = 5;
+
+// Gloo waits for the keys of its peers with the timeout that it has for a connection. Peers may meet much later: here
+// it waits with the timeout of the store.
+class FormingStore final : public c10d::PrefixStore {
+ public:
+  explicit FormingStore(c10::intrusive_ptr<c10d::Store> store) : PrefixStore("gloo", std::move(store)) {}
+
+  using PrefixStore::wait;
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    PrefixStore::wait(keys, std::max(timeout, getTimeout()));
+  }
+};
 
 // On the first of the names on which gloo can listen. Nodes may name their interfaces differently.
 std::shared_ptr<gloo::transport::Device> make_device_for_first(const std::vector<std::string>& names) {
@@ -60,12 +79,11 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) {
   const std::chrono::milliseconds timeout = forming_timeout(options.assignment.world_size);
-  auto gloo_options = ProcessGroupGloo::Options::create(timeout);
+  auto gloo_options = ProcessGroupGloo::Options::create(timeout / kGlooTimeoutsPerConnection);
   gloo_options->devices.push_back(make_device(options));
-  // Gloo passes its own timeout to Store::wait, but not to the store's extended calls.
   const c10d::StoreTimeoutGuard forming(*store, timeout);
-  return c10::make_intrusive<ProcessGroupGloo>(store, options.assignment.rank, options.assignment.world_size,
-                                               gloo_options);
+  return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<FormingStore>(store), options.assignment.rank,
+                                               options.assignment.world_size, gloo_options);
 }
 
 }  // namespace lockstep

@@ -150,7 +150,15 @@ class NodeStepper {
     if (w.phase == WorkerPhase::kStarting && w.deadline && !w.code_when_killed) {
       w.deadline = std::max<TimePoint>(*w.deadline, event.progress_at + s_.options.rendezvous_timeout);
     }
-    s_.furthest_step = std::max(s_.furthest_step, w.step);
+    s_.furthest_step = std::max(s_.furthest_step, event.step);
+    s_.kept_step = std::max(s_.kept_step, event.step);
+  }
+
+  // Without any rank that holds the state, the run goes on from a checkpoint, or from the beginning.
+  void operator()(const WorkerResumed& event) {
+    if (event.resumed_step >= s_.placed_step) return;
+    s_.kept_step = s_.placed_step = event.resumed_step;
+    s_.has_lost_steps = true;
   }
 
   void operator()(const CheckpointNews& event) {
@@ -252,6 +260,7 @@ class NodeStepper {
     }
     s_.placed = assignment.generation;
     s_.placed_at = now_;
+    s_.placed_step = s_.kept_step;
     s_.assignment = assignment;
     s_.ends.clear();
     for (WorkerState& w : s_.workers) {
@@ -675,12 +684,21 @@ class NodeStepper {
 
   void count_incident(bool is_machine_at_fault) {
     ++s_.incidents;
-    s_.incidents_without_progress =
-        s_.furthest_step > s_.furthest_incident_step ? 0 : s_.incidents_without_progress + 1;
+    s_.incidents_without_progress = has_progressed() ? 0 : s_.incidents_without_progress + 1;
+    s_.incident_step = s_.kept_step;
     s_.furthest_incident_step = std::max(s_.furthest_step, s_.furthest_incident_step);
+    s_.has_lost_steps = false;
     s_.machine_faults = is_machine_at_fault ? s_.machine_faults + 1 : 0;
     if (s_.options.restarts_are_total) return;
     std::erase_if(s_.restarts, [&](TimePoint at) { return now_ - at > kRestartWindow; });
+  }
+
+  // Since the incident before. A program that always fails at the same step, and then loses what it has made since its
+  // checkpoint, makes these steps again each time without any progress. But a run that has lost its steps once, and in
+  // which the others keep the state at each incident after that, does advance.
+  [[nodiscard]] bool has_progressed() const {
+    if (s_.furthest_step > s_.furthest_incident_step) return true;
+    return !s_.has_lost_steps && s_.kept_step > s_.incident_step;
   }
 
   // The beginning of the message with which the node gives up after this incident; empty: it does not.

@@ -134,6 +134,10 @@ struct WorkerAtStep {  // from its beats
   TimePoint progress_at{};  // last sign of progress; the epoch: none
   bool on_device = false;   // it waits for its device, which may be in a collective
 };
+// A worker's group has committed its first step (messages.h, Resumed).
+struct WorkerResumed {
+  int64_t resumed_step = 0;  // committed steps of the state that the group went on from
+};
 struct WorkerEnded {
   int local_rank = 0;
   int64_t pid = 0;                  // 0: it could not be started
@@ -158,9 +162,10 @@ struct StopRequested {  // SIGTERM or SIGINT has reached the agent
 };
 struct NodeTick {};
 // CheckpointNews: this node's workers have written one.
-using NodeEvent = std::variant<Started, CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSent,
-                               SearchFailed, WorkerHello, WorkerLeft, WorkerAtStep, WorkerEnded, WorkerSilent,
-                               ProgramProgressed, WorkerOutlives, CheckpointNews, StopRequested, NodeTick>;
+using NodeEvent =
+    std::variant<Started, CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSent, SearchFailed,
+                 WorkerHello, WorkerLeft, WorkerAtStep, WorkerResumed, WorkerEnded, WorkerSilent, ProgramProgressed,
+                 WorkerOutlives, CheckpointNews, StopRequested, NodeTick>;
 
 // ---- outputs ----
 
@@ -301,6 +306,10 @@ struct NodeState {
   int incidents_without_progress = 0;
   int machine_faults = 0;                    // incidents in a row that judge_end blames on the machine
   int64_t furthest_step = -1;                // that any worker reported; -1 = none
+  int64_t kept_step = -1;                    // the same since the run last lost committed steps
+  int64_t placed_step = -1;                  // kept_step when the workers were last placed
+  bool has_lost_steps = false;               // committed ones, since the newest incident
+  int64_t incident_step = -2;                // kept_step at the newest incident
   int64_t furthest_incident_step = -2;       // furthest_step at the furthest incident so far
   int64_t checkpoint_step = -1;              // newest seen
   std::optional<TimePoint> stop_deadline;    // workers that are still alive then are killed

@@ -12,6 +12,7 @@
 #include "runner/dist/link_store.h"
 #include "runner/dist/process_group.h"
 #include "runner/dist/rendezvous.h"
+#include "runner/recovery/node_machine.h"
 #include "runner/recovery/store.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
@@ -54,6 +55,23 @@ class CountingStore final : public StoreTransport {
   uint64_t last_connection_ = 0;
 };
 
+// The rank of this transport is lost when it has said its address, before it connects.
+class LostAfterItsAddress final : public StoreTransport {
+ public:
+  explicit LostAfterItsAddress(StoreTransport& inner) : inner_(inner) {}
+
+  Result<StoreReply> call(StoreRequest request) override {
+    const bool asks = request.op == StoreOp::kGet || request.op == StoreOp::kWait;
+    if (has_met && asks) return Error{ErrorCode::kUnavailable, "this rank is lost"};
+    return inner_.call(std::move(request));
+  }
+
+  std::atomic<bool> has_met = false;
+
+ private:
+  StoreTransport& inner_;
+};
+
 // The number of requests to form a group grows with the number of ranks, not with its square.
 TEST(GlooOverALinkStore, forms_with_a_few_requests_of_each_rank) {
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
@@ -85,6 +103,28 @@ TEST(GlooOverALinkStore, forms_with_a_few_requests_of_each_rank) {
   EXPECT_EQ(store.most_keys, kRanks);  // Gloo's, 128 at most
   EXPECT_NEAR(static_cast<double>(store.most_bytes), 154,
               32);  // an address, with the host's name; tests/tools/coordinator_load.cc has 154
+}
+
+// Its agent would kill it after kCutGrace, and with it the state that it holds.
+TEST(GlooOverALinkStore, gives_up_a_lost_rank_before_an_agent_would_kill_the_one_that_waits) {
+  CountingStore store;
+  LostAfterItsAddress lost(store);
+  const auto form = [&](int rank, StoreTransport& transport) {
+    const StoreHandle handle = make_link_store(transport, kGeneration, kTimeout);
+    Assignment mine = assigned(rank, 2);
+    mine.address = rank == 0 ? "127.0.0.1" : "127.0.0.2";  // Gloo lets the rank with the lower address listen
+    const Status met = meet(handle, mine, kTimeout);
+    EXPECT_TRUE(met.ok()) << met.error().message;
+    if (rank == 1) lost.has_met = true;
+    return ProcessGroup::form(handle, {.assignment = mine, .timeout = kTimeout, .network_interface = ""});
+  };
+  const auto began = std::chrono::steady_clock::now();
+  std::thread one([&] { EXPECT_FALSE(form(1, lost).ok()); });
+  const auto group = form(0, store);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kCutGrace);
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.error().code, ErrorCode::kUnavailable) << group.error().message;
+  one.join();
 }
 
 }  // namespace

@@ -666,6 +666,37 @@ TEST(NodeWorkers, gives_the_node_up_in_a_crash_loop_that_comes_no_further) {
   EXPECT_THAT(get<Finish>(run.end(0, 137)).message, StartsWith("crash loop: "));
 }
 
+// The others keep the state at each incident, so each one comes further than the one before.
+TEST(NodeWorkers, sees_no_crash_loop_in_a_run_that_makes_lost_steps_again) {
+  NodeScenario run(2, 100);
+  run.train();
+  run.crash_at(100);
+  run.recover();
+  run.handle(WorkerResumed{0});
+  EXPECT_EQ(find<StartWorker>(run.crash_at(3)), nullptr) << "steps were lost, and the run came no further";
+  for (int64_t at = 4; at < 20; ++at) {
+    run.recover();
+    run.handle(WorkerResumed{at - 1});
+    EXPECT_NE(find<StartWorker>(run.crash_at(at)), nullptr);
+    EXPECT_EQ(run.state.incidents_without_progress, 0);
+  }
+  run.recover();
+  run.crash_at(19);
+  EXPECT_EQ(run.state.incidents_without_progress, 1);
+}
+
+TEST(NodeWorkers, sees_a_crash_loop_in_a_run_that_loses_its_steps_at_each_incident) {
+  NodeScenario run(2, 100);
+  run.train();
+  for (const int64_t at : {7, 6, 7}) {
+    EXPECT_FALSE(sent<NodeFailed>(run.crash_at(at)));
+    run.recover();
+    for (int rank = 0; rank < 2; ++rank) run.handle(WorkerResumed{5});
+  }
+  EXPECT_THAT(get_sent<NodeFailed>(run.crash_at(7)).message,
+              StartsWith("crash loop: 3 restarts in a row came no further than step 7; rank 1"));
+}
+
 TEST(NodeWorkers, sees_no_crash_loop_in_a_run_that_comes_further) {
   NodeScenario run(2, 100);
   run.train();
