@@ -16,7 +16,7 @@ python := $(LOCKSTEP_CACHE)/py-test/bin/python
 # $(call configure,PRESET): quiet unless it fails.
 configure = mkdir -p build; cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-.PHONY: help setup gpu gpu-build demo build wheel test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak soak-own clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build build-launcher wheel test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-launch bench-own bench-recovery format generate lint fuzz cuda-compile sanitizers asan-torch soak soak-own clean cluster cluster-queues cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -31,6 +31,10 @@ demo: setup build ## trains SASRec on MovieLens-100K with 2 ranks and shows the 
 build: setup
 	@$(call configure,release)
 	@cmake --build --preset release --target lockstep lockstep-worker
+
+build-launcher: setup # without torch's rooms: a minute in place of twenty
+	@$(call configure,release)
+	@cmake --build --preset release --target lockstep lockstep_link_c
 
 wheel: setup ## the Python package as a wheel in build/wheel: `pip install build/wheel/lockstep-*.whl`
 	@$(call configure,release)
@@ -135,11 +139,11 @@ bench-recommend: build ## recommendations for all users of MovieLens-100K beside
 	@scripts/get_ml100k >/dev/null
 	@$(python) tests/bench/bench_recommend.py --write
 
-bench-launch: build ## start, restart and memory of a program under lockstep launch, beside torchrun
+bench-launch: build-launcher ## start, restart and memory of a program under lockstep launch, beside torchrun
 	@scripts/setup test
 	@$(python) tests/bench/bench_launch.py --write
 
-bench-own: build ## programs that keep their state, own loops and Trainers: a lost rank, and a step's overhead, beside torchrun
+bench-own: build-launcher ## programs that keep their state, own loops and Trainers: a lost rank, and a step's overhead, beside torchrun
 	@scripts/setup test
 	@$(python) tests/bench/bench_own.py --write
 

@@ -188,8 +188,9 @@ class Session:
         if plan.source < 0 and not self.is_first_start:
             self.ask_for_replacement("all ranks that held the state are gone")
         if plan.is_lost:
-            self.ask_for_replacement("a rank was lost after an optimizer step, where no collective had been before, so nobody can hand the "
-                                     "state before that step over: put the body of the loop in `with run.step()`")
+            self.ask_for_replacement("a rank was lost while the parameters were no longer those of the newest commit: an optimizer had stepped "
+                                     "without a collective before it, or the program had moved them. Nobody can hand that commit's over: put "
+                                     "the body of the loop in `with run.step()`")
         if plan.behind == self.rank:
             self.ask_for_replacement("the others are a step ahead, and nobody has kept what it lacks")
         if plan.behind >= 0:

@@ -5,7 +5,8 @@
 `lockstep launch --recover` does the same for a program that imports transformers' own Trainer. Under torchrun and alone it is that one.
 
 What a new rank gets: model, optimizer, schedule, GradScaler, TrainerState, TrainerControl, and the callbacks that have a state (transformers'
-ExportableState, or state_dict and load_state_dict). It begins after the newest optimizer step, and makes again what the Trainer does after that
+ExportableState, or state_dict and load_state_dict); of its own, from the process before: random states, the losses since the last log, and what a
+derived Trainer counts in attributes (_attributes.py). It begins after the newest optimizer step, and makes again what the Trainer does after that
 step (a log, an evaluation, its checkpoint), because the others may be in the middle of it: they have kept its collectives' results.
 """
 from __future__ import annotations
@@ -26,6 +27,7 @@ from transformers.trainer import Trainer as TransformersTrainer
 from transformers.trainer_callback import ExportableState, TrainerCallback
 
 from . import _random
+from ._attributes import Attributes, pack, unpack
 from ._current import exchange, is_begun
 from ._data import batches_from
 from ._errors import LockstepError
@@ -51,6 +53,7 @@ class _Progress:
         self._kept: dict[str, Any] = {}
         self._history: list[Any] = []
         self._history_length = 0
+        self.attributes = Attributes(lambda: {"trainer": trainer}, ("transformers",), of_packages=False)
         self.is_waiting = False
         self.commits = 0
         self.last: dict[str, Any] = {"grad_norm": None, "learning_rate": None}  # what the next log says of the newest step
@@ -70,7 +73,7 @@ class _Progress:
             "state": state, "control": vars(trainer.control),
             "callbacks": [one.state()["attributes"] if isinstance(one, ExportableState) else one.state_dict() for one in self._callbacks()],
             "sums": {name: getattr(trainer, name) for name in _SUMS if hasattr(trainer, name)},
-            "last": self.last, "generator": self.generator, "commits": self.commits})
+            "last": self.last, "generator": self.generator, "commits": self.commits, "attributes": self.attributes.changed()})
         self._history, self._history_length = trainer.state.log_history, len(trainer.state.log_history)
 
     def state(self) -> Any:
@@ -103,6 +106,7 @@ class _Progress:
             else:
                 one.load_state_dict(kept)
         vars(trainer).update(self._kept["sums"])
+        self.attributes.put(copy_of(self._kept["attributes"]))
         self.is_waiting = False
 
 
@@ -172,6 +176,7 @@ class _Training:
         scaler = trainer.accelerator.scaler
         objects = {"model": trainer.model_wrapped, "optimizer": trainer.optimizer, "scheduler": trainer.lr_scheduler,
                    **({"scaler": scaler} if scaler is not None else {}), "trainer": self._progress}
+        self._progress.attributes.begin()
         if session.is_first_start:
             session.position = trainer.state.global_step
         session.begin(objects, has_checkpoints=False)
@@ -198,7 +203,8 @@ class _Training:
                 loss = loss + loss / (1 + trainer.state.global_step - trainer._globalstep_last_logged)
             else:
                 loss = loss + self._loss
-        return marshal.dumps((_random.capture(), float(loss) if loss is not None else 0.0, flos))
+        own = pack(self._progress.attributes.values(self._session.rank == 0))
+        return marshal.dumps((_random.capture(), float(loss) if loss is not None else 0.0, flos, own))
 
     def _flos_of(self, inputs: Any) -> float:
         """The model counts its parameters for it, so it is asked once for each size of a batch."""
@@ -215,7 +221,8 @@ class _Training:
             print(f"lockstep: the random states of rank {self._session.rank} are lost with its node: it goes on with others, seeded by the step, "
                   "and its losses since the last log are left out of the next one", file=sys.stderr)
             return
-        states, loss, flos = marshal.loads(self._note)
+        states, loss, flos, own = marshal.loads(self._note)
+        self._progress.attributes.put(unpack(own))
         _random.apply(states)
         self._trainer._tr_loss.fill_(loss)
         self._trainer.current_flos = flos
@@ -290,6 +297,7 @@ class _Training:
         self._progress.apply()
         self._apply_note()
         control, args = trainer.control, trainer.args
+        named["model"].train()  # as a training step leaves it
         if control.should_log or control.should_evaluate or control.should_save:
             trainer._maybe_log_save_evaluate(trainer._tr_loss, last["grad_norm"], named["model"], named["trial"], epoch,
                                              named["ignore_keys_for_eval"], named["start_time"], learning_rate=last["learning_rate"])

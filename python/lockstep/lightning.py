@@ -7,7 +7,7 @@
 
 What a new rank gets: model, optimizers, schedules, GradScaler, the modules that callbacks hold (averages of the weights), what the loops have
 counted; of its own, from the process before: random states, what has been logged since the epoch began, the states of torchmetrics, callbacks'
-state_dict(), and the numbers and texts that callbacks and the module have as attributes. It begins after the newest optimizer step, and makes again what the Trainer does after that step (on_train_batch_end, a
+state_dict(), and what callbacks and the module count in attributes (_attributes.py). It begins after the newest optimizer step, and makes again what the Trainer does after that step (on_train_batch_end, a
 checkpoint, a validation, the end of the epoch), because the others may be in the middle of it: they have kept its collectives' results.
 """
 from __future__ import annotations
@@ -31,12 +31,13 @@ import torch.distributed as dist
 from torchmetrics import Metric
 
 from . import _random, _recover
+from ._attributes import Attributes, pack, unpack
 from ._current import exchange, is_begun
 from ._data import batches_from
 from ._ddp import DistributedDataParallel
 from ._errors import LockstepError
 from ._session import Session
-from ._tensors import as_bytes, copy_of, description_of, empty_as, extract_tensors, fill_from_bytes, insert_tensors, to_bytes
+from ._tensors import copy_of, extract_tensors, to_bytes
 
 __all__ = ["Strategy"]
 
@@ -46,7 +47,6 @@ _ROOM_FOR_NAMES = 1 << 10     # of the parts of a metric
 _VERSIONS_BYTES = 1024        # of the versions of all loggers
 # Callbacks that change or repeat the training, or end it by a clock.
 _NOT_RECOVERED = ("StochasticWeightAveraging", "LearningRateFinder", "BatchSizeFinder", "Timer")
-_PLAIN = (bool, int, float, str, type(None))
 _METRIC_PARTS = ("_update_count", "_computed", "_forward_cache")
 
 
@@ -68,19 +68,6 @@ def _step_back(progress: Any, *names: str) -> None:
             setattr(part, name, getattr(part, name) - 1)
 
 
-def _pack(value: Any) -> bytes:
-    tensors: list[torch.Tensor] = []
-    rest = extract_tensors(value, tensors)
-    return pickle.dumps((rest, description_of(tensors), b"".join(as_bytes(tensor).numpy().tobytes() for tensor in tensors)))
-
-
-def _unpack(data: bytes) -> Any:
-    rest, description, content = pickle.loads(data)
-    tensors = empty_as(description)
-    fill_from_bytes(tensors, content)
-    return insert_tensors(rest, tensors)
-
-
 class _Progress:
     """What a Trainer holds beside model, optimizers and schedules, as of the last commit (_tracked.Tracked)."""
 
@@ -89,6 +76,8 @@ class _Progress:
         self._kept: dict[str, Any] = {}
         self.is_waiting = False  # what another rank has handed over waits until the Trainer is where that rank was
         self.callbacks = [one for one in trainer.callbacks if _is_handed_over(one)]
+        self.attributes = Attributes(functools.partial(_parts_with_attributes, trainer), ("lightning", "pytorch_lightning", "torch", "torchmetrics"),
+                                     of_packages=True)
         self.commits = 0
         self.unread = 0  # batches of this epoch that a checkpoint of the Trainer's own has counted, and nobody has read
 
@@ -104,7 +93,7 @@ class _Progress:
         self._kept = copy_of({
             "counters": {name: {field: value.state_dict() for field, value in _counters(loop).items()} for name, loop in self._loops().items()},
             "steps": trainer.fit_loop.epoch_loop._batches_that_stepped, "should_stop": trainer.should_stop, "commits": self.commits,
-            "unread": self.unread, "is_restarting": trainer.fit_loop._restarting, "attributes": _attributes_of(trainer),
+            "unread": self.unread, "is_restarting": trainer.fit_loop._restarting, "attributes": self.attributes.changed(),
             "validated": dict(trainer.fit_loop.epoch_loop.val_loop._seen_batches_per_dataloader), "callbacks": _states_of(self.callbacks)})
 
     def state(self) -> Any:
@@ -132,7 +121,7 @@ class _Progress:
 
     def apply_attributes(self) -> None:
         """Those of another rank: for one that has none of its own any more."""
-        _set_attributes(self._trainer, copy_of(self._kept["attributes"]))
+        self.attributes.put(copy_of(self._kept["attributes"]))
 
 
 def _is_handed_over(callback: Any) -> bool:
@@ -146,28 +135,11 @@ def _is_handed_over(callback: Any) -> bool:
     return True
 
 
-def _plain_attributes(object_: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(object_).items()
-            if type(value) in _PLAIN or (isinstance(value, torch.Tensor) and value.numel() == 1 and not value.requires_grad)}
-
-
 def _parts_with_attributes(trainer: Any) -> dict[str, Any]:
     """Module, data module and callbacks, by name: what they have counted decides what they do next, and much of it is in no state_dict()."""
     parts = {"module": trainer.lightning_module, "datamodule": trainer.datamodule}
     parts |= {f"callback {number}": one for number, one in enumerate(trainer.callbacks) if one is not trainer.progress_bar_callback}
     return {name: part for name, part in parts.items() if part is not None}
-
-
-def _attributes_of(trainer: Any) -> dict[str, Any]:
-    return {name: _plain_attributes(part) for name, part in _parts_with_attributes(trainer).items()}
-
-
-def _set_attributes(trainer: Any, kept: dict[str, Any]) -> None:
-    """Not in the place of an object that this process has there (a file that rank 0 has open)."""
-    for name, part in _parts_with_attributes(trainer).items():
-        own = vars(part)
-        own.update({key: value for key, value in kept.get(name, {}).items()
-                    if key not in own or type(own[key]) in _PLAIN or isinstance(own[key], torch.Tensor)})
 
 
 def _states_of(callbacks: Iterable[Any]) -> dict[str, Any]:
@@ -323,6 +295,7 @@ class _Training:
             self._total_steps = self._epoch.max_steps
         elif self._fit.max_epochs > 0 and math.isfinite(self._fit.max_batches):
             self._total_steps = self._fit.max_epochs * math.ceil(self._fit.max_batches / trainer.accumulate_grad_batches)
+        self._progress.attributes.begin()
         if session.is_first_start:
             session.position = self._epoch._batches_that_stepped
         session.begin(objects, has_checkpoints=False)
@@ -341,9 +314,9 @@ class _Training:
                         for key, one in results.items()],
             "said": {name: getattr(connector, name) for name in ("_first_loop_iter", "_current_fx", "_callback_metrics", "_logged_metrics",
                                                                  "_progress_bar_metrics")},
-            "attributes": _attributes_of(self._trainer), "callbacks": _states_of(self._own_callbacks)}
+            "attributes": self._progress.attributes.values(self._session.rank == 0), "callbacks": _states_of(self._own_callbacks)}
         metrics = {name: self._state_of(one) for name, one in self._metrics.items()}
-        parts = [_random.capture(), _pack(own), self._packed_output()]
+        parts = [_random.capture(), pack(own), self._packed_output()]
         nbytes = sum(one.nbytes for state in metrics.values() for values in state.values() for one in (values if isinstance(values, list) else [values])
                      if isinstance(one, torch.Tensor))
         if nbytes > self._session.notes.room() - sum(map(len, parts)) - _ROOM_FOR_NAMES * (1 + len(metrics)):
@@ -351,19 +324,19 @@ class _Training:
                 print(f"lockstep: what the metrics of rank {self._session.rank} hold ({nbytes} bytes) is too large to be kept for the process that "
                       "takes its place, which would begin with none", file=sys.stderr)
             self._has_said_too_large, metrics = True, {}
-        return pickle.dumps((*parts, _pack(metrics)))
+        return pickle.dumps((*parts, pack(metrics)))
 
     def _packed_output(self) -> bytes:
         if self._output is None:
             return b""
         with contextlib.suppress(Exception):  # whatever a training_step returns
-            if len(packed := _pack(self._output)) <= _OUTPUT_BYTES_MAX:
+            if len(packed := pack(self._output)) <= _OUTPUT_BYTES_MAX:
                 return packed
         if not self._has_said_large_output and self._session.rank == 0:
             print("lockstep: what training_step returns is too large to be kept, or cannot be: in a rank that is started again on_train_batch_end gets "
                   "the loss alone, once", file=sys.stderr)
         self._has_said_large_output = True
-        return _pack({name: value for name, value in self._output.items() if name == "loss"})
+        return pack({name: value for name, value in self._output.items() if name == "loss"})
 
     @staticmethod
     def _arguments_of(meta: Any) -> tuple[dict[str, Any], bool, bool]:
@@ -384,15 +357,15 @@ class _Training:
                   "and what it has logged and measured in this epoch is left out", file=sys.stderr)
             return {"loss": torch.tensor(math.nan)}
         random, packed, output, metrics = pickle.loads(self._note)
-        own = _unpack(packed)
+        own = unpack(packed)
         self._put_results(own["results"])
         vars(trainer._logger_connector).update(own["said"])
-        _set_attributes(trainer, own["attributes"])
+        self._progress.attributes.put(own["attributes"])
         _load_states(self._own_callbacks, own["callbacks"])
-        for name, state in _unpack(metrics).items():
+        for name, state in unpack(metrics).items():
             vars(self._metrics[name]).update(state)
         _random.apply(random)
-        return _unpack(output) if output else {"loss": torch.tensor(math.nan)}
+        return unpack(output) if output else {"loss": torch.tensor(math.nan)}
 
     def _put_results(self, kept: list[Any]) -> None:
         parts, results = self._part("trainer.connectors.logger_connector.result"), self._epoch._results

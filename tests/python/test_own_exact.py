@@ -54,6 +54,15 @@ def test_in_a_block_weights_may_be_moved_and_no_step_is_redone(own, undisturbed)
 
 
 @pytest.mark.long
+def test_without_a_block_a_rank_that_is_lost_while_weights_are_moved_costs_a_start_of_all_which_is_said(own, undisturbed):  # noqa: F811
+    folder = own("Sharpness", "1:5:second", program=MORE, max_restarts=1)
+    assert_equal(result_of(folder), undisturbed("Sharpness", MORE))
+    output = (folder / "output").read_text()
+    assert [len(processes_of(folder, rank)) for rank in range(3)] == [2, 2, 2], output
+    assert "a rank was lost while the parameters were no longer those of the newest commit" in output and "`with run.step()`" in output
+
+
+@pytest.mark.long
 def test_each_rank_that_hangs_is_replaced_with_the_stacks_of_all_and_whoever_has_the_first_port_lives_on(own, undisturbed, free_port):  # noqa: F811
     folder = own("HangingTwice", program=MORE, flags=["--stall_timeout_seconds", 2, "--master_port", free_port()], max_restarts=2)
     assert_equal(result_of(folder), undisturbed("Small", MORE))

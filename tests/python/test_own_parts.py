@@ -1,4 +1,5 @@
 """The parts of the package `lockstep` that decide and compute, without ranks."""
+import collections
 import contextlib
 import errno
 import inspect
@@ -18,7 +19,7 @@ from programs import clean_environment, text
 from test_launch_python import PYTHONS
 
 sys.path.insert(0, str(PACKAGE))
-from lockstep import (DistributedSampler, LockstepError, _buckets, _checkpoint, _data, _ddp, _library, _random, _run, _state, _tensors,  # noqa: E402
+from lockstep import (DistributedSampler, LockstepError, _attributes, _buckets, _checkpoint, _data, _ddp, _library, _random, _run, _state, _tensors,  # noqa: E402
                       _tracked)
 from lockstep._data import batches_from  # noqa: E402
 from lockstep._default_group import DefaultGroup  # noqa: E402
@@ -602,3 +603,72 @@ def test_no_rank_writes_for_rank_0_where_it_cannot_know_that_it_is_alone(tmp_pat
     folder.start_write(state, dict, written.append, step=3, generation=7, lineage=5, world_size=9, keep=3)
     folder.wait()
     assert written == [f"{tmp_path}/step-00000003"]
+
+
+class Counting(torch.utils.data.Sampler):
+    """`rank`: an attribute that its class does not use, and that differs between the ranks."""
+
+    def __init__(self, rank):
+        self.data_source, self.rank, self.model = [rank], rank, torch.nn.Linear(1, 1)
+        self.count, self.figures, self.newest, self.loss = 0, {"train": collections.defaultdict(list)}, collections.deque(maxlen=2), torch.tensor(0.0)
+
+    def __iter__(self):
+        return iter(self.data_source)
+
+    def count_on(self, number):
+        self.count += number
+        self.figures["train"]["loss"].append(number / 2)
+        self.newest.append((number, {"unit": "s"}))
+        self.loss = (self.loss + torch.ones(1, requires_grad=True) * number).squeeze()
+        return self
+
+
+def attributes_of(one, of_packages=False):
+    made = _attributes.Attributes(lambda: {"one": one}, ("torch",), of_packages)
+    made.begin()
+    return made
+
+
+def test_what_an_object_counts_is_put_into_another_one_with_its_own_containers():
+    one, other = Counting(rank=1), Counting(rank=1).count_on(5)
+    kept = _attributes.unpack(_attributes.pack(attributes_of(one.count_on(2).count_on(3)).values()))
+    figures = other.figures["train"]
+    attributes_of(other).put(kept)
+    assert (other.count, other.figures["train"], other.loss.item()) == (5, {"loss": [1.0, 1.5]}, 5.0)
+    assert other.figures["train"] is figures and list(other.newest) == [(2, {"unit": "s"}), (3, {"unit": "s"})]
+    other.figures["train"]["new"].append(1)  # still a defaultdict
+    other.newest.append(4)
+    assert len(other.newest) == 2 and not other.loss.requires_grad
+
+
+def test_what_has_not_changed_since_the_beginning_is_each_ranks_own():
+    one, other = Counting(rank=1), Counting(rank=2)
+    kept = attributes_of(one)
+    assert kept.changed() == {"one": {}}
+    one.count_on(7)
+    attributes_of(other).put(kept.changed())
+    assert (other.rank, other.count) == (2, 7)
+
+
+def test_what_a_framework_uses_is_left_to_who_knows_it(monkeypatch):
+    one = Counting(rank=1)
+    monkeypatch.setattr(torch.utils.data.Sampler, "read", lambda self: (self.data_source, self.count), raising=False)
+    _attributes._names_of_packages.cache_clear()
+    assert not {"data_source", "count"} & attributes_of(one).values()["one"].keys()
+    assert "count" in attributes_of(one, of_packages=True).values()["one"] and "data_source" not in attributes_of(one, of_packages=True).values()["one"]
+    _attributes._names_of_packages.cache_clear()
+
+
+def test_an_attribute_with_many_items_is_not_kept_which_is_said_once(capsys):
+    one = Counting(rank=0)
+    kept = attributes_of(one)
+    one.figures["train"]["loss"] = [0.5] * 1001
+    for _ in range(2):
+        assert "figures" not in kept.values(is_first=True)["one"]
+    assert capsys.readouterr().err.count("Counting.figures has more than 1000 items, and is not kept") == 1
+
+
+def test_an_attribute_with_something_else_in_it_is_not_kept():
+    one = Counting(rank=0)
+    one.figures["model"], one.newest, one.keys = one.model, [object()], {(1, 2): 3}
+    assert not {"model", "figures", "newest", "keys"} & attributes_of(one).values()["one"].keys()

@@ -2,6 +2,7 @@
 checkpoints. It knows nothing of Lockstep, unless --package says so. Each rank writes what it has computed, with all digits, into losses-RANK.txt
 (each batch), logs-RANK.txt (each log and evaluation) and end-RANK.txt of --folder."""
 import argparse
+import collections
 import hashlib
 import os
 import pathlib
@@ -32,7 +33,18 @@ CHANGING = ("runtime", "per_second")  # parts of the names of figures that are t
 
 
 class Recorded(Trainer):
+    def __init__(self, *args, **named):
+        super().__init__(*args, **named)
+        self.masked, self.seen = collections.defaultdict(list), 0  # of this rank, for its next log, as trl's trainers have them
+
+    def log(self, logs, *args, **named):
+        figures = self.masked["train" if self.model.training else "eval"]
+        super().log({**logs, "seen": self.seen, **({"masked": sum(figures) / len(figures)} if figures else {})}, *args, **named)
+        figures.clear()
+
     def training_step(self, model, inputs, *more, **named):
+        self.masked["train"].append((inputs["labels"] >= 0).sum().item())
+        self.seen += inputs["labels"].numel()
         killer.at(rank, self.state.global_step, "forward")
         self.parameters[-1].register_hook(lambda _: killer.at(rank, self.state.global_step, "backward")) if options.kill else None
         loss = super().training_step(model, inputs, *more, **named)

@@ -102,7 +102,7 @@ class Moments(callbacks.Callback):
 
     def on_train_epoch_end(self, trainer, module):
         at(trainer, "epoch end")
-        self.record(trainer, "epoch")
+        self.record(trainer, "epoch", *map(float.hex, self.outputs))
 
     def on_save_checkpoint(self, trainer, module, checkpoint):
         at(trainer, "save")
@@ -110,9 +110,9 @@ class Moments(callbacks.Callback):
     def on_train_end(self, trainer, module):
         at(trainer, "train end")
 
-    def record(self, trainer, what):
+    def record(self, trainer, *what):
         with open(options.folder / f"logs-{rank}.txt", "a") as file:
-            print(what, trainer.global_step, sorted((name, float(value).hex()) for name, value in trainer.callback_metrics.items()), file=file)
+            print(*what, trainer.global_step, sorted((name, float(value).hex()) for name, value in trainer.callback_metrics.items()), file=file)
 
 
 class Stream(torch.utils.data.IterableDataset):
