@@ -94,8 +94,8 @@ def _names_of_packages(kind: type, packages: tuple[str, ...]) -> frozenset[str]:
         if one.__module__.partition(".")[0] not in packages:
             continue
         for member in vars(one).values():
-            function = inspect.unwrap(member.fget if isinstance(member, property) else getattr(member, "__func__", member))
-            if isinstance(function, types.FunctionType):
+            method = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if callable(method) and isinstance(function := inspect.unwrap(method), types.FunctionType):
                 names.update(_names_in(function.__code__))
     return frozenset(names)
 
@@ -125,7 +125,7 @@ class Attributes:
         found: dict[str, dict[str, Any]] = {}
         for part, object_ in self._parts().items():
             found[part] = {}
-            ignored = _names_of_packages(type(object_), self._packages)
+            ignored = _names_of_packages(type(object_), self._packages)  # type: ignore[arg-type]  # mypy: a type is no Hashable
             for name, value in vars(object_).items():
                 if (part, name) in self._too_many or (name in ignored and not (self._of_packages and isinstance(value, _SINGLE))):
                     continue

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ._errors import GroupBroken
+from ._errors import GroupBroken, LockstepError
 
 SLICE = datetime.timedelta(milliseconds=200)
 # A collective whose connection was shut down in the middle of a transfer may never end (1 of 60 tries). It is left alone after this.
@@ -20,12 +21,28 @@ ABANDON_SECONDS = 0.2
 CONNECTING = datetime.timedelta(seconds=2)
 
 
-def make_group(name: str, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> dist.ProcessGroupGloo:
-    """Blocks until all `size` ranks have called it with this name. GroupBroken when the group of the generation ends first. `timeout`: of each
-    collective."""
-    can_change = hasattr(dist.ProcessGroupGloo, "set_timeout")  # torch 2.4 cannot: its connections keep the timeout that they are made with
+def _options(address: str, connecting: datetime.timedelta) -> Any:
+    """What a group is made with. The address of a machine's name may be 127.0.1.1, where no other machine reaches it."""
+    if not address or os.environ.get("GLOO_SOCKET_IFNAME"):
+        return connecting  # PyTorch finds the interface
+    made: Any = dist.ProcessGroupGloo
+    options = made._Options()
+    options._timeout = connecting
     try:
-        group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, CONNECTING if can_change else timeout)
+        options._devices = [made.create_device(hostname=address)]
+    except RuntimeError as error:
+        raise LockstepError(f"gloo cannot listen on the address {address} of this node: {first_line(error)}; set GLOO_SOCKET_IFNAME to an interface "
+                            "of this machine that the other nodes reach (lockstep doctor names them)") from None
+    return options
+
+
+def make_group(name: str, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta, address: str) -> dist.ProcessGroupGloo:
+    """Blocks until all `size` ranks have called it with this name. GroupBroken when the group of the generation ends first. `timeout`: of each
+    collective. `address`: Assignment.listens_on. LockstepError when this machine has no such address."""
+    can_change = hasattr(dist.ProcessGroupGloo, "set_timeout")  # torch 2.4 cannot: its connections keep the timeout that they are made with
+    options = _options(address, CONNECTING if can_change else timeout)
+    try:
+        group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, options)
         if can_change:
             group.set_timeout(timeout)
         return group

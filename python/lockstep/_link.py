@@ -74,7 +74,13 @@ class Assignment:
     local_rank: int
     world_size: int
     local_world_size: int
+    address: str = ""  # of this node, as its peers reach it; empty: the ranks of all nodes are on this machine, or nobody knows
     plan: Plan = Plan()
+
+    @property
+    def listens_on(self) -> str:
+        """Where this rank's groups listen; empty: the address of this machine's name."""
+        return self.address or ("127.0.0.1" if self.world_size == self.local_world_size else "")
 
 
 class AgentLink:

@@ -91,7 +91,7 @@ class Session:
             self.is_first_start = self._plan.source < 0
             if self.is_first_start:
                 self._link.watch(self.generation)
-                self._default_group = make_group("start", self.store, self.rank, self.world, timeout)
+                self._default_group = self._make_group("start", self.rank, self.world)
                 self._link.formed()
             else:
                 self._link.say("outlives")
@@ -204,9 +204,9 @@ class Session:
         formed_ns = self._link.now_ns()
         self._link.watch(self.generation)
         try:
-            self._groups = [make_group(f"gradients/{i}", self.store, self.rank, self.world, self._timeout)
+            self._groups = [self._make_group(f"gradients/{i}", self.rank, self.world)
                             for i in range(len(self.models.layouts))]
-            self._default_group = make_group("default", self.store, self.rank, self.world, self._timeout)
+            self._default_group = self._make_group("default", self.rank, self.world)
             self._link.beat(Activity.RESTORING, Phase.WAITING)
             origin = "as the program began" if plan.source < 0 else f"from rank {plan.source}"
             if plan.source < 0:
@@ -369,8 +369,11 @@ class Session:
         channel.receive_tensors([tensor for result in results for tensor in result.tensors])
         self.results.set_replays({number: result for number, result in zip(numbers, results) if number >= self.results.complete})
 
+    def _make_group(self, name: str, rank: int, size: int) -> dist.ProcessGroupGloo:
+        return make_group(name, self.store, rank, size, self._timeout, self._assignment.listens_on)
+
     def _channel(self, name: str, handover: Handover) -> Channel:
-        group = make_group(name, self.store, handover.rank, handover.size, self._timeout)
+        group = self._make_group(name, handover.rank, handover.size)
 
         def wait(work: Any) -> None:
             try:
@@ -454,7 +457,7 @@ class Session:
         self._is_stateless = True
         self._link.watch(self.generation)
         for number in range(len(self._groups), len(self.models.layouts)):
-            self._groups.append(make_group(f"gradients/{number}", self.store, self.rank, self.world, self._timeout))
+            self._groups.append(self._make_group(f"gradients/{number}", self.rank, self.world))
         self._link.formed()
         count_optimizer_steps()
 

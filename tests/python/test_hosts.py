@@ -8,10 +8,11 @@ import urllib.request
 
 import pytest
 
-from programs import leave_the_network, write_interactions
+from programs import clean_environment, leave_the_network, text, write_interactions
 from hosts import Agent, Hosts, can_make_hosts
 from jobs import fresh_starts, max_step, sasrec_flags
-from runs import checkpoints, equal_weights, losses, records, weights
+from own_runs import OWN, PACKAGE, VENV
+from runs import Running, checkpoints, equal_weights, losses, records, weights
 
 pytestmark = pytest.mark.skipif(can_make_hosts() is not None, reason=str(can_make_hosts()))
 ENDLESS = 1_000_000
@@ -154,6 +155,41 @@ def test_a_partition_is_healed_without_losing_a_step(run, lockstep, hosts, agent
     assert_state_was_kept(nodes, status)
     stop(*nodes)
     assert_undisturbed(run, lockstep, dataset, folder, tmp_path, 3)
+
+
+class OwnProgram(Agent):
+    """`lockstep launch` of a program with the package `lockstep`."""
+
+    def __init__(self, lockstep, hosts, node, base, *words):
+        self.hosts, self.host, self.port = hosts, node, 8080
+        Running.__init__(self, ["ip", "netns", "exec", hosts.namespace(node), lockstep, "launch", "--nnodes", 3, "--node_rank", node, "--coordinator",
+                                "job-0.job:29400", "--status_port", self.port, *words], base, LOCKSTEP_TOKEN="secret", LOCKSTEP_JOB="job",
+                         PATH=f"{VENV}:{os.environ['PATH']}", PYTHONPATH=str(PACKAGE), XDG_CACHE_HOME=str(base / "cache"))
+
+
+@pytest.mark.long
+def test_a_program_s_ranks_keep_their_state_through_a_partition(run, lockstep, hosts, agents, tmp_path):
+    """Nothing ends the connections of the node that is cut off: its packets vanish in the middle of a step."""
+    hosts.name("job-0.job", 0)
+    steps = 1500
+    for node in range(3):
+        agents.append(OwnProgram(lockstep, hosts, node, tmp_path, OWN / "in_pods.py", tmp_path, steps, 0.01))
+    agents[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 3, "3 ranks at work")
+    hosts.cut(2)
+    agents[0].wait_for_status(lambda s: s["phase"] == "Recovering", "the loss of node 2", timeout=60)
+    hosts.heal(2)
+    agents[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3 and max_step(s) > 50, "3 ranks again")
+    for agent in agents:
+        assert agent.end(timeout=300) == 0, agent.output()
+    expected = tmp_path / "undisturbed"
+    expected.mkdir()
+    done = run([lockstep, "launch", "--status_port", 0, "--nproc", 3, OWN / "in_pods.py", expected, steps, 0], cwd=expected,
+               **clean_environment(PATH=f"{VENV}:{os.environ['PATH']}", PYTHONPATH=str(PACKAGE)))
+    assert done.returncode == 0, text(done)
+    for rank in range(3):
+        made, all_made = [[line.split() for line in (folder / f"losses-{rank}.txt").read_text().splitlines()] for folder in (tmp_path, expected)]
+        assert [(step, loss) for step, loss, _ in made] == [(step, loss) for step, loss, _ in all_made], "a step is missing, made twice, or another"
+        assert len({pid for *_, pid in made}) == 1, "the rank was started again"
 
 
 def test_fewer_nodes_go_on_and_a_joiner_is_let_in_at_a_step_boundary(run, lockstep, hosts, agents, dataset, tmp_path):

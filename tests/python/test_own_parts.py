@@ -1,6 +1,7 @@
 """The parts of the package `lockstep` that decide and compute, without ranks."""
 import collections
 import contextlib
+import datetime
 import errno
 import inspect
 import random
@@ -23,13 +24,20 @@ from lockstep import (DistributedSampler, LockstepError, _attributes, _buckets, 
                       _tracked)
 from lockstep._data import batches_from  # noqa: E402
 from lockstep._default_group import DefaultGroup  # noqa: E402
-from lockstep._gloo import Abandoned  # noqa: E402
+from lockstep._gloo import Abandoned, make_group  # noqa: E402
 from lockstep._handover import Channel, compare_digests, digests_of  # noqa: E402
 from lockstep._left import is_by_break  # noqa: E402
 from lockstep._memory import RankMemory  # noqa: E402
 from lockstep._notes import Notes  # noqa: E402
 from lockstep._results import Results, StartLog  # noqa: E402
 from lockstep._wrapped import Models  # noqa: E402
+
+# ---- groups ----
+
+def test_an_address_of_another_machine_is_named():
+    with pytest.raises(LockstepError, match=r"gloo cannot listen on the address 192\.0\.2\.1 of this node: .+; set GLOO_SOCKET_IFNAME to an interface"):
+        make_group("gradients/0", torch.distributed.HashStore(), 0, 1, datetime.timedelta(seconds=1), "192.0.2.1")
+
 
 # ---- buckets ----
 
