@@ -5,6 +5,7 @@ group breaks, and the program sees nothing of it but a backward() that takes lon
 """
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -60,10 +61,7 @@ class Reducer:
         self._is_reduced = False  # set by each forward with gradients: whether backwards are reduced from now on
         self._was_used = [False] * len(params)  # since the last reduction, also in a backward that was not reduced
         self._reset()
-        self._hooks = [param.register_post_accumulate_grad_hook(self._hook_of(index)) for index, param in enumerate(params)]
-
-    def _hook_of(self, index: int) -> Any:
-        return lambda param: self._on_gradient(index)
+        self._hooks = [param.register_post_accumulate_grad_hook(functools.partial(self._on_gradient, index)) for index, param in enumerate(params)]
 
     def _reset(self) -> None:
         self._task = NO_TASK
@@ -88,7 +86,7 @@ class Reducer:
 
     # ---- in backward ----
 
-    def _on_gradient(self, index: int) -> None:
+    def _on_gradient(self, index: int, _param: torch.Tensor) -> None:
         self._was_used[index] = True
         if not self._is_reduced:
             return
@@ -104,8 +102,9 @@ class Reducer:
             raise LockstepError(f"the gradient of {self._names[index]} came twice in one backward: a parameter must be used through one node "
                                 "of the graph")
         self._is_used[index] = True
-        self._left[self._bucket_of[index]] -= 1
-        if self._flats is not None:
+        bucket = self._bucket_of[index]
+        self._left[bucket] -= 1
+        if self._left[bucket] == 0 and self._flats is not None:
             self._launch_full()
 
     def _begin(self) -> None:
@@ -224,18 +223,12 @@ class Reducer:
         if is_leaving and is_new:
             self._exchange.note_leaving()
         for number, bucket in enumerate(self._buckets):
-            views = self._views(number, flats)
-            targets, sources = [], []
-            for index, view in zip(bucket.params, views):
-                param = self._params[index]
-                if not used[index]:
-                    continue
+            params = [(self._params[index], view) for index, view in zip(bucket.params, self._views(number, flats)) if used[index]]
+            for param, _ in params:
                 if param.grad is None:
                     param.grad = torch.empty_like(param)
-                targets.append(param.grad)
-                sources.append(view)
-            if targets:
-                torch._foreach_copy_(targets, sources)
+            if params:
+                torch._foreach_copy_([param.grad for param, _ in params], [view for _, view in params])
         if self._buffers:
             self._unpack_buffers(flats[-1])
 

@@ -54,6 +54,8 @@ def insert_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 def copy_of(value: Any) -> Any:
     """`value` with tensors, lists, tuples and dictionaries of its own."""
+    if isinstance(value, (int, float, str, type(None))):
+        return value
     tensors: list[torch.Tensor] = []
     rest = extract_tensors(value, tensors)
     return insert_tensors(rest, [tensor.clone() for tensor in tensors])
