@@ -224,11 +224,13 @@ class Reducer:
             self._exchange.note_leaving()
         for number, bucket in enumerate(self._buckets):
             params = [(self._params[index], view) for index, view in zip(bucket.params, self._views(number, flats)) if used[index]]
+            gradients = []
             for param, _ in params:
                 if param.grad is None:
                     param.grad = torch.empty_like(param)
+                gradients.append(param.grad)
             if params:
-                torch._foreach_copy_([param.grad for param, _ in params], [view for _, view in params])
+                torch._foreach_copy_(gradients, [view for _, view in params])
         if self._buffers:
             self._unpack_buffers(flats[-1])
 
