@@ -41,11 +41,18 @@ def unpack(data: bytes) -> Any:
     return insert_tensors(rest, tensors)
 
 
+def _is_numpys(value: Any) -> bool:
+    """One of numpy's numbers, which become Python's."""
+    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in "biuf"
+
+
 def _plain_copy(value: Any, room: list[int]) -> Any:
     """Dictionaries of any kind become dictionaries, and a deque a list. `room`: items that there may still be."""
     kind = type(value)
     if kind in _PLAIN:
         return value
+    if _is_numpys(value):
+        return value.item()
     if isinstance(value, torch.Tensor):
         if value.numel() != 1 or (value.requires_grad and value.is_leaf):
             raise _NotPlain
@@ -146,5 +153,5 @@ class Attributes:
             own = vars(object_)
             for name, value in kept.get(part, {}).items():
                 there = own.get(name)
-                if isinstance(there, (*_SINGLE, dict, list, tuple, deque)):
+                if isinstance(there, (*_SINGLE, dict, list, tuple, deque)) or _is_numpys(there):
                     own[name] = _put(there, value)

@@ -618,6 +618,7 @@ class Counting(torch.utils.data.Sampler):
 
     def __init__(self, rank):
         self.data_source, self.rank, self.model = [rank], rank, torch.nn.Linear(1, 1)
+        self.best = numpy.int64(0)
         self.count, self.figures, self.newest, self.loss = 0, {"train": collections.defaultdict(list)}, collections.deque(maxlen=2), torch.tensor(0.0)
 
     def __iter__(self):
@@ -626,7 +627,8 @@ class Counting(torch.utils.data.Sampler):
     def count_on(self, number):
         self.count += number
         self.figures["train"]["loss"].append(number / 2)
-        self.newest.append((number, {"unit": "s"}))
+        self.newest.append((number, {"unit": "s", "half": numpy.float32(number / 2)}))
+        self.best = numpy.int64(number)
         self.loss = (self.loss + torch.ones(1, requires_grad=True) * number).squeeze()
         return self
 
@@ -642,8 +644,8 @@ def test_what_an_object_counts_is_put_into_another_one_with_its_own_containers()
     kept = _attributes.unpack(_attributes.pack(attributes_of(one.count_on(2).count_on(3)).values()))
     figures = other.figures["train"]
     attributes_of(other).put(kept)
-    assert (other.count, other.figures["train"], other.loss.item()) == (5, {"loss": [1.0, 1.5]}, 5.0)
-    assert other.figures["train"] is figures and list(other.newest) == [(2, {"unit": "s"}), (3, {"unit": "s"})]
+    assert (other.count, other.best, other.figures["train"], other.loss.item()) == (5, 3, {"loss": [1.0, 1.5]}, 5.0)
+    assert other.figures["train"] is figures and list(other.newest) == [(2, {"unit": "s", "half": 1.0}), (3, {"unit": "s", "half": 1.5})]
     other.figures["train"]["new"].append(1)  # still a defaultdict
     other.newest.append(4)
     assert len(other.newest) == 2 and not other.loss.requires_grad
