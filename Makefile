@@ -10,6 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 CTEST_ARGS ?= -LE long
 SOAK_SECONDS ?= 1800
+SOAK_PROGRAM ?= own
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
 python := $(LOCKSTEP_CACHE)/py-test/bin/python
@@ -107,11 +108,11 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then 
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(python) soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
 
-soak-own: ## random kills of a program with the Python package for SOAK_SECONDS=1800: each loss as in the undisturbed run
+soak-own: ## random kills for SOAK_SECONDS=1800 of SOAK_PROGRAM=own, transformers or lightning: each loss as in the undisturbed run
 	@scripts/setup test
 	@$(call configure,dev)
 	@cmake --build --preset dev --target lockstep lockstep_link_c
-	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(python) soak_own.py $(SOAK_SECONDS)
+	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(python) soak_own.py $(SOAK_SECONDS) $(SOAK_PROGRAM)
 
 bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside the public implementation's way
 	@scripts/setup test

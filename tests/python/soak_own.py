@@ -1,7 +1,7 @@
-"""Random kills of a program with the Python package, for a long time: `python soak_own.py SECONDS` (make soak-own).
+"""Random kills of a program with the Python package, for a long time: `python soak_own.py SECONDS [PROGRAM]` (make soak-own).
 
-Three ranks train with BatchNorm, dropout, accumulation, a shuffled loader and its workers (EveryThing of user_programs/own/more_cases.py).
-Again and again one rank is killed or stopped, or two are, at random moments, also while another one starts. What must hold: every loss of
+Three ranks train with BatchNorm, dropout, accumulation, a shuffled loader and its workers (EveryThing of user_programs/own/more_cases.py), or under
+`--recover` with Hugging Face's Trainer (PROGRAM transformers) or Lightning's (lightning). Again and again one rank is killed or stopped, or two are, at random moments, also while another one starts. What must hold: every loss of
 every rank, and what each rank holds at the end, are those of the undisturbed run, bit for bit.
 """
 import os
@@ -15,16 +15,19 @@ import time
 
 from own_runs import OWN, PACKAGE, VENV, assert_equal, result_of
 from programs import bin_folder, clean_environment, program
+from test_own_frameworks import LIGHTNING, TRAINER, assert_same, made_by
 
-RANKS, EPOCHS, BATCHES = 3, int(os.environ.get("EPOCHS", "25")), 4
+RANKS, EPOCHS = 3, int(os.environ.get("EPOCHS", "25"))
+PROGRAMS = {"own": [OWN / "more_cases.py", "--case", "EveryThing"], "transformers": ["--recover", TRAINER], "lightning": ["--recover", LIGHTNING]}
+BATCHES = {"own": 4, "transformers": 7, "lightning": 7}  # of an epoch
 PATIENCE_SECONDS = 120  # from a start or a wound to the next step
 
 
-def start(folder):
+def start(folder, name):
     environment = clean_environment(PATH=f"{VENV}:/usr/bin:/bin", PYTHONPATH=str(PACKAGE), XDG_CACHE_HOME=str(folder.parent / "cache"),
-                                    EPOCHS=str(EPOCHS))
+                                    EPOCHS=str(EPOCHS), HF_HUB_OFFLINE="1")
     return subprocess.Popen([program(bin_folder() / "lockstep"), "launch", "--status_port", "0", "--nproc", str(RANKS), "--max_restarts", "100000",
-                             "--heartbeat_timeout_seconds", "3", OWN / "more_cases.py", "--folder", folder, "--case", "EveryThing"],
+                             "--heartbeat_timeout_seconds", "3", *PROGRAMS[name], "--folder", folder],
                             cwd=folder, env=environment, stdout=open(folder / "output", "w"), stderr=subprocess.STDOUT)
 
 
@@ -74,24 +77,28 @@ def wound(run, folder, draw, until):
 def main():
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
     print(f"SEED={seed} draws these moments again", flush=True)
-    draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name:
-        undisturbed = pathlib.Path(name) / "undisturbed"
+    draw, name = random.Random(seed), sys.argv[2] if len(sys.argv) > 2 else "own"
+    batches = EPOCHS * BATCHES[name]
+    with tempfile.TemporaryDirectory() as base:
+        undisturbed = pathlib.Path(base) / "undisturbed"
         undisturbed.mkdir()
-        assert start(undisturbed).wait() == 0, (undisturbed / "output").read_text()
+        assert start(undisturbed, name).wait() == 0, (undisturbed / "output").read_text()
         until = time.monotonic() + float(sys.argv[1])
         rounds, wounds = 0, 0
         while time.monotonic() < until:
             rounds += 1
-            folder = pathlib.Path(name) / f"round-{rounds}"
+            folder = pathlib.Path(base) / f"round-{rounds}"
             folder.mkdir()
-            run = start(folder)
+            run = start(folder, name)
             try:
                 wounds += wound(run, folder, draw, until)
             finally:
                 run.kill()
             assert run.wait() == 0, (folder / "output").read_text()[-20_000:]
-            assert_equal(result_of(folder), result_of(undisturbed), steps=EPOCHS * BATCHES)
+            if name == "own":
+                assert_equal(result_of(folder), result_of(undisturbed), steps=batches)
+            else:
+                assert_same(made_by(folder), made_by(undisturbed), batches)
             assert wounds > 0
             print(f"round {rounds}: {wounds} wounds in all, every loss and the state at the end as without", flush=True)
 

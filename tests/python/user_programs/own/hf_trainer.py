@@ -29,7 +29,10 @@ else:
     Trainer = transformers.Trainer
 killer = Killer(options.folder, options.kill, signal.SIGKILL, os.getpid())
 rank = int(os.environ.get("RANK", "0"))
+EPOCHS = int(os.environ.get("EPOCHS", "3"))
 CHANGING = ("runtime", "per_second")  # parts of the names of figures that are times
+with open(options.folder / f"processes-{rank}.txt", "a") as processes:
+    print(os.getpid(), file=processes)
 
 
 class Recorded(Trainer):
@@ -100,10 +103,10 @@ arguments = TrainingArguments(
     output_dir=str(options.folder / "out"), per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-2, warmup_steps=3,
     seed=7, logging_steps=3, use_cpu=True, report_to=[], disable_tqdm=True, load_best_model_at_end=True, save_total_limit=2,
     metric_for_best_model="loss", dataloader_num_workers=2 if options.case == "workers" else 0,
-    **({"num_train_epochs": 3, "eval_strategy": "epoch", "save_strategy": "epoch"} if by_epoch else
+    **({"num_train_epochs": EPOCHS, "eval_strategy": "epoch", "save_strategy": "epoch"} if by_epoch else
        {"max_steps": 10, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 5, "save_steps": 5, "eval_on_start": True, "ignore_data_skip": True}))
 trainer = Recorded(model=model, args=arguments, train_dataset=rows[:38], eval_dataset=rows[38:], data_collator=collate,
-                   callbacks=[EarlyStoppingCallback(3), Moments()])
+                   callbacks=[EarlyStoppingCallback(EPOCHS), Moments()])
 trainer.parameters = list(model.parameters())
 trainer.train()
 into = hashlib.sha256()

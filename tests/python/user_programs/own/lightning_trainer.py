@@ -26,6 +26,9 @@ torch.set_num_threads(1)
 killer = Killer(options.folder, options.kill, signal.SIGKILL, os.getpid())
 rank = int(os.environ.get("RANK", "0"))
 is_manual = options.case == "manual"
+EPOCHS = int(os.environ.get("EPOCHS", "3"))
+with open(options.folder / f"processes-{rank}.txt", "a") as processes:
+    print(os.getpid(), file=processes)
 
 
 def at(trainer, where):
@@ -130,9 +133,9 @@ checkpoint = callbacks.ModelCheckpoint(monitor="val", save_top_k=2, save_last=Tr
 trainer = lightning.Trainer(
     accelerator="cpu", strategy=__import__("lockstep.lightning").lightning.Strategy() if options.package else "ddp",
     devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")), logger=loggers.CSVLogger(options.folder), default_root_dir=options.folder, enable_progress_bar=False,
-    log_every_n_steps=2, callbacks=[checkpoint, callbacks.EarlyStopping("val", patience=9), Moments(), *([callbacks.EMAWeightAveraging()] if by_step else [])],
+    log_every_n_steps=2, callbacks=[checkpoint, callbacks.EarlyStopping("val", patience=max(9, EPOCHS)), Moments(), *([callbacks.EMAWeightAveraging()] if by_step else [])],
     **({} if is_manual else {"gradient_clip_val": 1.0, "accumulate_grad_batches": 2}),
-    **({"max_steps": 7, "val_check_interval": 2} if by_step else {"max_epochs": 3}), use_distributed_sampler=options.case != "stream")
+    **({"max_steps": 7, "val_check_interval": 2} if by_step else {"max_epochs": EPOCHS}), use_distributed_sampler=options.case != "stream")
 loader = DataLoader(Stream() if options.case == "stream" else data, batch_size=4, shuffle=options.case != "stream", drop_last=True,
                     num_workers=2 if options.case == "workers" else 0)
 
