@@ -111,7 +111,8 @@ class DistributedDataParallel(_Torchs):
         return [(name, param) for name, param in self.module.named_parameters() if name not in self.parameters_to_ignore]
 
     def _current_buffers(self) -> list[torch.Tensor]:
-        self._assign_modules_buffers()  # a module may put another tensor in a buffer's place
+        if self.modules_buffers:  # as in torch: a model without buffers when it is wrapped has none
+            self._assign_modules_buffers()  # a module may put another tensor in a buffer's place
         return self.modules_buffers
 
     def _set_devices(self, params: list[torch.nn.Parameter], device_ids: Any, output_device: Any) -> None:
