@@ -33,7 +33,7 @@ build: setup
 	@$(call configure,release)
 	@cmake --build --preset release --target lockstep lockstep-worker
 
-build-launcher: setup # without torch's rooms: a minute in place of twenty
+build-launcher: setup # what programs of users need: without the rooms with torch, which take most of a build
 	@$(call configure,release)
 	@cmake --build --preset release --target lockstep lockstep_link_c
 

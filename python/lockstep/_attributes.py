@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import pickle
 import sys
 import types
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ._tensors import as_bytes, description_of, empty_as, extract_tensors, fill_from_bytes, insert_tensors
+from ._tensors import as_bytes, copy_of, description_of, empty_as, extract_tensors, fill_from_bytes, insert_tensors
 
 _PLAIN = (bool, int, float, str, type(None))
 _SINGLE = (*_PLAIN, torch.Tensor)
@@ -41,7 +42,7 @@ def unpack(data: bytes) -> Any:
     return insert_tensors(rest, tensors)
 
 
-def _is_numpys(value: Any) -> bool:
+def _is_numpy_number(value: Any) -> bool:
     """One of numpy's numbers, which become Python's."""
     return type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in "biuf"
 
@@ -51,7 +52,7 @@ def _plain_copy(value: Any, room: list[int]) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if _is_numpys(value):
+    if _is_numpy_number(value):
         return value.item()
     if isinstance(value, torch.Tensor):
         if value.numel() != 1 or (value.requires_grad and value.is_leaf):
@@ -116,19 +117,20 @@ class Attributes:
         self._packages = packages
         self._of_packages = of_packages
         self._too_many: set[tuple[str, str]] = set()  # said
-        self._first: dict[str, dict[str, bytes]] = {}
+        self._first: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> None:
         """The program has set what it begins with."""
-        self._first = {part: {name: pack(value) for name, value in values.items()} for part, values in self.values().items()}
+        self._first = copy_of(self.values())
 
     def changed(self) -> dict[str, dict[str, Any]]:
         """For another rank, whose own rank or file name may be among those that have not changed since the beginning."""
-        return {part: {name: value for name, value in values.items() if pack(value) != self._first.get(part, {}).get(name)}
+        unset = object()
+        return {part: {name: value for name, value in values.items() if not (value == self._first.get(part, {}).get(name, unset))}
                 for part, values in self.values().items()}
 
-    def values(self, is_first: bool = False) -> dict[str, dict[str, Any]]:
-        """Copies, but for tensors. `is_first`: this rank says what is too much to be kept."""
+    def values(self) -> dict[str, dict[str, Any]]:
+        """Copies, but for tensors. Rank 0 says once what is too much to be kept."""
         found: dict[str, dict[str, Any]] = {}
         for part, object_ in self._parts().items():
             found[part] = {}
@@ -142,9 +144,10 @@ class Attributes:
                     pass
                 except _TooMany:
                     self._too_many.add((part, name))
-                    if is_first:
+                    if os.environ.get("RANK", "0") == "0":
                         print(f"lockstep: {type(object_).__name__}.{name} has more than {_ITEMS_MAX} items, and is not kept for a rank that is "
-                              "started again: there it is what the program sets at its beginning", file=sys.stderr)
+                              "started again: there it is what the program sets at its beginning. What changes later and is needed belongs into "
+                              "the state_dict() of a callback", file=sys.stderr)
         return found
 
     def put(self, kept: dict[str, dict[str, Any]]) -> None:
@@ -153,5 +156,5 @@ class Attributes:
             own = vars(object_)
             for name, value in kept.get(part, {}).items():
                 there = own.get(name)
-                if isinstance(there, (*_SINGLE, dict, list, tuple, deque)) or _is_numpys(there):
+                if isinstance(there, (*_SINGLE, dict, list, tuple, deque)) or _is_numpy_number(there):
                     own[name] = _put(there, value)

@@ -203,7 +203,7 @@ class _Training:
                 loss = loss + loss / (1 + trainer.state.global_step - trainer._globalstep_last_logged)
             else:
                 loss = loss + self._loss
-        own = pack(self._progress.attributes.values(self._session.rank == 0))
+        own = pack(self._progress.attributes.values())
         return marshal.dumps((_random.capture(), float(loss) if loss is not None else 0.0, flos, own))
 
     def _flos_of(self, inputs: Any) -> float:

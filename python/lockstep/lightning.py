@@ -314,7 +314,7 @@ class _Training:
                         for key, one in results.items()],
             "said": {name: getattr(connector, name) for name in ("_first_loop_iter", "_current_fx", "_callback_metrics", "_logged_metrics",
                                                                  "_progress_bar_metrics")},
-            "attributes": self._progress.attributes.values(self._session.rank == 0), "callbacks": _states_of(self._own_callbacks)}
+            "attributes": self._progress.attributes.values(), "callbacks": _states_of(self._own_callbacks)}
         metrics = {name: self._state_of(one) for name, one in self._metrics.items()}
         parts = [_random.capture(), pack(own), self._packed_output()]
         nbytes = sum(one.nbytes for state in metrics.values() for values in state.values() for one in (values if isinstance(values, list) else [values])

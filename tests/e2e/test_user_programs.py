@@ -168,13 +168,16 @@ def test_a_program_with_five_lines_keeps_its_state(cluster, second_machine, api,
 def test_a_program_with_five_lines_is_scaled_2_3_1(api, jobs, debian, tmp_path):
     """Nodes come and go at the end of a step: each batch is read once, and losses and weights are those of one rank."""
     program, gates = OWN / "elastic.py", (5, 12)
+
+    def changes():
+        """How often the ranks were told of nodes that come or go."""
+        return api.kubectl("logs", jobs.pod_name(0), "--container", "trainer").stdout.count("leaves together")
     start(jobs, debian, program, "/checkpoints", "5", "--gate", *map(str, gates),
           elastic={"minNodes": 1, "maxNodes": 3, "rejoinTimeoutSeconds": 300})
     for times, (gate, nodes) in enumerate(zip(gates, (3, 1)), start=1):
         jobs.wait_for_step(gate)
         api.kubectl("scale", "trainjob/job", f"--replicas={nodes}")
-        wait_until(lambda times=times: api.kubectl("logs", jobs.pod_name(0), "--container", "trainer").stdout.count("leaves together") == times, "the word that nodes come or go", 120,
-                   lambda: jobs.logs())
+        wait_until(lambda times=times: changes() == times, "the word that nodes come or go", 120, jobs.logs)
         (jobs.checkpoints / f"gate-{gate}").touch()
     status = jobs.wait_until_complete()
     assert status["restarts"]["total"] == 0

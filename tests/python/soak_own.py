@@ -1,8 +1,9 @@
 """Random kills of a program with the Python package, for a long time: `python soak_own.py SECONDS [PROGRAM]` (make soak-own).
 
 Three ranks train with BatchNorm, dropout, accumulation, a shuffled loader and its workers (EveryThing of user_programs/own/more_cases.py), or under
-`--recover` with Hugging Face's Trainer (PROGRAM transformers) or Lightning's (lightning). Again and again one rank is killed or stopped, or two are, at random moments, also while another one starts. What must hold: every loss of
-every rank, and what each rank holds at the end, are those of the undisturbed run, bit for bit.
+`--recover` with Hugging Face's Trainer (PROGRAM transformers) or Lightning's (lightning). Again and again one rank is killed or stopped, or two
+are, at random moments, also while another one starts. What must hold: every loss of every rank, and what each rank holds at the end, are those
+of the undisturbed run, bit for bit.
 """
 import os
 import pathlib

@@ -674,7 +674,7 @@ def test_an_attribute_with_many_items_is_not_kept_which_is_said_once(capsys):
     kept = attributes_of(one)
     one.figures["train"]["loss"] = [0.5] * 1001
     for _ in range(2):
-        assert "figures" not in kept.values(is_first=True)["one"]
+        assert "figures" not in kept.values()["one"]
     assert capsys.readouterr().err.count("Counting.figures has more than 1000 items, and is not kept") == 1
 
 
